@@ -1,0 +1,327 @@
+"""The frozen types that travel between rooms, and nothing else.
+
+Left out: every behaviour. A type here is data with an invariant; what is done with it lives in
+the room that does it. No torch is imported, so verifiers, records and the sandbox can use these
+types without it (`Batch`, which holds tensors, is only annotated with it).
+
+The way of the data:
+`Prompt -> Rollout (turns, ids, sampler_logprobs, version) -> Score -> Group -> Batch -> loss -> step`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Message = Mapping[str, Any]
+FinishReason = Literal["stop", "length", "deadline", "error"]
+FINISH_REASONS: tuple[str, ...] = ("stop", "length", "deadline", "error")
+
+Outcome = Literal[
+    "correct",
+    "incorrect",
+    "partial",
+    "no_answer",
+    "timeout",
+    "out_of_memory",
+    "crash",
+    "limit",
+    "bad_answer",
+    "verifier_timeout",
+    "infrastructure_error",
+    "not_applicable",
+]
+SCORED_OUTCOMES: frozenset[str] = frozenset(
+    {"correct", "incorrect", "partial", "no_answer", "timeout", "out_of_memory", "crash", "limit"}
+)
+UNSCORED_OUTCOMES: frozenset[str] = frozenset(
+    {"bad_answer", "verifier_timeout", "infrastructure_error", "not_applicable"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One task: what the policy reads and what its verifier needs.
+
+    Exactly one of `messages` (a chat, rendered with the policy's template) and `text` (raw, encoded
+    as it is) is set. `columns` are the data set's other columns; every one reaches the verifiers.
+
+    >>> Prompt(id="sum-3-4", messages=({"role": "user", "content": "3+4="},), answer="7").answer
+    '7'
+    """
+
+    id: str
+    messages: tuple[Message, ...] = ()
+    answer: Any = None
+    text: str | None = None
+    columns: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def __post_init__(self) -> None:
+        if bool(self.messages) == (self.text is not None):
+            raise ValueError(
+                f"prompt {self.id!r}: give messages or text, one of the two, and not empty"
+            )
+
+    @property
+    def last_text(self) -> str:
+        """The text of a raw prompt, or the content of the chat's last message."""
+        if self.text is not None:
+            return self.text
+        return str(self.messages[-1].get("content", ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What one request to a sampler gave.
+
+    `token_ids` [T] are the sampled ids, the stop id included; `text` is their decoding without
+    pad and end markers, a stop string included. `sampler_logprobs` [T] are natural logs of the
+    distribution sampled from (after temperature). `version` is the policy version that sampled.
+    `entropies` [T] (nats), `top_ids` and `top_logprobs` [T, K] are there when they were asked for.
+
+    >>> Completion((11, 2), "7", (-0.1, -0.2), "stop", version=3).num_tokens
+    2
+    """
+
+    token_ids: tuple[int, ...]
+    text: str
+    sampler_logprobs: tuple[float, ...]
+    finish_reason: FinishReason
+    version: int = 0
+    entropies: tuple[float, ...] | None = None
+    top_ids: tuple[tuple[int, ...], ...] | None = None
+    top_logprobs: tuple[tuple[float, ...], ...] | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.token_ids) != len(self.sampler_logprobs):
+            raise ValueError(
+                f"a completion has {len(self.token_ids)} token ids and "
+                f"{len(self.sampler_logprobs)} sampler_logprobs; they must be one to one"
+            )
+        if self.finish_reason not in FINISH_REASONS:
+            raise ValueError(f"finish_reason {self.finish_reason!r} is not one of {FINISH_REASONS}")
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.token_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One completion asked of a sampler: ids in, a key for its noise, and its limits.
+
+    `key` names the noise stream (`randomness.stream_key`): same key and logits, same tokens,
+    whatever else is in the batch. `greedy` ignores noise and temperature. `deadline` is in seconds
+    from the start of the call. `top_k` > 0 asks for that many log-probabilities a position.
+
+    >>> Request(prompt_ids=(5, 6), key=17, max_tokens=4).temperature
+    1.0
+    """
+
+    prompt_ids: tuple[int, ...]
+    key: int
+    max_tokens: int
+    temperature: float = 1.0
+    greedy: bool = False
+    stop_strings: tuple[str, ...] = ()
+    deadline: float | None = None
+    entropies: bool = False
+    top_k: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.prompt_ids:
+            raise ValueError("a request needs at least one prompt id")
+        if self.max_tokens < 1:
+            raise ValueError(f"max_tokens = {self.max_tokens}; give 1 or more")
+        if not self.greedy and self.temperature <= 0:
+            raise ValueError(
+                f"temperature = {self.temperature}; sampling needs a temperature above 0 "
+                "(greedy = True for the most likely token)"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A verifier's verdict: a value with its reason, or no value with the cause.
+
+    `value` is None exactly when `outcome` is one of `UNSCORED_OUTCOMES` (excluded from the group's
+    statistics and counted); everything the completion did wrong is a number.
+
+    >>> Score(1.0, "correct", "7 equals 7").value
+    1.0
+    >>> Score(None, "verifier_timeout", "no verdict after 5 s").scored
+    False
+    """
+
+    value: float | None
+    outcome: Outcome
+    reason: str = ""
+    parts: Mapping[str, float | None] = field(default_factory=dict[str, float | None])
+
+    def __post_init__(self) -> None:
+        if self.outcome not in SCORED_OUTCOMES | UNSCORED_OUTCOMES:
+            raise ValueError(f"outcome {self.outcome!r} is not one of the outcomes in types.Outcome")
+        if (self.value is None) != (self.outcome in UNSCORED_OUTCOMES):
+            raise ValueError(f"value {self.value!r} does not fit outcome {self.outcome!r}")
+        if self.value is not None and not (-float("inf") < self.value < float("inf")):
+            raise ValueError(f"a score must be finite, got {self.value!r}")
+
+    @property
+    def scored(self) -> bool:
+        return self.value is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One exchange: the ids that entered the context, then what the policy said.
+
+    The first turn's `context_ids` are the whole prompt; a later turn's are the text of the
+    environment or a tool (and template ids) since the last completion. They are attended to and
+    never trained on.
+    """
+
+    context_ids: tuple[int, ...]
+    completion: Completion
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """One prompt played to its end, scored.
+
+    >>> c = Completion((11, 2), "7", (-0.1, -0.2), "stop")
+    >>> r = Rollout(Prompt("p", text="3+4="), (Turn((5, 6), c),), Score(1.0, "correct"), 0, 0, 0)
+    >>> r.prompt_ids, r.completion_ids, r.mask
+    ((5, 6), (11, 2), (True, True))
+    """
+
+    prompt: Prompt
+    turns: tuple[Turn, ...]
+    score: Score
+    group_index: int
+    visit: int
+    step: int
+    extras: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def prompt_ids(self) -> tuple[int, ...]:
+        return self.turns[0].context_ids
+
+    @property
+    def completion_ids(self) -> tuple[int, ...]:
+        """Every id after the prompt, later context included, in order."""
+        ids: list[int] = list(self.turns[0].completion.token_ids)
+        for turn in self.turns[1:]:
+            ids.extend(turn.context_ids)
+            ids.extend(turn.completion.token_ids)
+        return tuple(ids)
+
+    @property
+    def mask(self) -> tuple[bool, ...]:
+        """True where the policy chose the token, one entry per `completion_ids`."""
+        mask: list[bool] = [True] * self.turns[0].completion.num_tokens
+        for turn in self.turns[1:]:
+            mask.extend([False] * len(turn.context_ids))
+            mask.extend([True] * turn.completion.num_tokens)
+        return tuple(mask)
+
+    def per_token(self, name: str, fill: Any = 0.0) -> tuple[Any, ...]:
+        """A per-token field of the completions (`sampler_logprobs`, ...), `fill` under context."""
+        values: list[Any] = list(getattr(self.turns[0].completion, name))
+        for turn in self.turns[1:]:
+            values.extend([fill] * len(turn.context_ids))
+            values.extend(getattr(turn.completion, name))
+        return tuple(values)
+
+    @property
+    def sampler_logprobs(self) -> tuple[float, ...]:
+        return self.per_token("sampler_logprobs")
+
+    @property
+    def text(self) -> str:
+        """What the policy wrote, turns joined by a newline; no tool or environment text."""
+        return "\n".join(turn.completion.text for turn in self.turns)
+
+    @property
+    def finish_reason(self) -> FinishReason:
+        return self.turns[-1].completion.finish_reason
+
+    @property
+    def truncated(self) -> bool:
+        """True where the completion did not end by itself."""
+        return self.finish_reason != "stop"
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that the policy chose."""
+        return sum(turn.completion.num_tokens for turn in self.turns)
+
+    @property
+    def version(self) -> int:
+        """The oldest policy version in the rollout."""
+        return min(turn.completion.version for turn in self.turns)
+
+    @property
+    def reward(self) -> float | None:
+        return self.score.value
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """All rollouts of one visit of one prompt: the baseline's population.
+
+    `greedy` is the greedy rollout, where an algorithm asked for one; it is not trained on.
+    """
+
+    prompt: Prompt
+    rollouts: tuple[Rollout, ...]
+    greedy: Rollout | None = None
+
+    @property
+    def rewards(self) -> tuple[float | None, ...]:
+        return tuple(rollout.reward for rollout in self.rollouts)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Groups laid out as rows for scoring: ragged ids, and what the sampler reported, aligned.
+
+    B rows, T = the longest completion. `prompt_ids` and `completion_ids` stay ragged lists of ids;
+    `mask` [B, T] bool is True where the policy chose the token; `sampler_logprobs` [B, T] float32
+    is 0 under False. `group_ids` [B] int64 numbers the groups; rows of a group are adjacent.
+    """
+
+    prompt_ids: Sequence[tuple[int, ...]]
+    completion_ids: Sequence[tuple[int, ...]]
+    mask: Tensor
+    group_ids: Tensor
+    sampler_logprobs: Tensor
+    entropies: Tensor | None = None
+    top_ids: Tensor | None = None
+    sampler_top_logprobs: Tensor | None = None
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.completion_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one step learns from: rows, their advantages, and the fixed log-probabilities.
+
+    `mask` [B, T] is the rows' mask after the filters. `advantages` [B] or [B, T] float32.
+    `old_logprobs`, `ref_logprobs` [B, T] are there where the algorithm needs them.
+    `rewards` [B] are after the shapers (NaN = not scored).
+    """
+
+    rows: Rows
+    mask: Tensor
+    rewards: Tensor
+    advantages: Tensor
+    max_tokens: int
+    old_logprobs: Tensor | None = None
+    ref_logprobs: Tensor | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict[str, float])
