@@ -1,0 +1,64 @@
+# One obvious command each. Every target sets itself up: a fresh machine needs only Python 3.11 or
+# newer, make and a C compiler.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+SMALL ?=
+export TOKENIZERS_PARALLELISM ?= false
+
+.PHONY: help setup setup-dev demo test test-all check lint types imports links docs bench clean
+
+help:
+	@echo "make demo      train the built-in tiny policy on single-digit sums, watch it learn"
+	@echo "make test      the tests (under 10 minutes on 2 cores); make test-all adds the long ones"
+	@echo "make check     lint, types, import direction, links, documentation build"
+	@echo "make docs      the documentation, into site/"
+	@echo "make setup     only create $(VENV) and install the pinned dependencies"
+
+$(VENV)/.base: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "groupwise needs Python 3.11 or newer; run: make PYTHON=python3.11" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing the pinned dependencies into $(VENV) ..."
+	@$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.base
+	@echo "installing the test, check and documentation tools into $(VENV) ..."
+	@$(PIP) --editable ".[test,check,docs]"
+	@touch $@
+
+setup: $(VENV)/.base
+setup-dev: $(VENV)/.dev
+
+demo: setup
+	@$(BIN)/groupwise train recipes/tiny_arithmetic.toml --output runs/demo --overwrite $(SMALL)
+
+test: setup-dev
+	@$(BIN)/python -m pytest -m "not slow" -n 2
+
+test-all: setup-dev
+	@$(BIN)/python -m pytest -n 2
+
+check: lint types imports links docs
+
+lint: setup-dev
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: setup-dev
+	@$(BIN)/mypy
+
+imports: setup-dev
+	@$(BIN)/lint-imports
+
+links: setup-dev
+	@$(BIN)/python docs/check_links.py
+
+docs: setup-dev
+	@$(BIN)/python docs/render.py
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site
+
+clean:
+	rm -rf $(VENV) site dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis

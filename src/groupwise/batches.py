@@ -1,0 +1,190 @@
+"""Groups + algorithm -> batch: align rows, shape rewards, compute advantages, filter, divide.
+
+Left out: log-probabilities (the learner's) and the loss. Nothing here knows text. Every statistic
+is over all scored rows of the step, so how rows are later divided cannot change it.
+Shapes: B rows, T the longest completion, G group size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from groupwise.algorithms import Algorithm, AlgorithmState
+from groupwise.randomness import generator
+from groupwise.types import Batch, Group, Rollout, Rows
+
+
+def align(groups: Sequence[Group]) -> Rows:
+    """Lay the rollouts of all groups out as rows; a group's rows are adjacent."""
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    width = max((len(rollout.completion_ids) for rollout in rollouts), default=0)
+    width = max(width, 1)
+    return Rows(
+        prompt_ids=[rollout.prompt_ids for rollout in rollouts],
+        completion_ids=[rollout.completion_ids for rollout in rollouts],
+        mask=_pad([rollout.mask for rollout in rollouts], width, torch.bool),
+        group_ids=torch.tensor(
+            [number for number, group in enumerate(groups) for _ in group.rollouts],
+            dtype=torch.int64,
+        ),
+        sampler_logprobs=_pad(
+            [rollout.sampler_logprobs for rollout in rollouts], width, torch.float32
+        ),
+        entropies=_optional(rollouts, "entropies", width),
+        top_ids=_optional_top(rollouts, "top_ids", width, torch.int64),
+        sampler_top_logprobs=_optional_top(rollouts, "top_logprobs", width, torch.float32),
+    )
+
+
+def _pad(rows: Sequence[Sequence[float | bool]], width: int, dtype: torch.dtype) -> Tensor:
+    padded = torch.zeros(len(rows), width, dtype=dtype)
+    for index, row in enumerate(rows):
+        if row:
+            padded[index, : len(row)] = torch.tensor(row, dtype=dtype)
+    return padded
+
+
+def _optional(rollouts: Sequence[Rollout], name: str, width: int) -> Tensor | None:
+    if any(getattr(turn.completion, name) is None for row in rollouts for turn in row.turns):
+        return None
+    return _pad([rollout.per_token(name) for rollout in rollouts], width, torch.float32)
+
+
+def _optional_top(
+    rollouts: Sequence[Rollout], name: str, width: int, dtype: torch.dtype
+) -> Tensor | None:
+    """[B, T, K], 0 in slots without a sampled token."""
+    turns = [turn for row in rollouts for turn in row.turns]
+    if not turns or any(getattr(turn.completion, name) is None for turn in turns):
+        return None
+    size = max((len(slot) for turn in turns for slot in getattr(turn.completion, name)), default=0)
+    padded = torch.zeros(len(rollouts), width, size, dtype=dtype)
+    empty = (0,) * size
+    for index, rollout in enumerate(rollouts):
+        values = rollout.per_token(name, fill=empty)
+        if values:
+            padded[index, : len(values)] = torch.tensor(values, dtype=dtype)
+    return padded
+
+
+def make_batch(
+    groups: Sequence[Group],
+    rows: Rows,
+    algorithm: Algorithm,
+    *,
+    max_tokens: int,
+    state: AlgorithmState | None = None,
+    old_logprobs: Tensor | None = None,
+    ref_logprobs: Tensor | None = None,
+) -> Batch:
+    """Shaped rewards, advantages and the filtered mask of one step.
+
+    `max_tokens` is the generation limit (never the padded width). `old_logprobs` and `ref_logprobs`
+    [B, T] are needed here only by algorithms that put a KL term into the reward. Raises ValueError,
+    naming the part, where one lacks its input.
+    """
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    raw = torch.tensor(
+        [float("nan") if rollout.reward is None else rollout.reward for rollout in rollouts],
+        dtype=torch.float32,
+    )
+    truncated = torch.tensor([rollout.truncated for rollout in rollouts])
+    lengths = torch.tensor([rollout.num_tokens for rollout in rollouts], dtype=torch.int64)
+    rewards = algorithm.shape_rewards(
+        raw,
+        lengths=lengths,
+        truncated=truncated,
+        max_tokens=max_tokens,
+        entropies=rows.entropies,
+        mask=rows.mask,
+    )
+    mask, filtered = algorithm.filter_mask(
+        rows.mask, rewards=rewards, raw_rewards=raw, group_ids=rows.group_ids, truncated=truncated
+    )
+    advantages = algorithm.advantages(
+        rewards,
+        group_ids=rows.group_ids,
+        components=_components(rollouts) if algorithm.needs.components else None,
+        mask=rows.mask,
+        entropies=rows.entropies,
+        old_logprobs=old_logprobs if old_logprobs is not None else rows.sampler_logprobs,
+        ref_logprobs=ref_logprobs,
+        greedy_rewards=_greedy_rewards(groups) if algorithm.needs.greedy else None,
+        prompt_ids=[group.prompt.id for group in groups for _ in group.rollouts],
+        state=state,
+    )
+    return Batch(
+        rows=rows,
+        mask=mask,
+        rewards=rewards,
+        advantages=advantages,
+        max_tokens=max_tokens,
+        old_logprobs=old_logprobs,
+        ref_logprobs=ref_logprobs,
+        metrics=filtered,
+    )
+
+
+def _components(rollouts: Sequence[Rollout]) -> Tensor:
+    """[B, R]: each verifier's own value, in a fixed order; NaN where it did not apply."""
+    names = sorted({name for rollout in rollouts for name in rollout.score.parts})
+    table = [[rollout.score.parts.get(name) for name in names] for rollout in rollouts]
+    return torch.tensor(
+        [[float("nan") if value is None else value for value in row] for row in table],
+        dtype=torch.float32,
+    ).reshape(len(rollouts), len(names))
+
+
+def _greedy_rewards(groups: Sequence[Group]) -> Tensor:
+    """[B]: the reward of the group's greedy rollout, repeated for its rows."""
+    values = [
+        float("nan") if group.greedy is None or group.greedy.reward is None else group.greedy.reward
+        for group in groups
+        for _ in group.rollouts
+    ]
+    return torch.tensor(values, dtype=torch.float32)
+
+
+def split_groups(
+    group_ids: Tensor, minibatches: int, *, seed: int, step: int, pass_index: int
+) -> list[Tensor]:
+    """Row indices of each optimiser update of one pass: whole groups, near-equal numbers of them.
+
+    The first pass keeps the order of the step; later ones shuffle the groups by a keyed draw.
+    Raises ValueError where there are more minibatches than groups.
+    """
+    groups = group_ids.unique().tolist()
+    if minibatches > len(groups):
+        raise ValueError(
+            f"minibatches = {minibatches} with {len(groups)} groups; give at most {len(groups)}"
+        )
+    if pass_index:
+        generator(seed, "order", "pass", step, pass_index).shuffle(groups)
+    bounds = [round(part * len(groups) / minibatches) for part in range(minibatches + 1)]
+    updates = []
+    for first, last in zip(bounds[:-1], bounds[1:], strict=True):
+        chosen = torch.tensor(groups[first:last], dtype=group_ids.dtype)
+        updates.append(torch.isin(group_ids, chosen).nonzero().flatten())
+    return updates
+
+
+def split_rows(rows: Rows, index: Tensor, token_budget: int) -> list[Tensor]:
+    """Micro-batches: whole rows, longest first, each at most `token_budget` padded tokens.
+
+    A row longer than the budget is a micro-batch of its own. Division only adds up: the update's
+    weights are made before it.
+    """
+    lengths = {
+        row: len(rows.prompt_ids[row]) + len(rows.completion_ids[row]) for row in index.tolist()
+    }
+    ordered = sorted(lengths, key=lambda row: (-lengths[row], row))
+    parts: list[list[int]] = []
+    for row in ordered:
+        if parts and lengths[parts[-1][0]] * (len(parts[-1]) + 1) <= token_budget:
+            parts[-1].append(row)
+        else:
+            parts.append([row])
+    return [torch.tensor(part, dtype=torch.int64) for part in parts]

@@ -1,0 +1,278 @@
+"""The recipe: one TOML file, composed from a model that each room owns, checked before any load.
+
+Left out: building anything. `load_recipe` reads, merges overrides, and refuses what cannot run,
+each with one message naming the field, the value and a legal one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer, field_validator
+
+from groupwise.algorithms import Algorithm, algorithm_from_table
+from groupwise.checkpoints import CheckpointSettings
+from groupwise.environments import EnvironmentSettings
+from groupwise.errors import RecipeError
+from groupwise.evaluation import EvaluationSettings
+from groupwise.learner import TrainingSettings
+from groupwise.policies import ModelSettings
+from groupwise.samplers import SamplingSettings
+
+# What `--small` means for a recipe without a [small] table of its own.
+SMALL: dict[str, Any] = {
+    "training.steps": 2,
+    "training.prompts_per_step": 4,
+    "sampling.group_size": 4,
+    "sampling.max_tokens": 16,
+    "evaluation.max_prompts": 8,
+    "evaluation.samples": 1,
+}
+
+
+class Recipe(BaseModel):
+    """A whole run, resolved: every field has its value."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+    seed: int = Field(0, ge=0, description="The run's seed: every stream of noise is keyed by it.")
+    model: ModelSettings = Field(description="What is trained.")
+    environment: EnvironmentSettings = Field(description="Prompts, turns and verifier.")
+    algorithm: Algorithm = Field(description="A preset, with any part replaced.")
+    sampling: SamplingSettings = Field(
+        default_factory=SamplingSettings, description="How completions are sampled."
+    )
+    training: TrainingSettings = Field(
+        default_factory=TrainingSettings, description="How rollouts become updates."
+    )
+    evaluation: EvaluationSettings = Field(
+        default_factory=EvaluationSettings, description="What is measured, and when."
+    )
+    checkpoints: CheckpointSettings = Field(
+        default_factory=CheckpointSettings, description="What is kept on disk."
+    )
+
+    @field_validator("algorithm", mode="before")
+    @classmethod
+    def _algorithm(cls, value: Any) -> Algorithm:
+        return value if isinstance(value, Algorithm) else algorithm_from_table(value)
+
+    @field_serializer("algorithm")
+    def _algorithm_table(self, value: Algorithm) -> dict[str, Any]:
+        return value.to_table()
+
+    def to_toml(self) -> str:
+        """The resolved recipe as text; loading it gives an equal recipe."""
+        return tomli_w.dumps(_without_none(self.model_dump(mode="json")))
+
+
+def _without_none(value: Any) -> Any:
+    """TOML has no null: a field that is None is left out."""
+    if isinstance(value, Mapping):
+        return {key: _without_none(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list | tuple):
+        return [_without_none(item) for item in value]
+    return value
+
+
+def load_recipe(
+    source: str | Path | Mapping[str, Any],
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    small: bool = False,
+) -> Recipe:
+    """Read a recipe file (or a table), apply dotted overrides, check it.
+
+    `overrides` maps `"training.steps"` to a value, or to its TOML text. `small` shrinks the run
+    first, by the recipe's own `[small]` table where it has one. Raises RecipeError.
+    """
+    table = _read(source)
+    own_small = table.pop("small", None)
+    if small:
+        for dotted, value in _flatten(own_small if own_small is not None else SMALL).items():
+            _set(table, dotted, value)
+    for dotted, value in (overrides or {}).items():
+        _set(table, dotted, parse_value(value))
+    recipe = _validate(table)
+    check(recipe)
+    return recipe
+
+
+def _read(source: str | Path | Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(source, Mapping):
+        return {key: _copy(value) for key, value in source.items()}
+    path = Path(source)
+    if not path.is_file():
+        raise RecipeError(_no_such_recipe(path))
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{path} is not a TOML file: {error}") from error
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _copy(item) for key, item in value.items()}
+    return list(value) if isinstance(value, list) else value
+
+
+def find_recipe(name: str) -> Path:
+    """A recipe by path, or by the name of one that ships with the package."""
+    path = Path(name)
+    if path.is_file():
+        return path
+    for shipped in _shipped():
+        if path.name in (shipped.name, shipped.stem):
+            return shipped
+    raise RecipeError(_no_such_recipe(path))
+
+
+def _shipped() -> list[Path]:
+    here = Path(__file__).parent
+    folders = [here / "_recipes", here.parents[1] / "recipes"]
+    return sorted(path for folder in folders if folder.is_dir() for path in folder.glob("*.toml"))
+
+
+def _no_such_recipe(path: Path) -> str:
+    names = ", ".join(sorted({shipped.name for shipped in _shipped()}))
+    return f"no recipe at {str(path)!r}; give a TOML file, or one that ships: {names}"
+
+
+def parse_value(value: Any) -> Any:
+    """A command-line value read as TOML where it is TOML, else as text."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return value
+
+
+def _flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            flat.update(_flatten(value, f"{prefix}{key}."))
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def _set(table: dict[str, Any], dotted: str, value: Any) -> None:
+    *parents, last = dotted.split(".")
+    node: Any = table
+    for depth, part in enumerate(parents):
+        if isinstance(node, list):
+            node = node[_index(node, part, dotted)]
+            continue
+        node = node.setdefault(part, {})
+        if not isinstance(node, dict | list):
+            where = ".".join(parents[: depth + 1])
+            raise RecipeError(f"{dotted}: {where!r} is a value ({node!r}), it has no fields")
+    if isinstance(node, list):
+        node[_index(node, last, dotted)] = value
+    else:
+        node[last] = value
+
+
+def _index(node: Sequence[Any], part: str, dotted: str) -> int:
+    if not part.isdecimal() or int(part) >= len(node):
+        raise RecipeError(f"{dotted}: {part!r} is no index of a list of {len(node)}")
+    return int(part)
+
+
+def _validate(table: Mapping[str, Any]) -> Recipe:
+    for required in ("model", "environment", "algorithm"):
+        if required not in table:
+            example = {"model": 'name = "tiny"', "environment": 'name = "arithmetic"'}
+            hint = example.get(required, 'preset = "grpo"')
+            raise RecipeError(f"the recipe has no [{required}] table; for example: {hint}")
+    try:
+        return Recipe.model_validate(table)
+    except ValidationError as error:
+        raise RecipeError("\n".join(_explain(item) for item in error.errors())) from error
+
+
+def _explain(item: Mapping[str, Any]) -> str:
+    location = [str(part) for part in item["loc"]]
+    field = ".".join(location)
+    if item["type"] == "extra_forbidden":
+        names = _names_at(location[:-1])
+        near = difflib.get_close_matches(location[-1], names, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names)}"
+        return f"unknown key {field!r}; {hint}"
+    if item["type"] == "missing":
+        return f"{field} is missing"
+    if item["type"] == "value_error":
+        message = str(item["ctx"]["error"])
+        return message if location[-1] in message else f"{field}: {message}"
+    return f"{field} = {item['input']!r}: {item['msg'][0].lower()}{item['msg'][1:]}"
+
+
+def _names_at(location: Sequence[str]) -> list[str]:
+    model: type[BaseModel] = Recipe
+    for part in location:
+        field = model.model_fields.get(part)
+        inner = None if field is None else field.annotation
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+            return []
+        model = inner
+    names = list(model.model_fields)
+    return [*names, "small"] if model is Recipe else names
+
+
+def check(recipe: Recipe) -> None:
+    """Combinations that no single room can see. Raises RecipeError."""
+    sampling, training, algorithm = recipe.sampling, recipe.training, recipe.algorithm
+    needs = algorithm.needs
+    if sampling.group_size < needs.min_group_size:
+        raise RecipeError(
+            f"sampling.group_size = {sampling.group_size}: {algorithm.name} compares the "
+            f"completions of a group; give {needs.min_group_size} or more"
+        )
+    if needs.group_size is not None and sampling.group_size != needs.group_size:
+        raise RecipeError(
+            f"sampling.group_size = {sampling.group_size}: {algorithm.name} is defined for "
+            f"groups of {needs.group_size}; give {needs.group_size}"
+        )
+    if training.minibatches > training.prompts_per_step:
+        raise RecipeError(
+            f"training.minibatches = {training.minibatches}: a minibatch is whole groups and a "
+            f"step has {training.prompts_per_step}; give at most {training.prompts_per_step}"
+        )
+    if sampling.temperature <= 0:
+        raise RecipeError(
+            f"sampling.temperature = {sampling.temperature}: training samples, and log-ratios are "
+            "taken at this temperature; give a value above 0, for example 1.0"
+        )
+    if needs.step_rewards:
+        raise RecipeError(
+            f"algorithm {algorithm.name!r} needs step rewards, and environment "
+            f"{recipe.environment.name!r} gives none; give a preset without process rewards, "
+            "for example grpo"
+        )
+
+
+def field_table() -> list[tuple[str, str, str, str]]:
+    """Every field of a recipe as (name, type, default, description), for the docs."""
+    return list(_fields(Recipe, ""))
+
+
+def _fields(model: type[BaseModel], prefix: str) -> list[tuple[str, str, str, str]]:
+    rows: list[tuple[str, str, str, str]] = []
+    for name, info in model.model_fields.items():
+        inner = info.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            rows.extend(_fields(inner, f"{prefix}{name}."))
+            continue
+        kind = getattr(inner, "__name__", str(inner)).replace("typing.", "")
+        if "Literal" in str(inner) or "|" in str(inner):
+            kind = str(inner).replace("typing.", "")
+        default = "required" if info.is_required() else repr(info.get_default(call_default_factory=True))
+        rows.append((prefix + name, kind, default, info.description or ""))
+    return rows
