@@ -1,0 +1,58 @@
+"""What is trained: loading a model, its log-probabilities, the built-in models, export.
+
+`load_policy` gives a `Policy`; `sequence_logprobs` and `score` give per-token log-probabilities
+from hidden states in chunks. torch and transformers load on first use of these names, not here.
+Left out: sampling (samplers) and the optimiser (learner.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from groupwise.policies.catalogue import ModelEntry, get_model, models
+    from groupwise.policies.export import save_pretrained
+    from groupwise.policies.load import load_policy
+    from groupwise.policies.logprobs import LogprobOutput, score, sequence_logprobs
+    from groupwise.policies.policy import Policy
+    from groupwise.policies.settings import ModelSettings
+    from groupwise.policies.smollm2 import fetch_smollm2
+    from groupwise.policies.tiny import build_tiny
+
+_HOMES = {
+    "Policy": "policy",
+    "ModelSettings": "settings",
+    "load_policy": "load",
+    "LogprobOutput": "logprobs",
+    "sequence_logprobs": "logprobs",
+    "score": "logprobs",
+    "save_pretrained": "export",
+    "ModelEntry": "catalogue",
+    "models": "catalogue",
+    "get_model": "catalogue",
+    "fetch_smollm2": "smollm2",
+    "build_tiny": "tiny",
+}
+
+__all__ = [
+    "Policy",
+    "ModelSettings",
+    "load_policy",
+    "LogprobOutput",
+    "sequence_logprobs",
+    "score",
+    "save_pretrained",
+    "ModelEntry",
+    "models",
+    "get_model",
+    "fetch_smollm2",
+    "build_tiny",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'groupwise.policies' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"groupwise.policies.{_HOMES[name]}"), name)

@@ -1,0 +1,57 @@
+"""`Policy`: a causal language model, its template, and where and how it computes.
+
+Left out: loading (load.py) and log-probabilities (logprobs.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from groupwise.templates import Template
+
+
+@dataclass
+class Policy:
+    """A model with what belongs to it. The same object is trained and sampled from.
+
+    `model` is a transformers causal language model with float32 parameters: they are the master
+    weights. `dtype` is the precision of its matrix products: under bfloat16 they run in autocast,
+    the residual stream stays float32. `version` is the number of finished steps.
+    `max_length` is the longest sequence (prompt and completion) the model has positions for.
+    """
+
+    name: str
+    model: nn.Module
+    template: Template
+    device: torch.device
+    dtype: torch.dtype
+    max_length: int
+    version: int = 0
+
+    def compute(self) -> Any:
+        """The context in which this policy's forward passes run."""
+        if self.dtype == torch.float32:
+            return nullcontext()
+        return torch.autocast(self.device.type, dtype=self.dtype)
+
+    @property
+    def num_parameters(self) -> int:
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Dropout off inside; every module's own training flag is put back afterwards."""
+    was_training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in was_training:
+            module.training = True

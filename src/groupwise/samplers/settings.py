@@ -1,0 +1,56 @@
+"""The recipe's [sampling] table. No torch."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+SAMPLERS = ("auto", "transformers", "scripted")
+
+
+class SamplingSettings(BaseModel):
+    """How completions are sampled for training."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    sampler: str = Field(
+        default="auto",
+        description="`auto` (the fastest one that supports the model), or `transformers`.",
+    )
+    group_size: int = Field(
+        default=8, ge=2, description="Completions per prompt; the group is the baseline."
+    )
+    temperature: float = Field(
+        default=1.0, gt=0.0, description="Divides the logits; training needs it above 0."
+    )
+    max_tokens: int = Field(default=128, ge=1, description="The most tokens a completion may have.")
+    top_p: float = Field(
+        default=1.0, gt=0.0, le=1.0, description="Kept probability mass; 1 = all, as training needs."
+    )
+    top_k: int = Field(default=0, ge=0, description="Kept tokens; 0 = all, as training needs.")
+    min_p: float = Field(
+        default=0.0, ge=0.0, le=1.0, description="Kept relative probability; 0 = all, as training needs."
+    )
+    stop: tuple[str, ...] = Field(
+        default=(), description="Texts that end a completion, beside the model's own stop ids."
+    )
+    deadline: float | None = Field(
+        default=600.0,
+        gt=0.0,
+        description="Seconds after which unfinished completions are returned as they are.",
+    )
+    batch_rows: int = Field(default=128, ge=1, description="The most completions decoded at once.")
+
+    @model_validator(mode="after")
+    def _whole_distribution(self) -> SamplingSettings:
+        for name, value, whole in (
+            ("top_p", self.top_p, 1.0),
+            ("top_k", self.top_k, 0),
+            ("min_p", self.min_p, 0.0),
+        ):
+            if value != whole:
+                raise ValueError(
+                    f"{name} = {value}: training samples from the whole distribution, because the "
+                    f"learner's log-probabilities are over the whole vocabulary and the kept tokens "
+                    f"are not stored, so every ratio would be off by the kept mass; set {name} = {whole}"
+                )
+        return self

@@ -1,0 +1,10 @@
+"""Text and token ids: chat templates, encoding, decoding, stop ids and stop strings. No torch.
+
+`Template` holds a tokenizer with its chat template and special ids; `StopStrings` finds stop
+strings across token boundaries. Left out: weights, sampling, tool-call parsing.
+"""
+
+from groupwise.templates.stops import StopStrings
+from groupwise.templates.template import Template
+
+__all__ = ["Template", "StopStrings"]
