@@ -1,0 +1,200 @@
+"""What the rest of the house sees of an algorithm: its needs, an update's plan, a loss, its sums.
+
+Left out: every formula. These types travel between `batches.py`, `learner.py`, `train.py` and the
+parts; none of them knows which algorithm it serves.
+
+An optimiser update goes: `plan = algorithm.plan_update(mask of the whole update, ...)`, then for
+each micro-batch of whole rows `terms = algorithm.loss_terms(..., plan=plan.rows(index))`, then
+`terms.loss.backward()`; losses and sums of micro-batches and of ranks add up, nothing is divided.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+Anchor = Literal["old", "sampler", "none"]
+EntropyNeed = Literal["none", "detached", "live"]
+
+
+@dataclass(frozen=True, slots=True)
+class KeepRule:
+    """Which groups dynamic sampling keeps, and how long it tries.
+
+    `rule(accuracies of one group) -> bool`; at most `max_batches` rounds of sampling a step;
+    surplus groups are carried to the next step or discarded.
+    """
+
+    rule: Callable[[Sequence[float]], bool]
+    max_batches: int
+    surplus: Literal["carry", "discard"] = "carry"
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What an algorithm asks of the loop, in plain words that know no algorithm.
+
+    `old_logprobs`: the learner's own log-probabilities must be recomputed before the advantages,
+    even with a single update a step (KL in the reward). Where it is False and `ratio_anchor` is
+    "old", a single update a step needs no recomputation: the ratio is exactly 1.
+    `ratio_anchor`: what the ratio divides by, None without a ratio. `sampler_logprobs`: the loss
+    reads them (anchor, correction, off-policy mask). `entropies`: "detached" as numbers, "live"
+    with a gradient. `top_k`: log-probabilities a position at the sampler's top K ids.
+    `max_tokens`: the weight divides by the generation budget. `group_size`: the exact one, or
+    None; `min_group_size`: the smallest legal one. `keep`: dynamic sampling's rule, or None.
+    `whole_groups`: a micro-batch must not split a group. `state`: `init_state()` holds something,
+    keep it in the checkpoint and pass it in. `accuracies`: a filter reads them.
+    """
+
+    old_logprobs: bool = False
+    ref_logprobs: bool = False
+    sampler_logprobs: bool = False
+    entropies: EntropyNeed = "none"
+    top_k: int = 0
+    greedy: bool = False
+    step_rewards: bool = False
+    components: bool = False
+    values: bool = False
+    max_tokens: bool = False
+    group_size: int | None = None
+    min_group_size: int = 1
+    keep: KeepRule | None = None
+    ratio_anchor: Literal["old", "sampler"] | None = None
+    whole_groups: bool = False
+    state: bool = False
+    accuracies: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UpdatePlan:
+    """Everything that one optimiser update decides from its whole mask.
+
+    `weight` [B, T] float64 (float32 on MPS): each token's share of the loss, 0 outside the mask.
+    `keep` [B, T] bool or None: False silences a token's policy term (top-entropy filter).
+    `group_index` [B] int64 or None and `group_rows` [B] int64 or None: the row's group, and how
+    many rows of it train in this update. The counts are of the whole update and stay what they are
+    when `rows` slices.
+    """
+
+    weight: Float[Tensor, "B T"]
+    num_rows: int
+    num_tokens: int
+    keep: Bool[Tensor, "B T"] | None = None
+    group_index: Int[Tensor, " B"] | None = None
+    group_rows: Int[Tensor, " B"] | None = None
+
+    def rows(self, index: Tensor | slice | Sequence[int]) -> UpdatePlan:
+        """The plan of some of the rows, in any order: indices, a bool [B] or a slice."""
+        at: Tensor | slice = (
+            index
+            if isinstance(index, slice)
+            else torch.as_tensor(index, device=self.weight.device)
+        )
+        return replace(
+            self,
+            weight=self.weight[at],
+            keep=None if self.keep is None else self.keep[at],
+            group_index=None if self.group_index is None else self.group_index[at],
+            group_rows=None if self.group_rows is None else self.group_rows[at],
+        )
+
+    def columns(self, width: int) -> UpdatePlan:
+        """The plan cut to its first `width` columns, for a micro-batch with less padding."""
+        return replace(
+            self,
+            weight=self.weight[:, :width],
+            keep=None if self.keep is None else self.keep[:, :width],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSums:
+    """Metrics as sums that merge exactly: micro-batches and ranks add with `+`.
+
+    `means` name -> (numerator, denominator); `totals` name -> sum; `lows`, `highs` name ->
+    extreme; `effective` name -> (count, sum w, sum w^2), finished as (sum w)^2 / (count sum w^2).
+
+    >>> a = MetricSums(means={"x": (1.0, 10.0)}) + MetricSums(means={"x": (2.0, 2.0)})
+    >>> a.finish()["x"]
+    0.25
+    """
+
+    means: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    totals: Mapping[str, float] = field(default_factory=dict)
+    lows: Mapping[str, float] = field(default_factory=dict)
+    highs: Mapping[str, float] = field(default_factory=dict)
+    effective: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
+
+    def __add__(self, other: MetricSums) -> MetricSums:
+        means = dict(self.means)
+        for name, (top, bottom) in other.means.items():
+            old_top, old_bottom = means.get(name, (0.0, 0.0))
+            means[name] = (old_top + top, old_bottom + bottom)
+        totals = dict(self.totals)
+        for name, value in other.totals.items():
+            totals[name] = totals.get(name, 0.0) + value
+        lows = dict(self.lows)
+        for name, value in other.lows.items():
+            lows[name] = min(lows.get(name, math.inf), value)
+        highs = dict(self.highs)
+        for name, value in other.highs.items():
+            highs[name] = max(highs.get(name, -math.inf), value)
+        effective = dict(self.effective)
+        for name, (count, first, second) in other.effective.items():
+            had = effective.get(name, (0.0, 0.0, 0.0))
+            effective[name] = (had[0] + count, had[1] + first, had[2] + second)
+        return MetricSums(means, totals, lows, highs, effective)
+
+    def finish(self) -> dict[str, float]:
+        """The metrics as plain floats; NaN where there was nothing to measure."""
+        out = {
+            name: top / bottom if bottom else math.nan for name, (top, bottom) in self.means.items()
+        }
+        out.update(self.totals)
+        for extremes in (self.lows, self.highs):
+            out.update({name: v if math.isfinite(v) else math.nan for name, v in extremes.items()})
+        for name, (count, first, second) in self.effective.items():
+            out[name] = first * first / (count * second) if second else math.nan
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class LossTerms:
+    """A micro-batch's part of the update's loss (a scalar tensor that adds up), and its sums."""
+
+    loss: Float[Tensor, ""]
+    sums: MetricSums
+
+
+@dataclass(frozen=True, slots=True)
+class LossOutput:
+    """The loss of one whole optimiser update and its metrics as floats."""
+
+    loss: Float[Tensor, ""]
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Filtered:
+    """The mask after the filters [B, T] bool, and how many rows each of them removed."""
+
+    mask: Bool[Tensor, "B T"]
+    counts: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCounts:
+    """How many groups carry a signal: `uniform` ones have equal rewards within the tolerance,
+    `single` ones have fewer than two scored rows; `unscored_rows` have no reward."""
+
+    groups: int
+    informative: int
+    uniform: int
+    single: int
+    unscored_rows: int
