@@ -1,0 +1,27 @@
+"""Prompts, turns, and which verifier judges them.
+
+An environment is loaded and checked before any weight: its splits are disjoint, its gold answers
+are accepted by its own verifier, its columns are there.
+"""
+
+from groupwise.environments.base import Environment, Play
+from groupwise.environments.identity import prompt_id
+from groupwise.environments.order import PromptCursor, prompt_order
+from groupwise.environments.registry import (
+    BUILTIN,
+    environment_from_settings,
+    load_environment,
+)
+from groupwise.environments.settings import EnvironmentSettings
+
+__all__ = [
+    "BUILTIN",
+    "Environment",
+    "EnvironmentSettings",
+    "Play",
+    "PromptCursor",
+    "environment_from_settings",
+    "load_environment",
+    "prompt_id",
+    "prompt_order",
+]

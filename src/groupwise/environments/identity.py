@@ -1,0 +1,66 @@
+"""What makes two prompts the same: ids from content, hashes of whole sets, duplicates, overlap."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from groupwise.types import Message, Prompt
+
+
+def prompt_id(
+    messages: Sequence[Message] = (), text: str | None = None, answer: Any = None
+) -> str:
+    """A stable id of what is asked and what is right: 16 hex digits of a content hash."""
+    content = [[dict(message) for message in messages], text, answer]
+    return _digest(json.dumps(content, sort_keys=True, ensure_ascii=True, default=str))
+
+
+def with_unique_ids(prompts: Iterable[Prompt]) -> tuple[list[Prompt], int]:
+    """The prompts with a second `x` renamed `x#2`, and how many were duplicates."""
+    seen: Counter[str] = Counter()
+    unique: list[Prompt] = []
+    duplicates = 0
+    for prompt in prompts:
+        seen[prompt.id] += 1
+        count = seen[prompt.id]
+        if count > 1:
+            duplicates += 1
+            prompt = replace(prompt, id=f"{prompt.id}#{count}")
+        unique.append(prompt)
+    return unique, duplicates
+
+
+def normalised_text(prompt: Prompt) -> str:
+    """All of the prompt's words: NFKC, lower case, white space collapsed."""
+    if prompt.text is not None:
+        text = prompt.text
+    else:
+        text = "\n".join(f"{m.get('role')}: {m.get('content')}" for m in prompt.messages)
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def overlapping(train: Iterable[Prompt], heldout: Sequence[Prompt]) -> list[Prompt]:
+    """The held-out prompts whose normalised text is also in `train`."""
+    known = {normalised_text(prompt) for prompt in train}
+    return [prompt for prompt in heldout if normalised_text(prompt) in known]
+
+
+def data_hash(prompts: Iterable[Prompt]) -> str:
+    """A hash of the prompts, their answers and columns, in order."""
+    digest = hashlib.sha256()
+    for prompt in prompts:
+        content = [prompt.id, [dict(m) for m in prompt.messages], prompt.text, prompt.answer]
+        line = json.dumps([*content, dict(prompt.columns)], sort_keys=True, default=str)
+        digest.update(line.encode())
+        digest.update(b"\n")
+    return digest.hexdigest()
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

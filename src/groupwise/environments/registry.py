@@ -1,0 +1,74 @@
+"""Environments by name: the built-in ones and `module:Class`."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from groupwise.environments.base import Environment
+from groupwise.environments.settings import EnvironmentSettings
+from groupwise.errors import RecipeError
+from groupwise.verifiers import VerifierSettings, import_object
+from groupwise.verifiers.names import unknown_name
+
+BUILTIN: dict[str, str] = {
+    "arithmetic": "groupwise.environments.arithmetic:make_arithmetic",
+    "dataset": "groupwise.environments.dataset:make_dataset",
+}
+
+
+def load_environment(
+    name: str,
+    seed: int = 0,
+    verifiers: Sequence[Mapping[str, Any] | VerifierSettings] = (),
+    **arguments: Any,
+) -> Environment:
+    """An environment by name, everything about its data checked.
+
+    `seed` decides generated problems and splits. `verifiers` replace the environment's own.
+    `RecipeError` for an unknown name or argument (nearest name given) and for bad data.
+    """
+    if ":" in name:
+        return _custom(name, seed, verifiers, arguments)
+    if name not in BUILTIN:
+        raise unknown_name("environment", name, [*BUILTIN, "module:Class"])
+    module, _, attribute = BUILTIN[name].partition(":")
+    make: Callable[..., Environment] = getattr(importlib.import_module(module), attribute)
+    return make(arguments, seed=seed, verifiers=verifiers)
+
+
+def environment_from_settings(settings: EnvironmentSettings, seed: int = 0) -> Environment:
+    """The environment that a recipe's `[environment]` table states."""
+    return load_environment(
+        settings.name, seed=seed, verifiers=settings.verifiers, **settings.arguments
+    )
+
+
+def _custom(
+    name: str,
+    seed: int,
+    verifiers: Sequence[Mapping[str, Any] | VerifierSettings],
+    arguments: Mapping[str, Any],
+) -> Environment:
+    """A user's class or function, called with `seed`, its arguments, and `verifiers` if any."""
+    found = import_object(name, "environment")
+    if not callable(found):
+        raise RecipeError(f"environment {name!r} is not callable; give a class derived from "
+                          "groupwise.environments.Environment, or a function that returns one")
+    if verifiers:
+        arguments = {**arguments, "verifiers": verifiers}
+    try:
+        inspect.signature(found).bind(seed=seed, **arguments)
+    except TypeError as error:
+        raise RecipeError(
+            f"environment {name!r} cannot be called with seed and {sorted(arguments)}: {error}"
+        ) from error
+    made = found(seed=seed, **arguments)
+    if not isinstance(made, Environment):
+        raise RecipeError(
+            f"environment {name!r} gave a {type(made).__name__}, not an Environment; derive it "
+            "from groupwise.environments.Environment"
+        )
+    return made

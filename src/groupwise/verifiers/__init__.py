@@ -1,0 +1,50 @@
+"""Text to score: what a completion is worth, by rules that can be read.
+
+`contract.py` is what every verifier keeps to; `registry.py` finds them by name; `composition.py`
+adds several up. No torch anywhere: model-backed verifiers live in `scorers/`.
+"""
+
+from groupwise.verifiers.composition import Component, Composite
+from groupwise.verifiers.contract import (
+    Case,
+    CaseVerifier,
+    OnError,
+    SettingsVerifier,
+    Verifier,
+    VerifierLogs,
+    as_score,
+    score_cases,
+)
+from groupwise.verifiers.registry import (
+    BUILTIN,
+    check_answer,
+    compose,
+    import_object,
+    load_verifier,
+    verifier_class,
+    verifier_from_table,
+    verify,
+)
+from groupwise.verifiers.settings import VerifierSettings
+
+__all__ = [
+    "BUILTIN",
+    "Case",
+    "CaseVerifier",
+    "Component",
+    "Composite",
+    "OnError",
+    "SettingsVerifier",
+    "Verifier",
+    "VerifierLogs",
+    "VerifierSettings",
+    "as_score",
+    "check_answer",
+    "compose",
+    "import_object",
+    "load_verifier",
+    "score_cases",
+    "verifier_class",
+    "verifier_from_table",
+    "verify",
+]

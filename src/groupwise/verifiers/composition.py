@@ -1,0 +1,222 @@
+"""Several verifiers as one: weights, gates, thresholds, a sum or a product.
+
+The invariant a reader can rely on: a scored row's `value` is the sum (or product) of
+weight x part over its non-None `parts`, so the parts are what decoupled normalisation needs. A part
+is what counted: thresholded, and 0 where its gate was closed. Left out: what each one looks for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from groupwise.errors import RecipeError
+from groupwise.types import Outcome, Prompt, Score
+from groupwise.verifiers.contract import Case, OnError, Verifier, VerifierLogs, score_cases
+from groupwise.verifiers.names import unknown_name
+
+_GATES = ("correct", "parsed")
+_FAILED_TO_JUDGE = frozenset({"bad_answer", "verifier_timeout", "infrastructure_error"})
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """One verifier within a composition. `gate` is `label`, `label:correct` or `label:parsed`."""
+
+    verifier: Verifier
+    weight: float = 1.0
+    label: str = ""
+    gate: str | None = None
+    threshold: float | None = None
+    on_error: OnError = "stop"
+
+    @property
+    def key(self) -> str:
+        """Its name among the parts."""
+        return self.label or self.verifier.name
+
+    @property
+    def gate_key(self) -> str | None:
+        return None if self.gate is None else _split_gate(self.gate)[0]
+
+    def table(self) -> dict[str, Any]:
+        """Everything that changes its value, JSON-able."""
+        return {
+            "label": self.key,
+            "name": self.verifier.name,
+            "arguments": dict(self.verifier.arguments),
+            "weight": self.weight,
+            "gate": self.gate,
+            "threshold": self.threshold,
+            "on_error": self.on_error,
+        }
+
+
+class Composite(Verifier):
+    """The weighted sum (or product) of components; each is kept as a named part.
+
+    A component that does not apply to a row is left out of that row's sum. One that could not
+    judge it (bad answer, verifier timeout, infrastructure error) leaves the whole row unscored,
+    unless its weight is 0: a failure to judge is never a wrong answer. The outcome is that of the
+    component with the largest weight among those that scored.
+    """
+
+    def __init__(
+        self, components: Sequence[Component], combine: Literal["sum", "product"] = "sum"
+    ) -> None:
+        """`RecipeError` where labels collide, a gate names no component, or nothing counts."""
+        if not components:
+            raise RecipeError("a composition needs at least one verifier")
+        keys = [component.key for component in components]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise RecipeError(
+                    f"two verifiers are called {key!r}; give one of them a label of its own, "
+                    f'for instance label = "{key}_2"'
+                )
+        for component in components:
+            _check_gate(component, keys)
+        if all(component.weight == 0 for component in components):
+            raise RecipeError("every verifier has weight 0; give one of them weight = 1.0")
+        self.components = tuple(components)
+        self.combine = combine
+
+    @property
+    def name(self) -> str:
+        return "+".join(component.key for component in self.components)
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        tables = [component.table() for component in self.components]
+        return {"combine": self.combine, "components": tables}
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the parts, in order."""
+        return tuple(component.key for component in self.components)
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Weight by part name."""
+        return {component.key: component.weight for component in self.components}
+
+    @property
+    def required_columns(self) -> frozenset[str]:
+        return frozenset().union(*(each.verifier.required_columns for each in self.components))
+
+    def score(self, cases: Sequence[Case]) -> list[Score]:
+        columns = [
+            score_cases(component.verifier, cases, component.on_error)
+            for component in self.components
+        ]
+        return [self._total(row) for row in zip(*columns)]
+
+    def _total(self, scores: Sequence[Score]) -> Score:
+        by_key = {component.key: score for component, score in zip(self.components, scores)}
+        parts: dict[str, float | None] = {}
+        terms: list[float] = []
+        for component, score in zip(self.components, scores):
+            value = _counted(component, score, by_key)
+            parts[component.key] = value
+            if component.weight != 0 and value is not None:
+                terms.append(component.weight * value)
+        reason = "; ".join(
+            f"{component.key}: {score.reason or score.outcome}"
+            for component, score in zip(self.components, scores)
+        )
+        failed = self._failed(scores)
+        if failed is not None or not terms:
+            return Score(None, failed or "not_applicable", reason, parts)
+        value = math.prod(terms) if self.combine == "product" else math.fsum(terms)
+        return Score(value, self._outcome(scores), reason, parts)
+
+    def _failed(self, scores: Sequence[Score]) -> Outcome | None:
+        for component, score in zip(self.components, scores):
+            if component.weight != 0 and score.outcome in _FAILED_TO_JUDGE:
+                return score.outcome
+        return None
+
+    def _outcome(self, scores: Sequence[Score]) -> Outcome:
+        scored = [pair for pair in zip(self.components, scores) if pair[1].value is not None]
+        return max(scored, key=lambda pair: abs(pair[0].weight))[1].outcome
+
+    def check_answer(self, prompt: Prompt) -> str | None:
+        for component in self.components:
+            reason = component.verifier.check_answer(prompt)
+            if reason is not None:
+                return f"{component.key}: {reason}"
+        return None
+
+    def gold_completion(self, prompt: Prompt) -> str | None:
+        main = max(self.components, key=lambda component: abs(component.weight))
+        return main.verifier.gold_completion(prompt)
+
+    def warnings(self) -> list[str]:
+        """Weights that let something else than correctness dominate, in words; for the plan."""
+        counted = [component for component in self.components if component.weight != 0]
+        main = max(counted, key=lambda component: abs(component.weight))
+        rest = [c for c in counted if c is not main and c.gate_key != main.key]
+        total = sum(abs(component.weight) for component in rest)
+        if rest and total >= abs(main.weight):
+            names = ", ".join(f"{component.key} ({component.weight:g})" for component in rest)
+            return [
+                f"verifiers {names} together weigh {total:g}, as much as {main.key} "
+                f"({main.weight:g}) or more: a completion can earn more by them than by being "
+                f"right; lower their weights or gate them on {main.key!r}"
+            ]
+        return []
+
+    def begin_step(self, step: int) -> None:
+        for component in self.components:
+            component.verifier.begin_step(step)
+
+    def take_logs(self) -> VerifierLogs:
+        logs = VerifierLogs()
+        for component in self.components:
+            more = component.verifier.take_logs()
+            logs.columns.update(more.columns)
+            logs.metrics.update(more.metrics)
+        return logs
+
+    def close(self) -> None:
+        for component in self.components:
+            component.verifier.close()
+
+
+def _split_gate(gate: str) -> tuple[str, str]:
+    label, colon, condition = gate.rpartition(":")
+    if colon and condition in _GATES:
+        return label, condition
+    return gate, "correct"
+
+
+def _check_gate(component: Component, keys: Sequence[str]) -> None:
+    label = component.gate_key
+    if label is None:
+        return
+    if label == component.key:
+        raise RecipeError(f"verifier {component.key!r} is gated on itself; name another one")
+    if label not in keys:
+        raise unknown_name(f"gate of verifier {component.key!r}:", label, keys)
+
+
+def _counted(component: Component, score: Score, by_key: Mapping[str, Score]) -> float | None:
+    """The part's value: thresholded, 0 behind a closed gate, None where it or its gate is None."""
+    value = score.value
+    if value is None:
+        return None
+    if component.threshold is not None:
+        value = 1.0 if value >= component.threshold else 0.0
+    if component.gate is None:
+        return value
+    label, condition = _split_gate(component.gate)
+    gate = by_key[label]
+    if gate.value is None:
+        return None
+    open_ = gate.outcome == "correct" if condition == "correct" else gate.outcome in _PARSED
+    return value if open_ else 0.0
+
+
+_PARSED = frozenset({"correct", "incorrect", "partial"})

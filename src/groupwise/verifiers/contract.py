@@ -1,0 +1,306 @@
+"""What a verifier is, and the one place that holds it to its contract.
+
+A verifier turns cases (a prompt and what was written) into scores, a batch at a time, in order.
+`score_cases` is how everything else calls one: it checks length, type and finiteness, names the
+verifier and the row when something raises, and applies the opt-in `skip` policy. Left out: what any
+verifier looks for, and how several are combined (`composition.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass, field
+from inspect import isawaitable
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from groupwise.errors import VerifierError
+from groupwise.types import FinishReason, Message, Prompt, Score
+from groupwise.verifiers.waiting import gather
+
+OnError = Literal["stop", "skip"]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What a verifier reads: the prompt (with its answer and columns) and what the policy wrote.
+
+    `text` is the policy's own text alone; `turns` are the messages after the prompt where there
+    were several (environment and tool messages included), for verifiers that read them.
+
+    >>> Case(Prompt("p", text="3+4=", answer="7"), "7").finish_reason
+    'stop'
+    """
+
+    prompt: Prompt
+    text: str
+    completion_ids: tuple[int, ...] = ()
+    finish_reason: FinishReason = "stop"
+    turns: tuple[Message, ...] | None = None
+
+
+@dataclass(slots=True)
+class VerifierLogs:
+    """What reward functions logged on the side: table columns by name, and scalars by name."""
+
+    columns: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
+    metrics: dict[str, float] = field(default_factory=dict[str, float])
+
+
+class Verifier(ABC):
+    """Text to score. Subclasses give `name` and `score`; the rest has a default.
+
+    Call a verifier through `score_cases`, which checks what comes back.
+    """
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What messages and metrics call it."""
+
+    @abstractmethod
+    def score(self, cases: Sequence[Case]) -> Sequence[Any]:
+        """One result a case, in order: a `Score`, a number, a bool, or None (not applicable).
+
+        May also return an awaitable of such a list.
+        """
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        """What it was set up with; JSON-able."""
+        return {}
+
+    @property
+    def required_columns(self) -> frozenset[str]:
+        """Columns a prompt must have; checked when the data is loaded."""
+        return frozenset()
+
+    def check_answer(self, prompt: Prompt) -> str | None:
+        """Why this verifier cannot accept the prompt's gold answer, or None where it can."""
+        return None
+
+    def gold_completion(self, prompt: Prompt) -> str | None:
+        """A completion that must be accepted, made from the gold answer; None where unknown."""
+        return None
+
+    def signature(self) -> str:
+        """Name and arguments as canonical JSON: what the record hashes."""
+        return json.dumps([self.name, dict(self.arguments)], sort_keys=True, default=str)
+
+    def begin_step(self, step: int) -> None:
+        """Told once a step, before scoring; for functions that read the step."""
+        return
+
+    def take_logs(self) -> VerifierLogs:
+        """What was logged on the side since the last call; empties it."""
+        return VerifierLogs()
+
+    def close(self) -> None:
+        """Ends what it started (worker processes)."""
+        return
+
+
+class RowFailure(Exception):  # noqa: N818 (it carries an error, it is not one for users)
+    """Inside this room: the verifier raised `error` on row `row` of the batch."""
+
+    def __init__(self, row: int, error: BaseException) -> None:
+        super().__init__(f"row {row}: {error!r}")
+        self.row = row
+        self.error = error
+
+
+class CaseVerifier(Verifier):
+    """A verifier that judges one case at a time; `score_case` may be async.
+
+    Async cases of a batch run together, and their order is kept.
+    """
+
+    @abstractmethod
+    def score_case(self, case: Case) -> Any:
+        """A `Score`, a number, a bool, None (not applicable), or an awaitable of one."""
+
+    def score(self, cases: Sequence[Case]) -> list[Any]:
+        results: list[Any] = []
+        waiting: dict[int, Awaitable[Any]] = {}
+        for row, case in enumerate(cases):
+            try:
+                result = self.score_case(case)
+            except Exception as error:
+                for awaitable in waiting.values():
+                    getattr(awaitable, "close", lambda: None)()
+                raise RowFailure(row, error) from error
+            if isawaitable(result):
+                waiting[row] = result
+            results.append(result)
+        for row, result in zip(waiting, gather(list(waiting.values()))):
+            if isinstance(result, BaseException):
+                raise RowFailure(row, result) from result
+            results[row] = result
+        return results
+
+    def check_answer(self, prompt: Prompt) -> str | None:
+        completion = self.gold_completion(prompt)
+        if completion is None:
+            return None
+        (score,) = score_cases(self, [Case(prompt, completion)])
+        if score.outcome == "correct":
+            return None
+        return f"{score.reason or score.outcome} (on the completion {_shorten(completion)!r})"
+
+
+class SettingsVerifier(BaseModel, CaseVerifier):
+    """A built-in verifier: its arguments are its validated fields."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    verifier_name: ClassVar[str]
+
+    @property
+    def name(self) -> str:
+        return self.verifier_name
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        return self.model_dump(mode="json")
+
+
+def score_cases(
+    verifier: Verifier, cases: Sequence[Case], on_error: OnError = "stop"
+) -> list[Score]:
+    """Scores of a batch, in order, with the contract enforced.
+
+    `on_error = "stop"`: an exception becomes a `VerifierError` naming verifier, row and original
+    error. `"skip"`: the failing rows become `infrastructure_error` (no value, excluded, counted);
+    where every row of the batch fails it stops all the same, so give it a whole step's cases.
+    A wrong length, type or a non-finite number always raises `VerifierError`.
+    """
+    if not cases:
+        return []
+    try:
+        result = verifier.score(cases)
+        if isawaitable(result):
+            (result,) = gather([result])
+            if isinstance(result, BaseException):
+                raise result
+    except VerifierError:
+        raise
+    except RowFailure as failure:
+        if on_error == "stop":
+            raise _stopped(verifier, cases, failure.row, failure.error) from failure.error
+    except Exception as error:
+        if on_error == "stop":
+            row = _failing_row(verifier, cases)
+            raise _stopped(verifier, cases, row, error) from error
+    else:
+        return _checked(verifier, cases, result)
+    return _score_each(verifier, cases)
+
+
+def _score_each(verifier: Verifier, cases: Sequence[Case]) -> list[Score]:
+    """One row at a time after a batch failed: what fails alone is excluded and says why."""
+    scores: list[Score] = []
+    last: BaseException | None = None
+    for case in cases:
+        error = _error_of(verifier, case)
+        if isinstance(error, Score):
+            scores.append(error)
+            continue
+        last = error
+        scores.append(
+            Score(None, "infrastructure_error", f"{verifier.name} raised {describe_error(error)}")
+        )
+    if last is not None and all(score.value is None for score in scores):
+        raise VerifierError(
+            f"verifier {verifier.name!r} failed on all {len(cases)} rows of the batch, which stops "
+            f"the run under any policy; the last error was {describe_error(last)}"
+        ) from last
+    return scores
+
+
+def _error_of(verifier: Verifier, case: Case) -> Score | BaseException:
+    try:
+        (score,) = score_cases(verifier, [case])
+    except VerifierError as error:
+        return error.__cause__ or error
+    return score
+
+
+def _failing_row(verifier: Verifier, cases: Sequence[Case]) -> int | None:
+    """Which row makes a batched function raise, found by trying each alone; None if none does."""
+    if len(cases) == 1:
+        return 0
+    for row, case in enumerate(cases):
+        try:
+            result = verifier.score([case])
+            if isawaitable(result):
+                (result,) = gather([result])
+            if isinstance(result, BaseException):
+                return row
+        except Exception:  # noqa: BLE001 (the reward function's own error: it is what we look for)
+            return row
+    return None
+
+
+def _stopped(
+    verifier: Verifier, cases: Sequence[Case], row: int | None, error: BaseException
+) -> VerifierError:
+    where = f"a batch of {len(cases)} rows" if row is None else f"row {row} of {len(cases)}"
+    if row is not None:
+        where += f" (prompt {cases[row].prompt.id!r}, completion {_shorten(cases[row].text)!r})"
+    return VerifierError(f"verifier {verifier.name!r} raised on {where}: {describe_error(error)}")
+
+
+def _checked(verifier: Verifier, cases: Sequence[Case], result: Any) -> list[Score]:
+    if hasattr(result, "tolist") and not isinstance(result, (list, tuple)):
+        result = result.tolist()
+    if not isinstance(result, (list, tuple)):
+        raise VerifierError(
+            f"verifier {verifier.name!r}: expected a list of {len(cases)} numbers or None, one a "
+            f"completion; got {type(result).__name__} ({_shorten(repr(result))})"
+        )
+    if len(result) != len(cases):
+        raise VerifierError(
+            f"verifier {verifier.name!r}: expected {len(cases)} scores, one a completion; "
+            f"got {len(result)}"
+        )
+    return [as_score(verifier.name, row, value) for row, value in enumerate(result)]
+
+
+def as_score(name: str, row: int, value: Any) -> Score:
+    """A verifier's own return value as a `Score`; `VerifierError` where it is not a number.
+
+    Numbers: 1 and above is `correct`, 0 and below `incorrect`, between `partial`. None is
+    `not_applicable`. numpy and torch scalars count as numbers.
+    """
+    if isinstance(value, Score):
+        return value
+    if value is None:
+        return Score(None, "not_applicable", f"{name} does not apply")
+    if not isinstance(value, (bool, int, float)) and getattr(value, "shape", None) == ():
+        value = value.item()
+    if not isinstance(value, (bool, int, float)):
+        raise VerifierError(
+            f"verifier {name!r}, row {row}: expected a number, a bool, a Score or None; "
+            f"got {type(value).__name__} ({_shorten(repr(value))})"
+        )
+    number = float(value)
+    if not math.isfinite(number):
+        raise VerifierError(
+            f"verifier {name!r}, row {row}: expected a finite number, got {number}; "
+            "return None where it does not apply"
+        )
+    if number >= 1:
+        return Score(number, "correct", f"{name} gave {number:g}")
+    return Score(number, "incorrect" if number <= 0 else "partial", f"{name} gave {number:g}")
+
+
+def describe_error(error: BaseException) -> str:
+    """The error's type and message in one line."""
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def _shorten(text: str, limit: int = 80) -> str:
+    return text if len(text) <= limit else text[: limit - 3] + "..."

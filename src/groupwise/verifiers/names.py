@@ -1,0 +1,46 @@
+"""Messages for a name that does not exist: what was given, the nearest legal one, all of them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from groupwise.errors import RecipeError
+
+Settings = TypeVar("Settings", bound=BaseModel)
+
+
+def unknown_name(kind: str, name: str, legal: Iterable[str]) -> RecipeError:
+    """The error for an unknown `kind` (\"verifier\", \"argument of number\", ...).
+
+    >>> str(unknown_name("verifier", "nubmer", ["exact", "number"]))
+    "unknown verifier 'nubmer'; did you mean 'number'? Legal: exact, number"
+    """
+    names = list(legal)
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else "."
+    return RecipeError(f"unknown {kind} {name!r}{hint} Legal: {', '.join(names) or 'none'}")
+
+
+def validated(model: type[Settings], arguments: Mapping[str, Any], where: str) -> Settings:
+    """`model(**arguments)`, with a failure told as a `RecipeError` that names `where` and field."""
+    for name in arguments:
+        if name not in model.model_fields:
+            raise unknown_name(f"argument of {where}", name, model.model_fields)
+    try:
+        return model(**arguments)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"]) or "arguments"
+        given = first.get("input")
+        message = f"{where}: {field} = {given!r}: {first['msg']}"
+        description = _description(model, str(first["loc"][0]) if first["loc"] else "")
+        raise RecipeError(message + (f" ({description})" if description else "")) from error
+
+
+def _description(model: type[BaseModel], field: str) -> str:
+    info = model.model_fields.get(field)
+    return (info.description or "") if info is not None else ""

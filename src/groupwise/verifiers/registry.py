@@ -1,0 +1,127 @@
+"""Verifiers by name: built-in ones, TRL-style functions, classes, and compositions of them.
+
+A built-in is one entry of `BUILTIN`; its module is imported when it is asked for, so that listing
+names is cheap and optional libraries stay optional.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from groupwise.errors import RecipeError
+from groupwise.types import Prompt, Score
+from groupwise.verifiers.composition import Component, Composite
+from groupwise.verifiers.contract import Case, SettingsVerifier, Verifier, score_cases
+from groupwise.verifiers.names import unknown_name, validated
+from groupwise.verifiers.settings import VerifierSettings
+
+BUILTIN: dict[str, str] = {
+    "exact": "groupwise.verifiers.answers:Exact",
+    "number": "groupwise.verifiers.answers:Number",
+    "tagged": "groupwise.verifiers.answers:Tagged",
+    "boxed": "groupwise.verifiers.answers:Boxed",
+    "format": "groupwise.verifiers.formats:Format",
+}
+
+
+def verifier_class(name: str) -> type[SettingsVerifier]:
+    """The class of a built-in verifier; `RecipeError` with the nearest name otherwise."""
+    if name not in BUILTIN:
+        raise unknown_name("verifier", name, [*BUILTIN, "module:function"])
+    module, _, attribute = BUILTIN[name].partition(":")
+    found = getattr(importlib.import_module(module), attribute)
+    assert issubclass(found, SettingsVerifier)
+    return found
+
+
+def load_verifier(name: str, **arguments: Any) -> Verifier:
+    """A verifier from a built-in name, `module:function` (TRL-style) or `module:Class`.
+
+    `RecipeError` where the name, the module or an argument does not exist. The current folder is
+    searched for modules, as `python script.py` would.
+    """
+    if ":" not in name:
+        return validated(verifier_class(name), arguments, f"verifier {name!r}")
+    from groupwise.verifiers.functions import RewardFunction
+
+    found = import_object(name, "verifier")
+    if isinstance(found, Verifier):
+        return found
+    if inspect.isclass(found) and issubclass(found, SettingsVerifier):
+        return validated(found, arguments, f"verifier {name!r}")
+    if inspect.isclass(found) and issubclass(found, Verifier):
+        return found(**arguments)
+    if callable(found):
+        return RewardFunction(found, reference=name, **{"arguments": arguments})
+    raise RecipeError(
+        f"verifier {name!r} is a {type(found).__name__}; give a function with the arguments "
+        "(prompts, completions, **kwargs), or a class derived from groupwise.verifiers.Verifier"
+    )
+
+
+def import_object(name: str, kind: str) -> Any:
+    """What `module:attribute` names; `RecipeError` saying which half is missing."""
+    module_name, _, attribute = name.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise RecipeError(
+            f"{kind} {name!r}: no module {error.name!r} in {here} or among the installed packages; "
+            "give `module:name` of a Python file in the current folder or of a package"
+        ) from error
+    if not hasattr(module, attribute):
+        public = [each for each in vars(module) if not each.startswith("_")]
+        raise unknown_name(f"{kind} in module {module_name!r}:", attribute, public)
+    return getattr(module, attribute)
+
+
+def verifier_from_table(table: Mapping[str, Any] | VerifierSettings) -> Component:
+    """One `[[environment.verifiers]]` entry as a component (name, weight, gate, arguments, ...)."""
+    if not isinstance(table, VerifierSettings):
+        table = validated(VerifierSettings, table, "environment.verifiers")
+    verifier = load_verifier(table.name, **table.arguments)
+    return Component(
+        verifier,
+        weight=table.weight,
+        label=table.label or table.name,
+        gate=table.gate,
+        threshold=table.threshold,
+        on_error=table.on_error,
+    )
+
+
+def compose(tables: Sequence[Mapping[str, Any] | VerifierSettings]) -> Composite:
+    """The weighted sum of several entries; its parts are named by their labels."""
+    return Composite([verifier_from_table(table) for table in tables])
+
+
+def verify(
+    name: str,
+    *,
+    completion: str,
+    answer: Any = None,
+    prompt: str = "",
+    columns: Mapping[str, Any] | None = None,
+    **arguments: Any,
+) -> Score:
+    """One completion judged by one verifier.
+
+    >>> verify("number", completion="3 + 4 = 7.", answer="7").outcome
+    'correct'
+    """
+    task = Prompt(id="verify", text=prompt, answer=answer, columns=dict(columns or {}))
+    (score,) = score_cases(load_verifier(name, **arguments), [Case(task, completion)])
+    return score
+
+
+def check_answer(verifier: Verifier, prompt: Prompt) -> str | None:
+    """Why the prompt's gold answer is rejected by its own verifier; None where it is accepted."""
+    return verifier.check_answer(prompt)
