@@ -1,0 +1,179 @@
+"""Where two runs differ: in what they were told, in what they ran on, and at which step first.
+
+Two runs are equal when recipes, rollouts and metrics are, except for what a clock measures and for
+the times of events. Left out: why they differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from groupwise.records.files import read_json_lines
+from groupwise.records.metrics import find_metric
+from groupwise.records.reader import Run, open_run
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_ROW_KEY = ("prompt_id", "visit", "group_index", "kind")
+_CAUSES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("prompts", _ROW_KEY),
+    ("prompt ids", ("prompt_ids",)),
+    ("sampled ids", ("completion_ids", "mask", "finish_reason")),
+    ("sampler log-probabilities", ("sampler_logprobs",)),
+    ("rewards", ("reward", "rewards", "outcome")),
+    ("advantages", ("advantage", "token_advantages")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One differing value: what it is called, and its two values (None where one is absent)."""
+
+    name: str
+    a: Any
+    b: Any
+
+    def __str__(self) -> str:
+        return f"{self.name}: {_short(self.a)} -> {_short(self.b)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """How two runs compare.
+
+    `recipe` and `environment` list dotted keys that differ. `first_step` is the first step whose
+    rollouts or metrics differ (None where no common step does) and `causes` what differs in it, in
+    the order of cause and effect: prompts, sampled ids, log-probabilities, rewards, advantages,
+    then metrics. `steps_a` and `steps_b` count the recorded steps.
+    """
+
+    recipe: tuple[Difference, ...]
+    environment: tuple[Difference, ...]
+    first_step: int | None
+    causes: tuple[Difference, ...]
+    steps_a: int
+    steps_b: int
+
+    @property
+    def equal(self) -> bool:
+        """Same recipe, same number of steps, and no step differs; the environment may."""
+        return not self.recipe and self.first_step is None and self.steps_a == self.steps_b
+
+    def lines(self) -> list[str]:
+        """The comparison as text, one fact a line."""
+        lines = [f"recipe: {difference}" for difference in self.recipe]
+        lines += [f"environment: {difference}" for difference in self.environment]
+        if self.first_step is None:
+            lines.append(f"no difference in the {min(self.steps_a, self.steps_b)} common steps")
+        else:
+            lines.append(f"first difference at step {self.first_step}")
+            lines += [f"  {difference}" for difference in self.causes]
+        if self.steps_a != self.steps_b:
+            lines.append(f"steps: {self.steps_a} -> {self.steps_b}")
+        return lines
+
+
+def diff(run_a: Run | str | Path, run_b: Run | str | Path) -> Diff:
+    """Compare two runs (or run folders) down to the first step that differs.
+
+    Raises RecipeError where a folder holds no run.
+    """
+    a = run_a if isinstance(run_a, Run) else open_run(run_a)
+    b = run_b if isinstance(run_b, Run) else open_run(run_b)
+    lines_a = {line["step"]: line for line in read_json_lines(a.folder / "metrics.jsonl")}
+    lines_b = {line["step"]: line for line in read_json_lines(b.folder / "metrics.jsonl")}
+    first: int | None = None
+    causes: tuple[Difference, ...] = ()
+    for step in sorted(lines_a.keys() & lines_b.keys()):
+        causes = (*_rollout_causes(a, b, step), *_metric_causes(lines_a[step], lines_b[step]))
+        if causes:
+            first = step
+            break
+    return Diff(
+        recipe=_mapping_differences(a.recipe, b.recipe),
+        environment=_mapping_differences(a.environment, b.environment),
+        first_step=first,
+        causes=causes,
+        steps_a=len(lines_a),
+        steps_b=len(lines_b),
+    )
+
+
+def _rollout_causes(a: Run, b: Run, step: int) -> tuple[Difference, ...]:
+    table_a, table_b = a.rollouts(step), b.rollouts(step)
+    if table_a.equals(table_b):
+        return ()
+    if table_a.num_rows != table_b.num_rows:
+        return (Difference("rollouts", table_a.num_rows, table_b.num_rows),)
+    found = []
+    for name, columns in _CAUSES:
+        difference = _first_row_difference(name, columns, table_a, table_b)
+        if difference is not None:
+            found.append(difference)
+    return tuple(found)
+
+
+def _first_row_difference(
+    name: str, columns: tuple[str, ...], table_a: pa.Table, table_b: pa.Table
+) -> Difference | None:
+    for column in columns:
+        if column not in table_a.column_names or column not in table_b.column_names:
+            continue
+        if table_a.column(column).equals(table_b.column(column)):
+            continue
+        values_a, values_b = table_a.column(column).to_pylist(), table_b.column(column).to_pylist()
+        rows = [i for i, (x, y) in enumerate(zip(values_a, values_b)) if x != y]
+        if not rows:  # the same values in another type (a struct with its fields in another order)
+            continue
+        where = ", ".join(f"{key} {table_a.column(key)[rows[0]].as_py()}" for key in _ROW_KEY[:3])
+        return Difference(
+            f"{name} ({column}) in {len(rows)} of {len(values_a)} rows, first {where}",
+            values_a[rows[0]],
+            values_b[rows[0]],
+        )
+    return None
+
+
+def _metric_causes(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[Difference, ...]:
+    names = dict.fromkeys([*a, *b])
+    return tuple(
+        Difference(name, a.get(name), b.get(name))
+        for name in names
+        if a.get(name) != b.get(name) and not _measured(name)
+    )
+
+
+def _measured(name: str) -> bool:
+    try:
+        return find_metric(name).measured
+    except ValueError:
+        return False
+
+
+def _mapping_differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[Difference, ...]:
+    flat_a, flat_b = _flatten(a), _flatten(b)
+    return tuple(
+        Difference(name, flat_a.get(name), flat_b.get(name))
+        for name in dict.fromkeys([*flat_a, *flat_b])
+        if flat_a.get(name) != flat_b.get(name)
+    )
+
+
+def _flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, inner in value.items():
+        name = f"{prefix}{key}"
+        if isinstance(inner, Mapping):
+            flat.update(_flatten(inner, f"{name}."))
+        else:
+            flat[name] = inner
+    return flat
+
+
+def _short(value: Any, limit: int = 120) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."

@@ -1,0 +1,107 @@
+"""Files that are either old or new, never half: atomic replacement, durable folders, JSON lines.
+
+Left out: what is in the files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+
+def fsync_file(path: Path) -> None:
+    """Force a file's content to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def fsync_folder(path: Path) -> None:
+    """Force a folder's entries (names, renames) to the disk; nothing where folders cannot be."""
+    if os.name == "nt":
+        return
+    fsync_file(path)
+
+
+def replace_file(path: Path, write: Callable[[Path], None], *, durable: bool = False) -> None:
+    """Let `write` fill a temporary file beside `path`, then rename it into place.
+
+    A reader sees the old file or the new one. `durable` also forces content and name to the disk.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        write(temporary)
+        if durable:
+            fsync_file(temporary)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    if durable:
+        fsync_folder(path.parent)
+
+
+def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
+    """Write a JSON file atomically, indented. NaN and infinities are refused."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    replace_file(path, lambda p: _write_text(p, text), durable=durable)
+
+
+def write_text(path: Path, text: str, *, durable: bool = True) -> None:
+    """Write a text file atomically, as UTF-8 with the newlines given."""
+    replace_file(path, lambda p: _write_text(p, text), durable=durable)
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_bytes(text.encode("utf-8"))
+
+
+def json_line(value: Any) -> str:
+    """One value as one line of JSON with its newline."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(", ", ": ")) + "\n"
+
+
+def read_json_lines(path: Path, *, torn: Literal["warn", "ignore"] = "warn") -> Iterator[Any]:
+    """The values of a JSON-lines file, in order; nothing where the file is absent.
+
+    A last line without its newline is the torn end of an interrupted write: it is skipped, with a
+    warning unless `torn` is "ignore". A broken line elsewhere raises ValueError with its number.
+    """
+    if not path.exists():
+        return
+    with path.open("rb") as lines:
+        for number, raw in enumerate(lines, start=1):
+            if not raw.endswith(b"\n"):
+                if torn == "warn":
+                    warnings.warn(f"{path}: line {number} is incomplete and skipped", stacklevel=2)
+                return
+            try:
+                yield json.loads(raw)
+            except ValueError as error:
+                raise ValueError(f"{path}: line {number} is not JSON: {error}") from error
+
+
+def file_hash(path: str | Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    with Path(path).open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def text_hash(text: str) -> str:
+    """SHA-256 of a text's UTF-8 bytes, in hexadecimal."""
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+def data_hash(value: Any) -> str:
+    """SHA-256 of a JSON-able value, independent of the order of mapping keys.
+
+    >>> data_hash({"a": 1, "b": [2]}) == data_hash({"b": [2], "a": 1})
+    True
+    """
+    return text_hash(json.dumps(value, sort_keys=True, ensure_ascii=False, default=str))

@@ -1,0 +1,355 @@
+"""The metric table: every metric that a run records, with name, unit and exact formula.
+
+Left out: computing the values (`totals.py` for rollouts; the loss's are made where the loss is),
+and writing them (`metrics.py` makes a line of them).
+
+Legend of the formulas: i a rollout, t a token that the policy chose and that trains (the batch's
+mask), n_i the number of such tokens in rollout i, B the rollouts with n_i > 0, A the advantage;
+lp, old, ref, smp the log-probabilities of the learner now, of the learner at the start of the step,
+of the reference, and as the sampler reported them, all after temperature.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric. `<name>` in a name stands for any name: the entry is a pattern.
+
+    `better` says which direction is progress, None where neither is. `measured` marks what a clock
+    or the machine decides, which two equal runs do not share. `whole` marks counts.
+
+    >>> Metric("verifier/<name>", "reward", "mean").matches("verifier/number")
+    True
+    """
+
+    name: str
+    unit: str
+    definition: str
+    better: Literal["higher", "lower"] | None = None
+    measured: bool = False
+    whole: bool = False
+
+    @property
+    def is_pattern(self) -> bool:
+        return "<" in self.name
+
+    def matches(self, name: str) -> bool:
+        if not self.is_pattern:
+            return name == self.name
+        regex = re.sub(r"<[^>]*>", "[^/].*", re.escape(self.name))
+        return re.fullmatch(regex, name) is not None
+
+
+def _rollout_metrics() -> Iterator[Metric]:
+    yield Metric(
+        "reward",
+        "reward",
+        "mean of the rewards (weighted sum of the verifiers, before the algorithm's shapers) over "
+        "the step's scored rollouts",
+        "higher",
+    )
+    yield Metric(
+        "reward_std",
+        "reward",
+        "mean over groups with two or more scored rollouts of the group's population standard "
+        "deviation of rewards (ddof 0): the spread inside groups, never over the batch",
+    )
+    yield Metric(
+        "verifier/<name>",
+        "score",
+        "mean of that verifier's value over the rollouts to which it applied; rollouts without a "
+        "value are skipped, not counted as 0",
+        "higher",
+    )
+    yield Metric("groups/count", "groups", "groups collected in the step", whole=True)
+    yield Metric(
+        "groups/no_signal",
+        "share",
+        "share of groups whose scored rewards differ by at most 1e-6 (largest minus smallest), or "
+        "with fewer than two scored rollouts: their centred advantages are 0",
+        "lower",
+    )
+    yield Metric(
+        "unscored",
+        "rollouts",
+        "rollouts that no verifier could score; outside every statistic and without loss weight",
+        "lower",
+        whole=True,
+    )
+    yield Metric(
+        "outcomes/<outcome>", "rollouts", "rollouts with that outcome of the score", whole=True
+    )
+    yield Metric("completions/count", "rollouts", "rollouts collected in the step", whole=True)
+    for part, words in (("mean", "mean"), ("min", "smallest"), ("max", "largest")):
+        yield Metric(
+            f"completions/tokens_{part}",
+            "tokens",
+            f"{words} number of tokens that the policy chose in a rollout (stop id included, "
+            "context of later turns excluded)",
+        )
+    yield Metric(
+        "completions/truncated",
+        "share",
+        "share of rollouts that did not end by themselves (finish reason other than stop)",
+    )
+
+
+def _loss_metrics() -> Iterator[Metric]:
+    yield Metric(
+        "loss",
+        "loss",
+        "sum over t of weight_t * (-surrogate_t + kl_coef * kl_t), mean over the step's updates. "
+        "Not a progress signal: at ratio 1 centred advantages cancel and it is near 0 while the "
+        "gradient is not. Read reward and grad_norm",
+    )
+    yield Metric(
+        "surrogate",
+        "loss",
+        "sum over t of weight_t * surrogate_t: the policy term alone, before the minus sign; not a "
+        "progress signal either",
+    )
+    yield Metric(
+        "entropy",
+        "nats/token",
+        "mean over t of the entropy of the distribution sampled from (after temperature)",
+    )
+    yield Metric(
+        "kl",
+        "nats/completion",
+        "(1/B) sum over i of sum over t in i of k3, k3 = exp(ref - lp) - (ref - lp) - 1, against "
+        "the reference; None without a reference",
+    )
+    yield Metric(
+        "kl/token",
+        "nats/token",
+        "sum over t of k3 divided by the number of t; None without a reference",
+    )
+    yield Metric(
+        "kl/updates",
+        "nats/completion",
+        "(1/B) sum over i of sum over t in i of k3 with old in the place of ref, measured before "
+        "the step's last update: how far the step has moved; what kl_stop is compared with",
+    )
+    for part, words in (("mean", "mean"), ("min", "smallest"), ("max", "largest")):
+        yield Metric(
+            f"ratio/{part}",
+            "ratio",
+            f"{words} over the step's t of the ratio that the surrogate uses (token or sequence "
+            "level, before any clip); exactly 1 in a first on-policy update",
+        )
+    yield Metric(
+        "clip/low",
+        "share",
+        "share of t with A < 0 and ratio below the lower bound: tokens whose gradient the minimum "
+        "cut; A > 0 below the bound is not clipped and not counted",
+    )
+    yield Metric(
+        "clip/high",
+        "share",
+        "share of t with A > 0 and ratio above the upper bound: tokens whose gradient the minimum "
+        "cut; A < 0 above the bound is not clipped and not counted",
+    )
+    yield Metric(
+        "sampler_gap/mean",
+        "nats/token",
+        "mean over t of |old - smp| (lp at the first update where old is not recomputed): the "
+        "sampler's and the learner's disagreement about the same weights",
+        "lower",
+    )
+    yield Metric("sampler_gap/max", "nats/token", "largest |old - smp| of the step", "lower")
+    yield Metric(
+        "correction/<name>",
+        "ratio",
+        "of the sampler correction exp(old - smp), before truncation: ratio/mean, ratio/min, "
+        "ratio/max, discarded (share of t), ess (effective sample size divided by the number of t)",
+    )
+    yield Metric(
+        "filter/<name>",
+        "rollouts",
+        "rollouts that the named filter removed from the loss (their rewards stay in the metrics)",
+    )
+    yield Metric(
+        "algorithm/<name>",
+        "see the algorithm",
+        "a quantity of one part of the algorithm, defined on the algorithm's page (adaptive "
+        "entropy coefficient, tokens kept by the top-entropy rule, value loss)",
+    )
+
+
+def _update_metrics() -> Iterator[Metric]:
+    yield Metric(
+        "grad_norm",
+        "norm",
+        "L2 norm of the gradient over all trained parameters before clipping, mean over the step's "
+        "updates",
+    )
+    yield Metric(
+        "learning_rate", "1/update", "learning rate of the step's last update; counts updates only"
+    )
+    yield Metric("updates", "updates", "optimiser updates made in the step", whole=True)
+    yield Metric(
+        "updates/skipped",
+        "updates",
+        "updates of the plan that were not made: no token had a non-zero advantage, or the KL stop "
+        "ended the step; they advance neither optimiser nor schedule",
+        whole=True,
+    )
+    yield Metric(
+        "updates_total",
+        "updates",
+        "updates made since the run began, this step included",
+        whole=True,
+    )
+    yield Metric("version", "steps", "version of the policy that the step started from", whole=True)
+    yield Metric(
+        "staleness",
+        "steps",
+        "mean over the step's rollouts of step minus the oldest version in the rollout; 0 = on "
+        "policy",
+    )
+    yield Metric(
+        "tokens",
+        "tokens",
+        "tokens that the policy chose in the step's training rollouts, before any filter",
+        whole=True,
+    )
+    yield Metric(
+        "tokens/trained", "tokens", "tokens in the batch's mask after the filters", whole=True
+    )
+    yield Metric(
+        "tokens_total",
+        "tokens",
+        "sum of `tokens` since the run began, this step included",
+        whole=True,
+    )
+
+
+def _measured_metrics() -> Iterator[Metric]:
+    yield Metric(
+        "tokens_per_second",
+        "tokens/s",
+        "tokens divided by seconds/step",
+        "higher",
+        measured=True,
+    )
+    parts = {
+        "rollout": "sampling the rollouts, environments included",
+        "score": "waiting for verifiers",
+        "logprobs": "old and reference log-probabilities",
+        "learn": "forward, backward and optimiser updates",
+        "load": "giving the sampler the new version",
+        "record": "writing the record and checkpoints",
+        "evaluate": "evaluation at the end of the step",
+        "step": "the whole step",
+    }
+    for part, words in parts.items():
+        yield Metric(f"seconds/{part}", "s", f"wall clock of {words}", "lower", measured=True)
+    yield Metric(
+        "memory/peak_bytes",
+        "bytes",
+        "largest memory so far: allocated on the device, or resident on a CPU",
+        "lower",
+        measured=True,
+        whole=True,
+    )
+
+
+def _evaluation_metrics() -> Iterator[Metric]:
+    sampled = "mean over prompts of the share of the prompt's scored completions that are correct"
+    greedy = "share of prompts whose greedy completion is correct"
+    heldout = "the prompts that training never samples"
+    interval = "bound of the 95 % interval of `{}` ({})"
+    wilson = "Wilson, one trial a prompt"
+    cluster = "Wilson with the effective sample size that the spread between prompts leaves"
+    for name, words, method in (
+        (
+            "eval/accuracy",
+            f"{sampled}, at the training temperature, over all evaluated prompts",
+            cluster,
+        ),
+        ("eval/greedy", f"{greedy}, over all evaluated prompts", wilson),
+        ("eval/heldout", f"`eval/accuracy` over {heldout}", cluster),
+        ("eval/heldout_greedy", f"`eval/greedy` over {heldout}", wilson),
+    ):
+        yield Metric(name, "share", words, "higher")
+        yield Metric(f"{name}_low", "share", f"lower {interval.format(name, method)}", "higher")
+        yield Metric(f"{name}_high", "share", f"upper {interval.format(name, method)}", "higher")
+    yield Metric(
+        "eval/gap",
+        "share",
+        "`eval/accuracy` over the evaluated training prompts minus `eval/heldout`; a gap that "
+        "grows means memorised prompts",
+        "lower",
+    )
+    yield Metric("eval/prompts", "prompts", "prompts evaluated, each once", whole=True)
+    yield Metric(
+        "eval/unscored",
+        "rollouts",
+        "sampled and greedy completions without a score; excluded",
+        "lower",
+        whole=True,
+    )
+    yield Metric(
+        "eval/tokens", "tokens", "tokens chosen by the policy in the evaluation", whole=True
+    )
+    yield Metric("eval/truncated", "share", "share of sampled completions that did not end")
+    for scope, words in (
+        ("eval/verifier/<name>", "sampled completions"),
+        ("eval/greedy_verifier/<name>", "greedy completions"),
+        ("eval/heldout_verifier/<name>", "sampled completions of held-out prompts"),
+        ("eval/heldout_greedy_verifier/<name>", "greedy completions of held-out prompts"),
+    ):
+        yield Metric(
+            scope,
+            "score",
+            f"mean over prompts of the prompt's mean value of that verifier, {words}",
+            "higher",
+        )
+    yield Metric(
+        "eval/pass@<k>",
+        "share",
+        "mean over prompts of 1 - C(n - c, k) / C(n, k), c of n scored completions correct; "
+        "prompts with n < k are left out",
+        "higher",
+    )
+    yield Metric(
+        "eval/maj@<k>",
+        "share",
+        "mean over prompts of the probability that the most frequent answer of k completions is "
+        "correct; a tie counts by its correct share",
+        "higher",
+    )
+    yield Metric(
+        "eval/split/<name>", "share", "`eval/accuracy` over the prompts of that split", "higher"
+    )
+    yield Metric(
+        "eval/split_greedy/<name>",
+        "share",
+        "`eval/greedy` over the prompts of that split",
+        "higher",
+    )
+    yield Metric(
+        "eval/guard/<name>",
+        "share",
+        "`eval/accuracy` on a guard set: prompts beside the task that must not get worse",
+        "higher",
+    )
+    yield Metric("eval/guard_greedy/<name>", "share", "`eval/greedy` on a guard set", "higher")
+
+
+METRICS: tuple[Metric, ...] = (
+    Metric("step", "steps", "the step's number, from 0", whole=True),
+    *_rollout_metrics(),
+    *_loss_metrics(),
+    *_update_metrics(),
+    *_measured_metrics(),
+    *_evaluation_metrics(),
+)
+"""The table. An evaluation stands on the line of the step after which it was made (version step +
+1); the one before the first step is in the record's evaluations."""

@@ -1,0 +1,144 @@
+"""Reading a run's record: while it runs, after it ended, after it was killed.
+
+Left out: judging what is read (doctor), drawing it (dashboard).
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from groupwise.errors import RecipeError
+from groupwise.records.files import read_json_lines
+from groupwise.records.metrics import COMMON_KEYS, find_metric
+from groupwise.records.rows import read_tables
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run on disk. Everything is read when it is asked for, so a running run can be followed.
+
+    Tables are `pyarrow.Table`: `.to_pandas()`, `.to_pylist()`, `.column(name)`.
+    """
+
+    folder: Path
+
+    @property
+    def recipe_text(self) -> str:
+        """The resolved recipe as it was written, TOML."""
+        return (self.folder / "recipe.toml").read_text("utf-8")
+
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """The resolved recipe, parsed."""
+        return tomllib.loads(self.recipe_text)
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """Versions, platform and hashes (`environment.json`)."""
+        return _read_object(self.folder / "environment.json")
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """`summary.json`; before the end: status "unfinished" and the steps made so far."""
+        path = self.folder / "summary.json"
+        if not path.exists():
+            return {"status": "unfinished", "steps": len(self.steps)}
+        return _read_object(path)
+
+    @property
+    def steps(self) -> list[int]:
+        """The numbers of the recorded steps."""
+        return [line["step"] for line in read_json_lines(self.folder / "metrics.jsonl")]
+
+    def metrics(self) -> pa.Table:
+        """One row per step, one column per metric; counts are integers, the rest floats."""
+        return _values_table(list(read_json_lines(self.folder / "metrics.jsonl")), COMMON_KEYS)
+
+    def evaluations(self) -> pa.Table:
+        """One row per evaluation, by `version` (0 = before training), one column per metric."""
+        latest = {
+            event["version"]: {"version": event["version"], **event["values"]}
+            for event in self.events("evaluation")
+        }
+        return _values_table([latest[version] for version in sorted(latest)], ("version",))
+
+    def rollouts(
+        self, steps: int | Iterable[int] | None = None, columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        """One row per rollout, in step order. `steps` and `columns` limit what is read."""
+        paths = sorted((self.folder / "rollouts").glob("step_*.parquet"))
+        if steps is not None:
+            wanted = {steps} if isinstance(steps, int) else set(steps)
+            paths = [path for path in paths if int(path.stem.removeprefix("step_")) in wanted]
+        return read_tables(paths, columns)
+
+    def evaluation_rollouts(self, version: int) -> pa.Table:
+        """The completions of one evaluation, where they were recorded."""
+        path = self.folder / "evaluations" / f"version_{version:06d}.parquet"
+        return read_tables([path] if path.exists() else [])
+
+    def events(self, kind: str | None = None) -> list[dict[str, Any]]:
+        """What happened, in order, each with `time` and `kind`; of one kind where given."""
+        events: list[dict[str, Any]] = list(read_json_lines(self.folder / "events.jsonl"))
+        return [event for event in events if kind is None or event["kind"] == kind]
+
+    def query(self, sql: str) -> pa.Table:
+        """Run SQL (DuckDB) over the tables `metrics`, `evaluations` and `rollouts`.
+
+        `run.query('select step, avg(reward) from rollouts group by step order by step')`
+        """
+        import duckdb
+
+        with duckdb.connect() as connection:
+            connection.register("metrics", self.metrics())
+            connection.register("evaluations", self.evaluations())
+            connection.register("rollouts", self.rollouts())
+            return connection.execute(sql).to_arrow_table()
+
+
+def open_run(folder: str | Path) -> Run:
+    """Open a run's record.
+
+    Raises RecipeError where the folder holds none.
+    """
+    folder = Path(folder)
+    if not (folder / "recipe.toml").exists():
+        raise RecipeError(f"{folder} holds no run: a run folder has a recipe.toml")
+    return Run(folder)
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    return value
+
+
+def _values_table(lines: Sequence[dict[str, Any]], first: Sequence[str]) -> pa.Table:
+    """Lines of named numbers as a table: the columns `first`, then others as they arrive."""
+    import pyarrow as pa
+
+    names = dict.fromkeys([*first, *(name for line in lines for name in line)])
+    return pa.table(
+        {
+            name: pa.array(
+                [line.get(name) for line in lines],
+                type=pa.int64() if _whole(name) else pa.float64(),
+            )
+            for name in names
+        }
+    )
+
+
+def _whole(name: str) -> bool:
+    """Whether a column holds counts; a name that this version does not know is read as floats."""
+    try:
+        return name == "version" or find_metric(name).whole
+    except ValueError:
+        return False

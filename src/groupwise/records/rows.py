@@ -1,0 +1,212 @@
+"""Rollouts as rows of a table: what each column holds, and how rows become Parquet and back.
+
+One file per step, written whole. Left out: where the files are (`writer.py`, `reader.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from groupwise.records.files import replace_file
+from groupwise.types import Group, Prompt, Rollout
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+REQUIRED_COLUMNS: tuple[str, ...] = (
+    "step",
+    "prompt_id",
+    "group_index",
+    "prompt_ids",
+    "completion_ids",
+    "text",
+    "sampler_logprobs",
+    "reward",
+    "rewards",
+    "outcome",
+    "reason",
+    "advantage",
+    "finish_reason",
+    "version",
+)
+"""Columns that every row of `rollouts/*.parquet` has."""
+
+
+def schema() -> pa.Schema:
+    """The columns and their types, without `rewards` (a struct of the step's verifiers)."""
+    import pyarrow as pa
+
+    ids, flags = pa.list_(pa.int32()), pa.list_(pa.bool_())
+    floats = pa.list_(pa.float32())
+    return pa.schema(
+        [
+            ("step", pa.int64()),
+            ("version", pa.int64()),
+            ("kind", pa.string()),
+            ("prompt_id", pa.string()),
+            ("visit", pa.int64()),
+            ("group_index", pa.int64()),
+            ("prompt", pa.string()),
+            ("answer", pa.string()),
+            ("prompt_ids", ids),
+            ("completion_ids", ids),
+            ("mask", flags),
+            ("sampler_logprobs", floats),
+            ("text", pa.string()),
+            ("finish_reason", pa.string()),
+            ("reward", pa.float64()),
+            ("outcome", pa.string()),
+            ("reason", pa.string()),
+            ("advantage", pa.float64()),
+            ("token_advantages", floats),
+        ]
+    )
+
+
+def rollout_rows(
+    step: int,
+    groups: Sequence[Group],
+    advantages: Sequence[float] | Sequence[Sequence[float]] | None = None,
+    *,
+    kind: str = "training",
+) -> list[dict[str, Any]]:
+    """Rows of whole groups, in the groups' order; a group's greedy rollout follows it.
+
+    `advantages` has one entry per rollout in that order (greedy ones excluded): a number, or one
+    number per completion id, of which `advantage` is the mean over the ids that the policy chose.
+    `kind` is "training", or why the rows were not trained on ("discarded").
+
+    Raises ValueError where the advantages and the rollouts are not one to one.
+    """
+    count = sum(len(group.rollouts) for group in groups)
+    if advantages is not None and len(advantages) != count:
+        raise ValueError(f"{len(advantages)} advantages for {count} rollouts")
+    rows: list[dict[str, Any]] = []
+    position = 0
+    for group in groups:
+        for rollout in group.rollouts:
+            row = rollout_row(step, rollout, kind)
+            if advantages is not None:
+                row.update(_advantage_columns(rollout, advantages[position]))
+            rows.append(row)
+            position += 1
+        if group.greedy is not None:
+            rows.append(rollout_row(step, group.greedy, "greedy"))
+    return rows
+
+
+def rollout_row(step: int, rollout: Rollout, kind: str) -> dict[str, Any]:
+    """One rollout as a row, its advantage not yet known."""
+    parts = dict(rollout.score.parts) or {"reward": rollout.reward}
+    return {
+        "step": step,
+        "version": rollout.version,
+        "kind": kind,
+        "prompt_id": rollout.prompt.id,
+        "visit": rollout.visit,
+        "group_index": rollout.group_index,
+        "prompt": _prompt_text(rollout.prompt),
+        "answer": _json_text(rollout.prompt.answer),
+        "prompt_ids": list(rollout.prompt_ids),
+        "completion_ids": list(rollout.completion_ids),
+        "mask": list(rollout.mask),
+        "sampler_logprobs": list(rollout.sampler_logprobs),
+        "text": rollout.text,
+        "finish_reason": rollout.finish_reason,
+        "reward": rollout.reward,
+        "rewards": parts,
+        "outcome": rollout.score.outcome,
+        "reason": rollout.score.reason,
+        "advantage": None,
+        "token_advantages": None,
+    }
+
+
+def _advantage_columns(rollout: Rollout, advantage: float | Sequence[float]) -> dict[str, Any]:
+    if isinstance(advantage, (int, float)):
+        return {"advantage": float(advantage)}
+    values = [float(value) for value in advantage]
+    ids = rollout.completion_ids
+    if len(values) < len(ids):
+        raise ValueError(f"{len(values)} token advantages for {len(ids)} completion ids")
+    values = values[: len(ids)]
+    chosen = [value for value, mine in zip(values, rollout.mask) if mine]
+    mean = math.fsum(chosen) / len(chosen) if chosen else 0.0
+    return {"advantage": mean, "token_advantages": values}
+
+
+def _prompt_text(prompt: Prompt) -> str:
+    if prompt.text is not None:
+        return prompt.text
+    return _json_text([dict(message) for message in prompt.messages]) or ""
+
+
+def _json_text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def rows_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Rows as an Arrow table: the known columns typed, any other column as Arrow infers it.
+
+    Raises ValueError naming the row and the columns that are missing.
+    """
+    import pyarrow as pa
+
+    for number, row in enumerate(rows):
+        missing = [name for name in REQUIRED_COLUMNS if name not in row]
+        if missing:
+            raise ValueError(f"rollout row {number} has no {', '.join(missing)}")
+    known = schema()
+    columns: dict[str, pa.Array] = {
+        field.name: pa.array([row.get(field.name) for row in rows], type=field.type)
+        for field in known
+    }
+    columns["rewards"] = _rewards_array([row["rewards"] for row in rows])
+    others = dict.fromkeys(name for row in rows for name in row if name not in columns)
+    for name in others:
+        columns[name] = pa.array([row.get(name) for row in rows])
+    return pa.table(columns)
+
+
+def _rewards_array(rewards: Sequence[Mapping[str, float | None]]) -> pa.Array:
+    import pyarrow as pa
+
+    names = list(dict.fromkeys(name for parts in rewards for name in parts)) or ["reward"]
+    return pa.array(
+        [{name: parts.get(name) for name in names} for parts in rewards],
+        type=pa.struct([(name, pa.float64()) for name in names]),
+    )
+
+
+def write_table(path: Path, table: pa.Table) -> None:
+    """Write a table as one Parquet file, atomically."""
+    import pyarrow.parquet as pq
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, lambda p: pq.write_table(table, p, compression="zstd"))
+
+
+def read_tables(paths: Iterable[Path], columns: Sequence[str] | None = None) -> pa.Table:
+    """Read Parquet files into one table in the order given; columns that some lack are null."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    tables = []
+    for path in paths:
+        file = pq.ParquetFile(path)
+        with file:
+            wanted = None
+            if columns is not None:
+                wanted = [name for name in columns if name in file.schema_arrow.names]
+            tables.append(file.read(columns=wanted))
+    if not tables:
+        empty = schema()
+        names = [n for n in empty.names if columns is None or n in columns]
+        return pa.schema([empty.field(name) for name in names]).empty_table()
+    return pa.concat_tables(tables, promote_options="permissive")

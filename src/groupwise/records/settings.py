@@ -1,0 +1,116 @@
+"""What a run measures and keeps beside its steps, and how often: two tables of the recipe.
+
+They stand here, below the code that acts on them (`checkpoints.py`, `evaluation.py`), because the
+recipe reads them and shares a floor with that code.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from groupwise.records.metrics import find_metric
+
+
+class CheckpointSettings(BaseModel):
+    """`[checkpoints]`: when a checkpoint is written and which ones stay."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    every: int = Field(
+        20,
+        ge=0,
+        description="Steps between checkpoints; 0 writes only the one after the last step.",
+    )
+    keep: int = Field(
+        2, ge=1, description="Newest complete checkpoints that stay; older ones are deleted."
+    )
+    best: str | None = Field(
+        None,
+        description="A metric; the checkpoint with its best value stays too, however old "
+        "(for example eval/heldout).",
+    )
+    best_direction: Literal["higher", "lower"] | None = Field(
+        None,
+        description="Which direction of `best` is better; needed only for a metric of which the "
+        "metric table does not say it.",
+    )
+
+    @model_validator(mode="after")
+    def _known_metric(self) -> CheckpointSettings:
+        if self.best is None:
+            if self.best_direction is not None:
+                raise ValueError("best_direction is set and best is not; name the metric in best")
+            return self
+        metric = find_metric(self.best)
+        if metric.better is None and self.best_direction is None:
+            raise ValueError(
+                f"best = {self.best!r}: neither direction of this metric is progress by itself; "
+                'name one that is (eval/heldout, reward) or set best_direction to "higher" or '
+                '"lower"'
+            )
+        return self
+
+    @property
+    def direction(self) -> Literal["higher", "lower"] | None:
+        """The direction in force for `best`, None where `best` is None."""
+        if self.best is None:
+            return None
+        return self.best_direction or find_metric(self.best).better
+
+
+class EvaluationSettings(BaseModel):
+    """`[evaluation]`: what is evaluated, how often and with how many samples."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    every: int = Field(
+        20,
+        ge=0,
+        description="Steps between evaluations; 0 = only before the first and after the last step.",
+    )
+    samples: int = Field(
+        4,
+        ge=1,
+        description="Sampled completions per prompt, at the training temperature; one greedy "
+        "completion per prompt is made beside them.",
+    )
+    max_prompts: int | None = Field(
+        None,
+        ge=1,
+        description="Prompts per split at most, chosen by the run's seed and the same in every "
+        "evaluation; unset = all.",
+    )
+    splits: tuple[str, ...] | None = Field(
+        None,
+        description="Splits to evaluate; unset = every split of the environment. Held-out results "
+        "come from all but `train`.",
+    )
+    pass_at_k: tuple[int, ...] = Field(
+        (), description="k values for pass@k; each must be at most `samples`."
+    )
+    maj_at_k: tuple[int, ...] = Field(
+        (), description="k values for the majority vote; each must be at most `samples`."
+    )
+    guards: tuple[str, ...] = Field(
+        (),
+        description="Splits evaluated apart as guard sets: tasks beside the trained one that must "
+        "not get worse. They count in no other evaluation metric.",
+    )
+
+    @model_validator(mode="after")
+    def _k_fits(self) -> EvaluationSettings:
+        for name in ("pass_at_k", "maj_at_k"):
+            for k in getattr(self, name):
+                if not 1 <= k <= self.samples:
+                    raise ValueError(
+                        f"{name} holds {k}; k must be from 1 to samples ({self.samples}): raise "
+                        "samples or lower k"
+                    )
+        overlap = set(self.guards) & set(self.splits or ())
+        if overlap:
+            raise ValueError(
+                f"guards and splits both name {', '.join(sorted(overlap))}; name it in one of them"
+            )
+        return self

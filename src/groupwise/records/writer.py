@@ -1,0 +1,239 @@
+"""Writing a run's record: what happened, as it happens, so that a killed run can be read.
+
+A step's metrics are one appended line; its rollouts are one file that appears whole. `sync` forces
+both to the disk before a checkpoint that counts on them; `truncate_after` takes back what a resumed
+run will do again, so its record equals the unbroken run's.
+
+Left out: checkpoints (their own module), and every decision about what to record.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from groupwise.errors import GroupwiseError, RecipeError
+from groupwise.records.files import (
+    fsync_file,
+    fsync_folder,
+    json_line,
+    read_json_lines,
+    replace_file,
+    write_json,
+    write_text,
+)
+from groupwise.records.metrics import Value, clean_value, complete_step, find_metric
+from groupwise.records.rows import rows_table, write_table
+
+SUMMARY_KEYS: tuple[str, ...] = (
+    "status",
+    "steps",
+    "seconds",
+    "tokens",
+    "eval/accuracy_first",
+    "eval/accuracy_last",
+    "eval/greedy_first",
+    "eval/greedy_last",
+    "eval/heldout_first",
+    "eval/heldout_last",
+    "kl_last",
+    "reward_last",
+)
+"""Keys that every `summary.json` has; None where a key does not apply."""
+
+
+class RunWriter:
+    """The one writer of a run folder. Made by `create` or `reopen`; a context manager.
+
+    The folder is locked while it is open, so a run that is started twice on one folder is refused
+    and not interleaved.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._unsynced: set[Path] = set()
+        self._lock: int | None = _lock_folder(folder)
+        self._last_step = -1
+
+    @classmethod
+    def create(
+        cls, folder: str | Path, recipe_text: str, environment: Mapping[str, Any]
+    ) -> RunWriter:
+        """Start a record in a new or empty folder.
+
+        Raises RecipeError where the folder already holds a record.
+        """
+        folder = Path(folder)
+        if (folder / "recipe.toml").exists() or (folder / "metrics.jsonl").exists():
+            raise RecipeError(
+                f"output = {str(folder)!r} already holds a run; resume it (--resume), or name "
+                "another folder"
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        writer = cls(folder)
+        (folder / "rollouts").mkdir(exist_ok=True)
+        write_json(folder / "environment.json", dict(environment))
+        (folder / "metrics.jsonl").touch()
+        (folder / "events.jsonl").touch()
+        # Last: a folder with a recipe is a run.
+        write_text(folder / "recipe.toml", recipe_text)
+        return writer
+
+    @classmethod
+    def reopen(cls, folder: str | Path) -> RunWriter:
+        """Go on with a record. Call `truncate_after` with the checkpoint's step before writing.
+
+        Raises RecipeError where the folder holds none.
+        """
+        folder = Path(folder)
+        if not (folder / "recipe.toml").exists():
+            raise RecipeError(f"{folder} holds no run to resume (no recipe.toml)")
+        writer = cls(folder)
+        lines = list(read_json_lines(folder / "metrics.jsonl", torn="ignore"))
+        writer._last_step = lines[-1]["step"] if lines else -1
+        return writer
+
+    def metrics(self, step: int, values: Mapping[str, Value]) -> dict[str, Value]:
+        """Append one step's line; returns it with every common key.
+
+        Raises ValueError for an undefined metric or a step that does not follow the last.
+        """
+        if step <= self._last_step:
+            raise ValueError(f"step {step} after step {self._last_step}: each has one line")
+        line = complete_step(step, values)
+        self._append("metrics.jsonl", line)
+        self._last_step = step
+        return line
+
+    def rollouts(self, step: int, rows: Sequence[Mapping[str, Any]]) -> Path:
+        """Write a step's rollouts as one file, whole or not at all."""
+        path = self.folder / "rollouts" / f"step_{step:06d}.parquet"
+        write_table(path, rows_table(rows))
+        self._unsynced.add(path)
+        return path
+
+    def evaluation(
+        self, version: int, values: Mapping[str, Value], rows: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
+        """Record the evaluation of one version: its metrics, and its completions where given."""
+        for name in values:
+            find_metric(name)
+        if rows:
+            path = self.folder / "evaluations" / f"version_{version:06d}.parquet"
+            write_table(path, rows_table(rows))
+            self._unsynced.add(path)
+        cleaned = {name: clean_value(name, value) for name, value in values.items()}
+        self.event("evaluation", version=version, values=cleaned)
+
+    def event(self, kind: str, **fields: Any) -> None:
+        """Append an event with the time (UTC): started, resumed, warning, checkpoint, error, ..."""
+        time = datetime.now(UTC).isoformat(timespec="milliseconds")
+        self._append("events.jsonl", {"time": time, "kind": kind, **fields})
+
+    def summary(self, values: Mapping[str, Any]) -> None:
+        """Write `summary.json`. Raises ValueError where one of `SUMMARY_KEYS` is missing."""
+        missing = [name for name in SUMMARY_KEYS if name not in values]
+        if missing:
+            raise ValueError(f"the summary has no {', '.join(missing)}")
+        cleaned = {
+            name: clean_value(name, value) if isinstance(value, float) else value
+            for name, value in values.items()
+        }
+        write_json(self.folder / "summary.json", cleaned)
+
+    def truncate_after(self, step: int) -> None:
+        """Keep what the first `step` steps wrote; the resumed run writes the rest again.
+
+        Dropped: metric lines and rollouts of steps >= `step`, evaluations of versions > `step`, and
+        the summary. Other events stay: they say what happened, the interruption included.
+
+        Raises GroupwiseError where the record ends before `step`, as it then is not the record of
+        the checkpoint.
+        """
+        lines = list(read_json_lines(self.folder / "metrics.jsonl", torn="ignore"))
+        kept = [line for line in lines if line["step"] < step]
+        last = kept[-1]["step"] if kept else -1
+        if last != step - 1:
+            raise GroupwiseError(
+                f"{self.folder / 'metrics.jsonl'} ends at step {last}, and the checkpoint was "
+                f"written after {step} steps: the record and the checkpoint are not of one run"
+            )
+        self._rewrite("metrics.jsonl", kept)
+        events = read_json_lines(self.folder / "events.jsonl", torn="ignore")
+        self._rewrite(
+            "events.jsonl",
+            [e for e in events if e["kind"] != "evaluation" or e["version"] <= step],
+        )
+        _delete_from(self.folder / "rollouts", "step_", step)
+        _delete_from(self.folder / "evaluations", "version_", step + 1)
+        (self.folder / "summary.json").unlink(missing_ok=True)
+        self._last_step = last
+
+    def sync(self) -> None:
+        """Force everything written so far to the disk. Call it before writing a checkpoint."""
+        folders = {self.folder}
+        for path in sorted(self._unsynced):
+            if path.exists():
+                fsync_file(path)
+                folders.add(path.parent)
+        for folder in folders:
+            fsync_folder(folder)
+        self._unsynced.clear()
+
+    def close(self) -> None:
+        """Force the record to the disk and give the folder free."""
+        if self._lock is not None:
+            self.sync()
+            os.close(self._lock)
+            self._lock = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _append(self, name: str, value: Mapping[str, Any]) -> None:
+        path = self.folder / name
+        with path.open("ab") as file:
+            file.write(json_line(value).encode("utf-8"))
+        self._unsynced.add(path)
+
+    def _rewrite(self, name: str, values: Sequence[Any]) -> None:
+        content = "".join(json_line(value) for value in values).encode("utf-8")
+        replace_file(self.folder / name, lambda p: _write(p, content), durable=True)
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+
+def _delete_from(folder: Path, prefix: str, first: int) -> None:
+    """Delete the numbered files of a folder from a number on."""
+    for path in folder.glob(f"{prefix}*.parquet"):
+        if int(path.stem.removeprefix(prefix)) >= first:
+            path.unlink()
+
+
+def _lock_folder(folder: Path) -> int:
+    """A lock file's descriptor, locked until the process ends where the system has such locks."""
+    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        import fcntl
+    except ImportError:
+        return descriptor
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise GroupwiseError(f"another process is writing the run in {folder}") from None
+    return descriptor
