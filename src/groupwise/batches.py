@@ -101,8 +101,12 @@ def make_batch(
         entropies=rows.entropies,
         mask=rows.mask,
     )
-    mask, filtered = algorithm.filter_mask(
-        rows.mask, rewards=rewards, raw_rewards=raw, group_ids=rows.group_ids, truncated=truncated
+    filtered = algorithm.filter_mask(
+        rows.mask,
+        rewards=rewards,
+        group_ids=rows.group_ids,
+        truncated=truncated,
+        accuracies=_accuracies(rollouts),
     )
     advantages = algorithm.advantages(
         rewards,
@@ -118,13 +122,24 @@ def make_batch(
     )
     return Batch(
         rows=rows,
-        mask=mask,
+        mask=filtered.mask,
         rewards=rewards,
         advantages=advantages,
         max_tokens=max_tokens,
         old_logprobs=old_logprobs,
         ref_logprobs=ref_logprobs,
-        metrics=filtered,
+        metrics=filtered.counts,
+    )
+
+
+def _accuracies(rollouts: Sequence[Rollout]) -> Tensor:
+    """[B]: 1 where the verdict is correct, 0 where it is not, NaN where there is none."""
+    return torch.tensor(
+        [
+            float("nan") if not rollout.score.scored else float(rollout.score.outcome == "correct")
+            for rollout in rollouts
+        ],
+        dtype=torch.float32,
     )
 
 
@@ -171,20 +186,35 @@ def split_groups(
     return updates
 
 
-def split_rows(rows: Rows, index: Tensor, token_budget: int) -> list[Tensor]:
+def split_rows(
+    rows: Rows, index: Tensor, token_budget: int, *, whole_groups: bool = False
+) -> list[Tensor]:
     """Micro-batches: whole rows, longest first, each at most `token_budget` padded tokens.
 
-    A row longer than the budget is a micro-batch of its own. Division only adds up: the update's
-    weights are made before it.
+    A row longer than the budget is a micro-batch of its own; with `whole_groups` the unit is a
+    group. Division only adds up: the update's weights are made before it.
     """
-    lengths = {
-        row: len(rows.prompt_ids[row]) + len(rows.completion_ids[row]) for row in index.tolist()
-    }
-    ordered = sorted(lengths, key=lambda row: (-lengths[row], row))
+    units = _units(rows, index, whole_groups)
+    width = {unit: max(_length(rows, row) for row in unit) for unit in units}
     parts: list[list[int]] = []
-    for row in ordered:
-        if parts and lengths[parts[-1][0]] * (len(parts[-1]) + 1) <= token_budget:
-            parts[-1].append(row)
+    widest = 0
+    for unit in sorted(units, key=lambda unit: (-width[unit], unit)):
+        if parts and widest * (len(parts[-1]) + len(unit)) <= token_budget:
+            parts[-1].extend(unit)
         else:
-            parts.append([row])
+            parts.append(list(unit))
+            widest = width[unit]
     return [torch.tensor(part, dtype=torch.int64) for part in parts]
+
+
+def _units(rows: Rows, index: Tensor, whole_groups: bool) -> list[tuple[int, ...]]:
+    if not whole_groups:
+        return [(row,) for row in index.tolist()]
+    members: dict[int, list[int]] = {}
+    for row in index.tolist():
+        members.setdefault(int(rows.group_ids[row]), []).append(row)
+    return [tuple(unit) for unit in members.values()]
+
+
+def _length(rows: Rows, row: int) -> int:
+    return len(rows.prompt_ids[row]) + len(rows.completion_ids[row])

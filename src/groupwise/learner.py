@@ -10,8 +10,7 @@ Shapes: B rows of the step, b rows of a micro-batch, T completion tokens.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -124,19 +123,29 @@ class StepReport:
     learning_rate: float | None = None
     updates: int = 0
     skipped: int = 0
-    stopped: int = 0
 
     def metrics(self) -> dict[str, float | None]:
-        mean = lambda values: sum(values) / len(values) if values else None  # noqa: E731
         return {
             **self.sums.finish(),
-            "loss": mean(self.losses),
-            "grad_norm": mean(self.grad_norms),
+            "loss": _mean(self.losses),
+            "grad_norm": _mean(self.grad_norms),
             "learning_rate": self.learning_rate,
             "updates": self.updates,
             "updates/skipped": self.skipped,
-            "updates/kl_stopped": self.stopped,
         }
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+@dataclass(slots=True)
+class _Accumulated:
+    """What the micro-batches of one update add up to, beside the gradients."""
+
+    sums: MetricSums = field(default_factory=MetricSums)
+    loss: float = 0.0
+    moved: float = 0.0
 
 
 class Learner:
@@ -225,14 +234,11 @@ class Learner:
         optimiser step, naming step, update and tensor.
         """
         report = StepReport()
-        remaining = sum(len(updates) for updates in passes)
-        with inference_parts_off(self.policy.model):
-            for index in (index for updates in passes for index in updates):
-                moved = self._update(batch, index, report, step=step, state=state)
-                remaining -= 1
-                if moved:
-                    report.stopped = remaining + 1
-                    break
+        updates = [index for each in passes for index in each]
+        for number, index in enumerate(updates):
+            if self._update(batch, index, report, step=step, state=state):
+                report.skipped += len(updates) - number
+                break
         return report.metrics()
 
     def _update(
@@ -256,12 +262,13 @@ class Learner:
             entropies=None if batch.rows.entropies is None else batch.rows.entropies[index],
         )
         self.optimizer.zero_grad(set_to_none=True)
-        sums, loss = self._accumulate(batch, index, plan, step=step, state=state)
-        if self._moved_too_far(sums):
+        made = self._accumulate(batch, index, plan, step=step, state=state)
+        rows = int(mask.any(dim=1).sum())
+        if self.settings.kl_stop is not None and made.moved / rows > self.settings.kl_stop:
             self.optimizer.zero_grad(set_to_none=True)
             return True
-        self._apply(report, loss, step)
-        report.sums = report.sums + sums
+        report.sums = report.sums + made.sums
+        self._apply(report, made.loss, step)
         return False
 
     def _accumulate(
@@ -272,38 +279,34 @@ class Learner:
         *,
         step: int,
         state: AlgorithmState | None,
-    ) -> tuple[MetricSums, float]:
+    ) -> _Accumulated:
         """Backward through every micro-batch of one update; gradients and sums add up."""
         position = {row: place for place, row in enumerate(index.tolist())}
-        sums, total = MetricSums(), 0.0
+        made = _Accumulated()
         for part in self.divide(batch.rows, index, self.settings.micro_batch_tokens):
             output = self._forward(self.policy, batch.rows, part, entropies=True)
             local = torch.tensor([position[row] for row in part.tolist()], dtype=torch.int64)
+            tensors = _micro_batch(batch, part, output.logprobs)
             terms = self.algorithm.loss_terms(
                 output.logprobs,
-                plan=plan.rows(local, width=output.logprobs.shape[1]),
+                plan=plan.rows(local).columns(output.logprobs.shape[1]),
                 entropies=output.entropies,
                 top_logprobs=output.top_logprobs,
                 state=state,
-                **_micro_batch(batch, part, output.logprobs),
+                **tensors,
             )
             value = float(terms.loss.detach())
             if not math.isfinite(value):
                 raise NonFiniteError(
-                    f"step {step}, update {self.update}: the {_culprit(output)} "
-                    f"is not finite (loss {value}); nothing was updated. The last checkpoint is "
-                    "intact; try a lower learning_rate or dtype = 'float32'"
+                    f"step {step}, update {self.update}: the {_culprit(output)} not finite "
+                    f"(loss {value}); nothing was updated and the last checkpoint is intact. "
+                    "Try a lower training.learning_rate, or model.dtype = 'float32'"
                 )
             if terms.loss.requires_grad:
                 terms.loss.backward()
-            sums, total = sums + terms.sums, total + value
-        return sums, total
-
-    def _moved_too_far(self, sums: MetricSums) -> bool:
-        if self.settings.kl_stop is None:
-            return False
-        moved = sums.finish().get("ratio/kl")
-        return moved is not None and moved > self.settings.kl_stop
+            made.sums, made.loss = made.sums + terms.sums, made.loss + value
+            made.moved += _moved(output.logprobs, tensors["old_logprobs"], tensors["mask"])
+        return made
 
     def _apply(self, report: StepReport, loss: float, step: int) -> None:
         rate = learning_rate_at(self.update, self.total_updates, self.settings)
@@ -312,6 +315,10 @@ class Learner:
         parameters = [p for p in self.policy.model.parameters() if p.grad is not None]
         limit = self.settings.max_grad_norm
         norm = float(torch.nn.utils.clip_grad_norm_(parameters, limit or math.inf))
+        if norm == 0.0:
+            # Nothing to learn from: an optimiser with momentum would move all the same.
+            report.skipped += 1
+            return
         if not math.isfinite(norm):
             name = next(
                 name
@@ -320,7 +327,7 @@ class Learner:
             )
             raise NonFiniteError(
                 f"step {step}, update {self.update}: the gradient of {name!r} is not finite; "
-                "nothing was updated. The last checkpoint is intact"
+                "nothing was updated and the last checkpoint is intact"
             )
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
@@ -362,32 +369,12 @@ def _micro_batch(batch: Batch, index: Tensor, logprobs: Tensor) -> dict[str, Ten
 
 def _culprit(output: LogprobOutput) -> str:
     finite = bool(torch.isfinite(output.logprobs.detach()).all())
-    return "loss" if finite else "policy's log-probabilities"
+    return "loss is" if finite else "policy's log-probabilities are"
 
 
-class inference_parts_off(AbstractContextManager[None]):  # noqa: N801
-    """Dropout off while a policy is scored and trained; the module's mode is put back after.
-
-    Gradients do not depend on `training` otherwise, so `eval()` is the whole of it.
-    """
-
-    def __init__(self, model: torch.nn.Module) -> None:
-        self.model = model
-        self.was_training = model.training
-
-    def __enter__(self) -> None:
-        self.model.eval()
-
-    def __exit__(self, *_: object) -> None:
-        self.model.train(self.was_training)
-
-
-__all__ = [
-    "Evidence",
-    "Learner",
-    "StepReport",
-    "TrainingSettings",
-    "learning_rate_at",
-    "make_optimizer",
-    "nullcontext",
-]
+def _moved(logprobs: Tensor, old: Tensor | None, mask: Tensor | None) -> float:
+    """Sum over trained tokens of k3 from the step's first policy to this one; 0 without `old`."""
+    if old is None or mask is None:
+        return 0.0
+    distance = torch.where(mask, old - logprobs.detach().float(), 0.0)
+    return float((distance.exp() - 1.0 - distance).sum())

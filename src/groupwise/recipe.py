@@ -16,12 +16,11 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer, field_validator
 
 from groupwise.algorithms import Algorithm, algorithm_from_table
-from groupwise.checkpoints import CheckpointSettings
 from groupwise.environments import EnvironmentSettings
 from groupwise.errors import RecipeError
-from groupwise.evaluation import EvaluationSettings
 from groupwise.learner import TrainingSettings
 from groupwise.policies import ModelSettings
+from groupwise.records import CheckpointSettings, EvaluationSettings
 from groupwise.samplers import SamplingSettings
 
 # What `--small` means for a recipe without a [small] table of its own.

@@ -65,7 +65,7 @@ def collect(
             top_k=top_k,
         )
     with timer("score"):
-        scores = environment.verifier.score(
+        scores = environment.score(
             [
                 Case(
                     prompt=prompt,
