@@ -1,9 +1,86 @@
-"""A name to a `Policy`: built-in models, folders, hub ids through transformers' Auto classes."""
+"""A name to a `Policy`: a built-in model, a folder, or a hub id, by transformers' Auto classes.
+
+`describe_model` says everything that can be known before weights load. Code that comes with a model
+runs only when asked for. Left out: how the built-in models are made (tiny.py, smollm2.py).
+"""
 
 from __future__ import annotations
 
+import difflib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from groupwise.errors import RecipeError
+from groupwise.policies.catalogue import get_model, models
+from groupwise.policies.heads import text_config
 from groupwise.policies.policy import Policy
+from groupwise.policies.quiet import quiet_transformers
 from groupwise.policies.settings import DType
+from groupwise.templates import Template
+from groupwise.templates.folder import TemplateParts, as_ids, read_ids
+
+# Under this many parameters a forward pass is overhead, and bfloat16 only adds casts.
+_SMALL = 10_000_000
+_TEXT_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+    "generation_config.json",
+)
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What is known of a model without its weights.
+
+    `source` is the folder or hub id that transformers loads; `config` its configuration object.
+    """
+
+    name: str
+    source: str
+    config: Any
+    template: Template
+    max_length: int
+    num_parameters: int
+
+
+def describe_model(name: str, *, trust_remote_code: bool = False) -> ModelInfo:
+    """Everything about a model but its weights; built-in ones are made or fetched first.
+
+    Raises RecipeError: no such folder, an unreachable hub, no tokenizer, not a causal language
+    model; GroupwiseError where a built-in model cannot be fetched.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    source = _source(name)
+    with quiet_transformers():
+        try:
+            config = AutoConfig.from_pretrained(source, trust_remote_code=trust_remote_code)
+        except (OSError, ValueError) as error:
+            raise RecipeError(_cannot_load(name, source, error)) from error
+        template = _load_template(name, source, trust_remote_code)
+        try:
+            with torch.device("meta"):
+                skeleton = AutoModelForCausalLM.from_config(
+                    config, trust_remote_code=trust_remote_code
+                )
+        except (ValueError, OSError) as error:
+            raise RecipeError(
+                f"model.name = {name!r}: not a causal language model that transformers knows "
+                f"({_first_line(error)})"
+            ) from error
+    parameters = sum(parameter.numel() for parameter in skeleton.parameters())
+    rows = int(text_config(skeleton).vocab_size)
+    if template.vocab_size > rows:
+        raise RecipeError(
+            f"model.name = {name!r}: its tokenizer has {template.vocab_size} tokens and its "
+            f"embedding {rows} rows; give a model with the tokenizer it was made for"
+        )
+    return ModelInfo(name, source, config, template, _max_length(skeleton), parameters)
 
 
 def load_policy(
@@ -14,5 +91,160 @@ def load_policy(
     trust_remote_code: bool = False,
     gradient_checkpointing: bool = False,
 ) -> Policy:
-    """Load a policy."""
-    raise SystemExit("being written")
+    """A policy by name: `tiny`, `smollm2-135m`, a model folder, or a hub id.
+
+    Parameters are float32 whatever `dtype` says (they are the master weights); `dtype` is that of
+    the matrix products. Dropout is off until someone calls `train()`.
+    Raises RecipeError and GroupwiseError as `describe_model` does.
+    """
+    from transformers import AutoModelForCausalLM
+
+    info = describe_model(name, trust_remote_code=trust_remote_code)
+    chosen_device = choose_device(device)
+    chosen_dtype = choose_dtype(dtype, chosen_device, info.num_parameters)
+    with quiet_transformers():
+        try:
+            model = AutoModelForCausalLM.from_pretrained(
+                info.source, dtype=torch.float32, trust_remote_code=trust_remote_code
+            )
+        except (OSError, ValueError) as error:
+            raise RecipeError(_cannot_load(name, info.source, error)) from error
+    model.to(chosen_device)
+    model.eval()
+    if gradient_checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    return Policy(
+        name=name,
+        model=model,
+        template=info.template,
+        device=chosen_device,
+        dtype=chosen_dtype,
+        max_length=info.max_length,
+    )
+
+
+def choose_device(device: str) -> torch.device:
+    """`auto`: cuda, else mps, else cpu. Raises RecipeError for a device that is not there."""
+    if device == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        chosen = torch.device(device)
+        torch.empty(0, device=chosen)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise RecipeError(
+            f"model.device = {device!r}: not available here ({_first_line(error)}); "
+            "give 'auto' or 'cpu'"
+        ) from error
+    return chosen
+
+
+def choose_dtype(dtype: DType, device: torch.device, num_parameters: int) -> torch.dtype:
+    """`auto`: bfloat16 where the device is fast in it and the model large enough, else float32."""
+    if dtype != "auto":
+        return torch.bfloat16 if dtype == "bfloat16" else torch.float32
+    if num_parameters < _SMALL:
+        return torch.float32
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float32
+    if device.type == "cpu" and _cpu_is_fast_in_bfloat16():
+        return torch.bfloat16
+    return torch.float32
+
+
+def _cpu_is_fast_in_bfloat16() -> bool:
+    """True for the x86 instruction sets that multiply bfloat16 in hardware."""
+    for name in ("_is_amx_tile_supported", "_is_avx512_bf16_supported"):
+        check = getattr(torch.cpu, name, None)
+        if callable(check) and check():
+            return True
+    return False
+
+
+def _source(name: str) -> str:
+    """The folder or hub id behind a name."""
+    entry = get_model(name)
+    if entry is not None:
+        return str(entry.get())
+    path = Path(name).expanduser()
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise RecipeError(
+                f"model.name: the folder {name!r} has no config.json; give a folder that "
+                "save_pretrained wrote"
+            )
+        return str(path)
+    if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
+        raise RecipeError(f"model.name: there is no folder {name!r}")
+    return name
+
+
+def _cannot_load(name: str, source: str, error: Exception) -> str:
+    known = [entry.name for entry in models()]
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"; did you mean {near[0]!r}?" if near else f"; built in: {', '.join(known)}"
+    if Path(source).is_dir():
+        return f"model.name = {name!r}: cannot be loaded ({_first_line(error)})"
+    return (
+        f"model.name = {name!r}: not a built-in model or a folder, and the hub did not give it "
+        f"({_first_line(error)}){hint}"
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _load_template(name: str, source: str, trust_remote_code: bool) -> Template:
+    """From `tokenizer.json` where there is one, else from what AutoTokenizer makes of the folder."""
+    folder = Path(source) if Path(source).is_dir() else _hub_folder(source)
+    if folder is not None and (folder / "tokenizer.json").is_file():
+        return Template.from_folder(folder)
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=trust_remote_code)
+        backend = tokenizer.backend_tokenizer
+    except Exception as error:  # noqa: BLE001 - whatever a tokenizer's converter raises
+        raise RecipeError(
+            f"model.name = {name!r}: has no tokenizer that can be loaded ({_first_line(error)}); "
+            "save one beside the model with AutoTokenizer.save_pretrained"
+        ) from error
+    stop_ids, pad_id = read_ids(folder) if folder is not None else ((), None)
+    tokens = {key: str(text) for key, text in tokenizer.special_tokens_map.items() if text}
+    return Template.from_parts(
+        TemplateParts(
+            tokenizer=backend,
+            chat_template=tokenizer.chat_template,
+            special_tokens={key: text for key, text in tokens.items() if key.endswith("_token")},
+            stop_ids=(*stop_ids, *as_ids(tokenizer.eos_token_id)),
+            pad_id=pad_id if pad_id is not None else tokenizer.pad_token_id,
+        )
+    )
+
+
+def _hub_folder(source: str) -> Path | None:
+    """The hub's local snapshot with the files that a template is made of."""
+    from transformers.utils import cached_file
+
+    found: Path | None = None
+    for file in ("config.json", *_TEXT_FILES):
+        path = cached_file(
+            source,
+            file,
+            _raise_exceptions_for_missing_entries=False,
+            _raise_exceptions_for_connection_errors=False,
+        )
+        if path is not None:
+            found = Path(path).parent
+    return found
+
+
+def _max_length(model: Any) -> int:
+    config = text_config(model)
+    for name in ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"):
+        value = getattr(config, name, None)
+        if isinstance(value, int) and value > 0:
+            return value
+    return 1 << 20

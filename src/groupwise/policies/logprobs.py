@@ -1,22 +1,44 @@
-"""Log-probabilities of completions under a policy, from hidden states in chunks."""
+"""Log-probabilities of completions under a policy, differentiable, never [B, T, V].
+
+The decoder runs over prompt and completion; the head only over the positions that predict a
+completion token, in chunks, and again in the backward pass. Log-softmax is float32 at least.
+Left out: micro-batches and which rows share one (learner.py).
+Shapes: B rows, T tokens of the longest completion, N completion tokens of all rows, D hidden, V
+vocabulary, K ids asked for at a position, M = 1 + K.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, cast
 
-from torch import Tensor
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.utils.checkpoint import checkpoint
 
+from groupwise.errors import RecipeError
+from groupwise.policies.heads import Head, LogitRule, head_of
 from groupwise.policies.policy import Policy
+
+# float32 logits of one chunk, in bytes: large enough for full matrix products, small beside weights.
+_CHUNK_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True)
 class LogprobOutput:
-    """Per-token values of B completions, T = the longest, float32; 0 after a row's end."""
+    """Per-token values of B completions, float32 or better, 0 behind a row's end.
+
+    `logprobs` [B, T]; `entropies` [B, T] in nats, of the same tempered distribution, with gradient;
+    `top_logprobs` [B, T, K] of the ids asked for.
+    """
 
     logprobs: Tensor
     entropies: Tensor | None = None
+    top_logprobs: Tensor | None = None
 
 
 def sequence_logprobs(
@@ -25,11 +47,57 @@ def sequence_logprobs(
     completion_ids: Sequence[Sequence[int]],
     *,
     temperature: float = 1.0,
-    entropies: Literal["none", "detached", "live"] = "none",
-    chunk_tokens: int = 1024,
+    entropies: bool = False,
+    top_ids: Tensor | None = None,
+    chunk_tokens: int | None = None,
 ) -> LogprobOutput:
-    """logprobs [B, T] float32 on the policy's device, differentiable unless under no_grad."""
-    raise SystemExit("being written")
+    """log p(completion token | prompt, tokens before it) for every row, T as long as the longest.
+
+    Dropout is off inside whatever the model's mode; activation checkpointing stays on where the
+    policy has it. Under `torch.no_grad` nothing is kept for a backward pass.
+
+    Args:
+        prompt_ids: one list of ids a row, each at least one id long.
+        completion_ids: one list a row; may be empty.
+        temperature: divides the logits, as it did when the completions were sampled.
+        entropies: also give the entropies, from the same pass.
+        top_ids: [B, >=T, K] ids whose log-probabilities are wanted too.
+        chunk_tokens: completion tokens projected at once; memory only. Default: by vocabulary.
+    Raises:
+        RecipeError: a temperature of 0 or less, or a row longer than the model has positions for.
+    """
+    _check(policy, prompt_ids, completion_ids, temperature)
+    head = head_of(policy.model)
+    lengths = [len(ids) for ids in completion_ids]
+    width = max(lengths, default=0)
+    inputs, index = _layout(policy, prompt_ids, completion_ids)
+    row, column = _slots(lengths, policy.device)
+    targets = torch.tensor(
+        [token for ids in completion_ids for token in ids], dtype=torch.int64, device=policy.device
+    ).unsqueeze(1)
+    if top_ids is not None:
+        targets = torch.cat([targets, top_ids.to(policy.device)[row, column]], dim=1)
+    with _scoring(policy.model), policy.compute():
+        hidden = head.hidden_states(inputs)
+    hidden = hidden.reshape(-1, hidden.shape[-1]).index_select(0, index)
+    chosen, entropy = token_logprobs(
+        hidden,
+        head,
+        targets,
+        temperature=temperature,
+        dtype=policy.dtype,
+        chunk_tokens=chunk_tokens,
+    )
+
+    def table(values: Tensor) -> Tensor:
+        empty = values.new_zeros((len(lengths), width, *values.shape[1:]))
+        return empty.index_put((row, column), values)
+
+    return LogprobOutput(
+        logprobs=table(chosen[:, 0]),
+        entropies=table(entropy) if entropies else None,
+        top_logprobs=table(chosen[:, 1:]) if top_ids is not None else None,
+    )
 
 
 def score(
@@ -37,6 +105,242 @@ def score(
     prompt_ids: Sequence[int],
     completion_ids: Sequence[int],
     temperature: float = 1.0,
+) -> Float[Tensor, " T"]:
+    """log p of each completion token, float32 on the CPU, no gradient.
+
+    Raises RecipeError as `sequence_logprobs` does.
+    """
+    with torch.no_grad():
+        output = sequence_logprobs(
+            policy, [tuple(prompt_ids)], [tuple(completion_ids)], temperature=temperature
+        )
+    return output.logprobs[0].float().cpu()
+
+
+def _check(
+    policy: Policy,
+    prompt_ids: Sequence[Sequence[int]],
+    completion_ids: Sequence[Sequence[int]],
+    temperature: float,
+) -> None:
+    if temperature <= 0:
+        raise RecipeError(
+            f"temperature = {temperature}: log-probabilities at a temperature of 0 do not exist; "
+            "give the temperature that the completions were sampled at, above 0"
+        )
+    if len(prompt_ids) != len(completion_ids):
+        raise ValueError(
+            f"{len(prompt_ids)} prompts and {len(completion_ids)} completions; give one to one"
+        )
+    for row, (prompt, completion) in enumerate(zip(prompt_ids, completion_ids)):
+        if not len(prompt):
+            raise ValueError(f"row {row} has an empty prompt; the first token has no context")
+        if len(prompt) + len(completion) > policy.max_length:
+            raise RecipeError(
+                f"row {row}: {len(prompt)} prompt and {len(completion)} completion tokens; "
+                f"{policy.name} has positions for {policy.max_length}"
+            )
+
+
+def _layout(
+    policy: Policy, prompt_ids: Sequence[Sequence[int]], completion_ids: Sequence[Sequence[int]]
+) -> tuple[Int[Tensor, "B S"], Int[Tensor, " N"]]:
+    """Right-padded inputs, and the flat positions whose next token is a completion token.
+
+    A row's last token predicts nothing that is scored, so it is no input.
+    """
+    lengths = [len(p) + max(len(c) - 1, 0) for p, c in zip(prompt_ids, completion_ids)]
+    width = max(lengths, default=0)
+    inputs = torch.full((len(lengths), width), policy.template.pad_id, dtype=torch.int64)
+    index: list[Tensor] = []
+    for row, (prompt, completion) in enumerate(zip(prompt_ids, completion_ids)):
+        ids = (*prompt, *completion)[: lengths[row]]
+        inputs[row, : len(ids)] = torch.tensor(ids, dtype=torch.int64)
+        first = row * width + len(prompt) - 1
+        index.append(torch.arange(first, first + len(completion)))
+    flat = torch.cat(index) if index else torch.zeros(0, dtype=torch.int64)
+    return inputs.to(policy.device), flat.to(policy.device)
+
+
+def _slots(
+    lengths: Sequence[int], device: torch.device
+) -> tuple[Int[Tensor, " N"], Int[Tensor, " N"]]:
+    """Row and column, in the [B, T] table, of every completion token."""
+    counts = torch.tensor(list(lengths), dtype=torch.int64)
+    row = torch.repeat_interleave(torch.arange(len(lengths)), counts)
+    starts = torch.cumsum(counts, 0) - counts
+    column = torch.arange(int(counts.sum())) - starts[row]
+    return row.to(device), column.to(device)
+
+
+@contextmanager
+def _scoring(model: nn.Module) -> Iterator[None]:
+    """Every module in evaluation mode, so no dropout; checkpointed layers keep checkpointing.
+
+    transformers checkpoints a layer only while that layer itself is in training mode; its dropout
+    modules are children, and stay off.
+    """
+    modes = [(module, module.training) for module in model.modules()]
+    for module, _ in modes:
+        module.training = bool(getattr(module, "gradient_checkpointing", False)) and (
+            torch.is_grad_enabled()
+        )
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def token_logprobs(
+    hidden: Float[Tensor, "N D"],
+    head: Head,
+    targets: Int[Tensor, "N M"],
+    *,
+    temperature: float = 1.0,
+    dtype: torch.dtype = torch.float32,
+    chunk_tokens: int | None = None,
+) -> tuple[Float[Tensor, "N M"], Float[Tensor, " N"]]:
+    """log softmax(logits / T) at `targets`, and the entropies, from hidden states in chunks.
+
+    `dtype` is that of the matrix product; everything after it is float32, or float64 where the
+    hidden states and weights are.
+    """
+    linear = head.linear
+    if isinstance(linear, nn.Linear) and type(linear) is nn.Linear:
+        chunk = chunk_tokens or max(16, _CHUNK_BYTES // (4 * linear.out_features))
+        apply: Any = _ChunkedHead.apply
+        return cast(
+            tuple[Tensor, Tensor],
+            apply(
+                hidden, linear.weight, linear.bias, targets, head.rule, temperature, dtype, chunk
+            ),
+        )
+    chunk = chunk_tokens or 256
+    parts = [
+        checkpoint(
+            _plain_head, h, t, linear, head.rule, temperature, dtype, use_reentrant=False
+        )
+        for h, t in zip(hidden.split(chunk), targets.split(chunk))
+    ]
+    return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
+
+
+def _plain_head(
+    hidden: Tensor,
+    targets: Tensor,
+    linear: nn.Module,
+    rule: LogitRule,
+    temperature: float,
+    dtype: torch.dtype,
+) -> tuple[Tensor, Tensor]:
+    """The same by autograd's own operations, for a head that is not a plain linear layer."""
+    enabled = dtype == torch.bfloat16
+    with torch.autocast(hidden.device.type, dtype=torch.bfloat16, enabled=enabled):
+        raw = linear(hidden)
+    raw = raw if raw.dtype == torch.float64 else raw.float()
+    logits = rule.apply_(raw * 1.0) / temperature
+    logprobs = logits.log_softmax(-1)
+    return logprobs.gather(1, targets), -(logprobs.exp() * logprobs).sum(-1)
+
+
+class _ChunkedHead(torch.autograd.Function):
+    """Head, log-softmax, gather and entropy over chunks of rows; the backward pass recomputes.
+
+    With z = logits / T, l = logsumexp(z), p = exp(z - l), H = l - sum p z:
+    d logprob_m / dz_j = [j = target_m] - p_j, and d H / dz_j = -p_j (z_j - l + H).
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        rule: LogitRule,
+        temperature: float,
+        dtype: torch.dtype,
+        chunk: int,
+    ) -> tuple[Tensor, Tensor]:
+        matmul = torch.float64 if weight.dtype == torch.float64 else dtype
+        exact = torch.float64 if matmul == torch.float64 else torch.float32
+        hidden_m, weight_m = hidden.to(matmul), weight.to(matmul)
+        chosen = torch.empty(targets.shape, dtype=exact, device=hidden.device)
+        entropy = torch.empty(hidden.shape[0], dtype=exact, device=hidden.device)
+        log_sum = torch.empty_like(entropy)
+        for start in range(0, hidden.shape[0], chunk):
+            part = slice(start, start + chunk)
+            logits = _logits(hidden_m[part], weight_m, bias, rule, exact).div_(temperature)
+            log_sum[part] = torch.logsumexp(logits, -1)
+            chosen[part] = logits.gather(1, targets[part]) - log_sum[part, None]
+            weights = torch.sub(logits, log_sum[part, None]).exp_()
+            entropy[part] = log_sum[part] - torch.linalg.vecdot(weights, logits)
+        ctx.save_for_backward(hidden, weight, bias, targets, log_sum, entropy)
+        ctx.rule, ctx.temperature, ctx.matmul, ctx.exact = rule, temperature, matmul, exact
+        ctx.chunk = chunk
+        ctx.set_materialize_grads(False)
+        return chosen, entropy
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, grad_chosen: Tensor | None, grad_entropy: Tensor | None) -> Any:
+        hidden, weight, bias, targets, log_sum, entropy = ctx.saved_tensors
+        hidden_m, weight_m = hidden.to(ctx.matmul), weight.to(ctx.matmul)
+        wants_hidden, wants_weight, wants_bias = ctx.needs_input_grad[:3]
+        grad_hidden = torch.empty_like(hidden) if wants_hidden else None
+        grad_weight = torch.zeros_like(weight) if wants_weight else None
+        grad_bias = torch.zeros_like(bias) if wants_bias and bias is not None else None
+        for start in range(0, hidden.shape[0], ctx.chunk):
+            part = slice(start, start + ctx.chunk)
+            raw = _logits(hidden_m[part], weight_m, bias, ctx.rule, ctx.exact)
+            z = raw / ctx.temperature
+            grad = _grad_logits(
+                z,
+                targets[part],
+                log_sum[part, None],
+                entropy[part, None],
+                None if grad_chosen is None else grad_chosen[part],
+                None if grad_entropy is None else grad_entropy[part, None],
+            ).div_(ctx.temperature)
+            grad = ctx.rule.backward_(grad, raw)
+            grad_m = grad.to(ctx.matmul)
+            if grad_hidden is not None:
+                grad_hidden[part] = (grad_m @ weight_m).to(hidden.dtype)
+            if grad_weight is not None:
+                if grad_weight.dtype == ctx.matmul:
+                    grad_weight.addmm_(grad_m.T, hidden_m[part])
+                else:
+                    grad_weight.add_(grad_m.T @ hidden_m[part])
+            if grad_bias is not None:
+                grad_bias.add_(grad.sum(0))
+        return grad_hidden, grad_weight, grad_bias, None, None, None, None, None
+
+
+def _logits(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, rule: LogitRule, exact: torch.dtype
 ) -> Tensor:
-    """[T] float32."""
-    raise SystemExit("being written")
+    raw = (hidden @ weight.T).to(exact)
+    if bias is not None:
+        raw.add_(bias.to(exact))
+    return rule.apply_(raw)
+
+
+def _grad_logits(
+    z: Tensor,
+    targets: Tensor,
+    log_sum: Tensor,
+    entropy: Tensor,
+    grad_chosen: Tensor | None,
+    grad_entropy: Tensor | None,
+) -> Tensor:
+    """The gradient at z of the chosen log-probabilities and entropies of one chunk."""
+    log_p = z.sub_(log_sum)
+    p = log_p.exp()
+    grad = torch.zeros_like(p) if grad_entropy is None else log_p.add_(entropy).mul_(-grad_entropy)
+    if grad_chosen is not None:
+        grad.sub_(grad_chosen.sum(-1, keepdim=True))
+    grad.mul_(p)
+    if grad_chosen is not None:
+        grad.scatter_add_(1, targets, grad_chosen)
+    return grad

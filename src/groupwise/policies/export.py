@@ -1,0 +1,39 @@
+"""A policy as a folder that transformers' Auto classes load, weights in float32."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from groupwise.policies.heads import causal_lm
+from groupwise.policies.policy import Policy
+from groupwise.policies.quiet import quiet_transformers
+from groupwise.templates import Template
+
+
+def save_pretrained(policy: Policy, folder: str | Path) -> Path:
+    """Write model, tokenizer, chat template and stop ids into `folder`; returns it.
+
+    The folder's generation config holds every stop id, so `generate` stops where the samplers do.
+    """
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    model = causal_lm(policy.model)
+    if getattr(model, "generation_config", None) is not None:
+        model.generation_config.eos_token_id = sorted(policy.template.stop_ids) or None
+        model.generation_config.pad_token_id = policy.template.pad_id
+    with quiet_transformers():
+        model.save_pretrained(target)
+        tokenizer_of(policy.template).save_pretrained(target)
+    return target
+
+
+def tokenizer_of(template: Template) -> Any:
+    """The template as a transformers tokenizer."""
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=template.tokenizer, **template.special_tokens
+    )
+    tokenizer.chat_template = template.chat_template
+    return tokenizer
