@@ -1,0 +1,433 @@
+"""Checkpoints: whole or not at all, never fewer than one, the best one kept.
+
+A checkpoint is a folder `step_NNNNNN` (after N steps) of safetensors and JSON, without pickle. It is
+filled under a temporary name, every file is forced to the disk, and then it is renamed: a killed
+save leaves nothing that looks like a checkpoint. A manifest with sizes and hashes tells a damaged
+one; the newest complete one is chosen, and old ones are deleted only after a newer one is whole.
+
+Left out: what a run's state is (the loop gives it as tensors and JSON), sharded saving over ranks,
+and random-number state, which there is none of: noise is keyed (`randomness.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from groupwise.errors import GroupwiseError
+from groupwise.records.files import file_hash, fsync_file, fsync_folder
+from groupwise.records.settings import CheckpointSettings
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from torch.optim import Optimizer
+
+__all__ = [
+    "Checkpoint",
+    "CheckpointSettings",
+    "CheckpointWarning",
+    "best_checkpoint",
+    "checkpoint_bytes",
+    "checkpoint_steps",
+    "clean_leftovers",
+    "is_complete",
+    "load_checkpoint",
+    "newest_complete",
+    "prune",
+    "restore_training_state",
+    "save_checkpoint",
+    "training_state",
+]
+
+_FORMAT = 1
+_TEMPORARY, _DELETING = ".saving-", ".deleting-"
+
+
+class CheckpointWarning(UserWarning):
+    """A checkpoint that is damaged, or an old one that could not be deleted. The run goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A checkpoint in memory, on the CPU: what `save_checkpoint` was given."""
+
+    path: Path
+    step: int
+    model_state: dict[str, Tensor]
+    optimizer_state: Any
+    extra_tensors: dict[str, Tensor]
+    state: dict[str, Any]
+    metrics: dict[str, float | int | None]
+
+
+def training_state(model: nn.Module, optimizer: Optimizer) -> tuple[dict[str, Tensor], Any]:
+    """A model's and its optimiser's state, by parameter name, without copying.
+
+    Works for plain and wrapped modules (torch's state-dict helpers). The optimiser's parameters must
+    be the model's. An optimiser that has not stepped gives an empty `state`.
+    """
+    from torch.distributed.checkpoint.state_dict import (
+        get_model_state_dict,
+        get_optimizer_state_dict,
+    )
+
+    model_state = cast("dict[str, Tensor]", get_model_state_dict(model))
+    if optimizer.state:
+        return model_state, get_optimizer_state_dict(model, optimizer)
+    # The helper would make the missing moments with a step, and leave a step count of 1.
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    groups = [
+        {**group, "params": [names[id(parameter)] for parameter in group["params"]]}
+        for group in optimizer.param_groups
+    ]
+    return model_state, {"state": {}, "param_groups": groups}
+
+
+def restore_training_state(model: nn.Module, optimizer: Optimizer, checkpoint: Checkpoint) -> None:
+    """Put a checkpoint's weights and optimiser state into a model and its optimiser, bit for bit.
+
+    Raises GroupwiseError where names or shapes do not fit the model.
+    """
+    from torch.distributed.checkpoint.state_dict import (
+        set_model_state_dict,
+        set_optimizer_state_dict,
+    )
+
+    optimizer.zero_grad(set_to_none=True)
+    try:
+        # Optimiser first: the helper may step a fresh one with a learning rate of 0.
+        set_optimizer_state_dict(model, optimizer, checkpoint.optimizer_state)
+        set_model_state_dict(model, cast(dict[str, Any], dict(checkpoint.model_state)))
+    except (RuntimeError, KeyError, ValueError) as error:
+        raise GroupwiseError(f"{checkpoint.path} does not fit this model: {error}") from error
+
+
+def save_checkpoint(
+    folder: str | Path,
+    step: int,
+    *,
+    model_state: Mapping[str, Tensor],
+    optimizer_state: Any = None,
+    state: Mapping[str, Any],
+    extra_tensors: Mapping[str, Tensor] | None = None,
+    metrics: Mapping[str, float | int | None] | None = None,
+) -> Path:
+    """Write the checkpoint after `step` steps as `folder/step_NNNNNN`; returns its path.
+
+    `optimizer_state` is any nesting of mappings, sequences, numbers, texts and tensors. `state` is
+    JSON-able with text keys: schedule, cursor, counters, algorithm state, versions. `metrics` are
+    what `best` is chosen by. Where a complete checkpoint of that step exists it stays, as the same
+    step of a run is the same state; a damaged one is replaced.
+
+    Raises GroupwiseError where the disk is full (nothing is left behind, older ones are intact),
+    TypeError for a state that would not come back as it is.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / _name(step)
+    if is_complete(target):
+        return target
+    extra = dict(extra_tensors or {})
+    _check_plain(state, "state")
+    _check_space(folder, checkpoint_bytes(model_state, optimizer_state, extra))
+    temporary = folder / f"{_TEMPORARY}{_name(step)}"
+    _remove(temporary)
+    temporary.mkdir()
+    try:
+        tensors: dict[str, Tensor] = {}
+        packed = _pack(optimizer_state, "", tensors)
+        aliases = {
+            name: _save_tensors(temporary / f"{name}.safetensors", values)
+            for name, values in (("model", model_state), ("optimizer", tensors), ("extra", extra))
+        }
+        _write_plain(temporary / "optimizer.json", packed)
+        about = {
+            "format": _FORMAT,
+            "step": step,
+            "aliases": aliases,
+            "metrics": dict(metrics or {}),
+        }
+        _write_plain(temporary / "state.json", {**about, "state": state})
+        _write_manifest(temporary)
+        _remove(target)  # only ever a damaged one
+        os.rename(temporary, target)
+        fsync_folder(folder)
+    except OSError as error:
+        raise GroupwiseError(
+            f"the checkpoint after step {step} could not be written to {folder}: {error}; "
+            "older checkpoints are intact"
+        ) from error
+    finally:
+        _remove(temporary)
+    return target
+
+
+def load_checkpoint(path: str | Path) -> Checkpoint:
+    """Read a checkpoint folder back.
+
+    Raises GroupwiseError where it is incomplete or of a format that this version cannot read.
+    """
+    path = Path(path)
+    if not is_complete(path, content=False):
+        raise GroupwiseError(f"{path} is not a complete checkpoint")
+    about = json.loads((path / "state.json").read_text("utf-8"))
+    if about["format"] != _FORMAT:
+        raise GroupwiseError(f"{path} has format {about['format']}; this version reads {_FORMAT}")
+    loaded = {
+        name: _load_tensors(path / f"{name}.safetensors", about["aliases"][name])
+        for name in ("model", "optimizer", "extra")
+    }
+    packed = json.loads((path / "optimizer.json").read_text("utf-8"))
+    return Checkpoint(
+        path=path,
+        step=about["step"],
+        model_state=loaded["model"],
+        optimizer_state=_unpack(packed, loaded["optimizer"]),
+        extra_tensors=loaded["extra"],
+        state=about["state"],
+        metrics=about["metrics"],
+    )
+
+
+def checkpoint_bytes(
+    model_state: Mapping[str, Tensor], optimizer_state: Any, extra: Mapping[str, Tensor]
+) -> int:
+    """Bytes of tensors that a checkpoint of these will hold, tied ones counted twice."""
+    tensors: dict[str, Tensor] = {}
+    _pack(optimizer_state, "", tensors)
+    return sum(
+        value.numel() * value.element_size()
+        for values in (model_state, tensors, extra)
+        for value in values.values()
+    )
+
+
+def checkpoint_steps(folder: str | Path) -> list[int]:
+    """Steps of the checkpoint folders that are there, complete or not, in rising order."""
+    return sorted(
+        int(path.name.removeprefix("step_"))
+        for path in Path(folder).glob("step_*")
+        if path.is_dir() and path.name.removeprefix("step_").isdigit()
+    )
+
+
+def is_complete(path: Path, *, content: bool = True) -> bool:
+    """Whether every file of the manifest is there with its size and, with `content`, its hash."""
+    try:
+        manifest = json.loads((path / "manifest.json").read_text("utf-8"))
+        for name, entry in manifest["files"].items():
+            file = path / name
+            if file.stat().st_size != entry["bytes"]:
+                return False
+            if content and file_hash(file) != entry["sha256"]:
+                return False
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    return True
+
+
+def newest_complete(folder: str | Path) -> Path | None:
+    """The newest complete checkpoint of a folder, hashes compared; None where there is none.
+
+    A damaged one that is newer is skipped with a `CheckpointWarning` naming it.
+    """
+    for step in reversed(checkpoint_steps(folder)):
+        path = Path(folder) / _name(step)
+        if is_complete(path):
+            return path
+        warnings.warn(f"{path} is damaged or incomplete: skipped", CheckpointWarning, stacklevel=2)
+    return None
+
+
+def best_checkpoint(
+    folder: str | Path, metric: str, direction: Literal["higher", "lower"]
+) -> Path | None:
+    """The complete checkpoint with the best value of a metric; of equals, the earliest.
+
+    Checkpoints that were written without a value of the metric are no candidates.
+    """
+    best: tuple[float, Path] | None = None
+    for step in checkpoint_steps(folder):
+        path = Path(folder) / _name(step)
+        if not is_complete(path, content=False):
+            continue
+        value = json.loads((path / "state.json").read_text("utf-8"))["metrics"].get(metric)
+        if value is None:
+            continue
+        rank = float(value) if direction == "higher" else -float(value)
+        if best is None or rank > best[0]:
+            best = (rank, path)
+    return best[1] if best else None
+
+
+def prune(
+    folder: str | Path,
+    *,
+    keep: int,
+    best: str | None = None,
+    direction: Literal["higher", "lower"] | None = None,
+) -> list[Path]:
+    """Delete all but the newest `keep` complete checkpoints and the best one; returns what went.
+
+    Damaged ones older than the newest complete one go too. A deletion that fails is a
+    `CheckpointWarning`, never an error; with no complete checkpoint nothing is deleted.
+    """
+    if keep < 1:
+        raise ValueError(f"keep = {keep}; at least 1 checkpoint stays")
+    folder = Path(folder)
+    paths = [folder / _name(step) for step in checkpoint_steps(folder)]
+    complete = [path for path in paths if is_complete(path, content=False)]
+    if not complete:
+        return []
+    stay = set(complete[-keep:])
+    if best is not None:
+        found = best_checkpoint(folder, best, direction or "higher")
+        stay |= {found} if found is not None else set()
+    doomed = [path for path in paths[: paths.index(complete[-1])] if path not in stay]
+    return [path for path in doomed if _delete(path)]
+
+
+def clean_leftovers(folder: str | Path) -> None:
+    """Remove what killed saves and deletions left. Only for the process that owns the run."""
+    for pattern in (_TEMPORARY, _DELETING):
+        for path in Path(folder).glob(f"{pattern}*"):
+            _delete_tree(path)
+
+
+def _name(step: int) -> str:
+    return f"step_{step:06d}"
+
+
+def _delete(path: Path) -> bool:
+    """Delete a checkpoint; renamed first, so a half-deleted one has no checkpoint's name."""
+    doomed = path.with_name(f"{_DELETING}{path.name}")
+    try:
+        os.rename(path, doomed)
+    except OSError as error:
+        warnings.warn(f"{path} could not be deleted: {error}", CheckpointWarning, stacklevel=3)
+        return False
+    return _delete_tree(doomed)
+
+
+def _delete_tree(path: Path) -> bool:
+    try:
+        shutil.rmtree(path)
+    except OSError as error:
+        warnings.warn(f"{path} could not be deleted: {error}", CheckpointWarning, stacklevel=4)
+        return False
+    return True
+
+
+def _remove(path: Path) -> None:
+    if path.exists():
+        shutil.rmtree(path)
+
+
+def _check_space(folder: Path, needed: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise GroupwiseError(
+            f"a checkpoint needs {needed / 1e9:.2f} GB and {folder} has {free / 1e9:.2f} GB free; "
+            "free some, or lower checkpoints.keep"
+        )
+
+
+def _write_manifest(folder: Path) -> None:
+    """Force every file to the disk and write down sizes and hashes."""
+    files = {}
+    for path in sorted(folder.iterdir()):
+        fsync_file(path)
+        files[path.name] = {"bytes": path.stat().st_size, "sha256": file_hash(path)}
+    _write_plain(folder / "manifest.json", {"format": _FORMAT, "files": files})
+    fsync_file(folder / "manifest.json")
+    fsync_folder(folder)
+
+
+def _write_plain(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+
+
+def _save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    """Write tensors; returns the aliases (tied name -> stored name), which are stored once."""
+    from safetensors.torch import save_file
+
+    stored: dict[str, Tensor] = {}
+    names: dict[tuple[Any, ...], str] = {}
+    storages: set[int] = set()
+    aliases: dict[str, str] = {}
+    for name, tensor in tensors.items():
+        tensor = tensor.detach()
+        storage = tensor.untyped_storage().data_ptr()
+        place = (storage, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
+        if tensor.numel() and place in names:
+            aliases[name] = names[place]
+            continue
+        names[place] = name
+        # Two different views of one storage cannot be written as they are.
+        shared = bool(tensor.numel()) and storage in storages
+        storages.add(storage)
+        stored[name] = tensor.clone() if shared else tensor.contiguous()
+    save_file(stored, path)
+    return aliases
+
+
+def _load_tensors(path: Path, aliases: Mapping[str, str]) -> dict[str, Tensor]:
+    from safetensors.torch import load_file
+
+    tensors: dict[str, Tensor] = load_file(path, device="cpu")
+    tensors.update({name: tensors[stored] for name, stored in aliases.items()})
+    return tensors
+
+
+def _pack(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
+    """A nesting as JSON; its tensors go to `tensors` and leave their name behind."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        tensors[path] = value
+        return {"tensor": path}
+    if isinstance(value, Mapping):
+        items = [[key, _pack(inner, f"{path}/{key}", tensors)] for key, inner in value.items()]
+        if not all(isinstance(key, (str, int)) for key in value):
+            raise TypeError(f"keys at {path or 'the top'} must be texts or whole numbers")
+        return {"mapping": items}
+    if isinstance(value, (list, tuple)):
+        inner = [_pack(item, f"{path}/{number}", tensors) for number, item in enumerate(value)]
+        return {"tuple" if isinstance(value, tuple) else "list": inner}
+    _check_plain(value, path)
+    return {"value": value}
+
+
+def _unpack(packed: Any, tensors: Mapping[str, Tensor]) -> Any:
+    ((kind, value),) = packed.items()
+    if kind == "tensor":
+        return tensors[value]
+    if kind == "mapping":
+        return {key: _unpack(inner, tensors) for key, inner in value}
+    if kind in ("list", "tuple"):
+        items = [_unpack(item, tensors) for item in value]
+        return tuple(items) if kind == "tuple" else items
+    return value
+
+
+def _check_plain(value: Any, path: str) -> None:
+    """Refuse what JSON would change: keys that are not texts, tuples of unknown types, tensors."""
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            if not isinstance(key, str):
+                raise TypeError(f"{path}: key {key!r} is not a text, and JSON would make it one")
+            _check_plain(inner, f"{path}.{key}")
+        return
+    if isinstance(value, Sequence):
+        for number, inner in enumerate(value):
+            _check_plain(inner, f"{path}[{number}]")
+        return
+    raise TypeError(f"{path} is a {type(value).__name__}; give numbers, texts, lists and mappings")
