@@ -1,6 +1,6 @@
 """Checkpoints: whole or not at all, never fewer than one, the best one kept.
 
-A checkpoint is a folder `step_NNNNNN` (after N steps) of safetensors and JSON, without pickle. It is
+A checkpoint is a folder `step_NNNNNN` (after N steps) of safetensors and JSON, no pickle. It is
 filled under a temporary name, every file is forced to the disk, and then it is renamed: a killed
 save leaves nothing that looks like a checkpoint. A manifest with sizes and hashes tells a damaged
 one; the newest complete one is chosen, and old ones are deleted only after a newer one is whole.
@@ -69,8 +69,8 @@ class Checkpoint:
 def training_state(model: nn.Module, optimizer: Optimizer) -> tuple[dict[str, Tensor], Any]:
     """A model's and its optimiser's state, by parameter name, without copying.
 
-    Works for plain and wrapped modules (torch's state-dict helpers). The optimiser's parameters must
-    be the model's. An optimiser that has not stepped gives an empty `state`.
+    Works for plain and wrapped modules (torch's state-dict helpers). The optimiser's parameters
+    must be the model's. An optimiser that has not stepped gives an empty `state`.
     """
     from torch.distributed.checkpoint.state_dict import (
         get_model_state_dict,
@@ -128,6 +128,8 @@ def save_checkpoint(
     Raises GroupwiseError where the disk is full (nothing is left behind, older ones are intact),
     TypeError for a state that would not come back as it is.
     """
+    from safetensors import SafetensorError
+
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / _name(step)
@@ -158,7 +160,7 @@ def save_checkpoint(
         _remove(target)  # only ever a damaged one
         os.rename(temporary, target)
         fsync_folder(folder)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         raise GroupwiseError(
             f"the checkpoint after step {step} could not be written to {folder}: {error}; "
             "older checkpoints are intact"
