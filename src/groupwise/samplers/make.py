@@ -2,27 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+import hashlib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from groupwise.errors import RecipeError
 from groupwise.policies.policy import Policy
+from groupwise.randomness import stream_key
 from groupwise.samplers.contract import Sampler
-from groupwise.types import Completion
+from groupwise.samplers.settings import SAMPLERS
+from groupwise.samplers.transformers_sampler import TransformersSampler
+from groupwise.types import Completion, Prompt, Request
 
 
 def make_sampler(name: str, policy: Policy, *, batch_rows: int = 128) -> Sampler:
-    """The sampler called `name`, loaded with `policy`."""
-    raise SystemExit("being written")
+    """The sampler called `name`, loaded with `policy`; `auto` is the fastest that supports it.
+
+    Raises RecipeError for an unknown name.
+    """
+    if name in ("auto", "transformers"):
+        return TransformersSampler(policy, batch_rows=batch_rows)
+    if name == "scripted":
+        raise RecipeError(
+            "sampling.sampler = 'scripted': it says what a test tells it and samples nothing; "
+            "build samplers.ScriptedSampler(template, script) and pass the object"
+        )
+    near = difflib.get_close_matches(name, SAMPLERS, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(SAMPLERS)}"
+    raise RecipeError(f"sampling.sampler = {name!r} is not a sampler; {hint}")
 
 
 def sample(
     policy: Policy,
-    prompts: Sequence[Any],
+    prompts: Sequence[str | Prompt | Sequence[Mapping[str, Any]] | Sequence[int]],
     group_size: int = 8,
     max_tokens: int = 64,
     temperature: float = 1.0,
     seed: int = 0,
-    sampler: str = "auto",
+    sampler: str | Sampler = "auto",
 ) -> list[list[Completion]]:
-    """prompts: texts, chats (lists of messages) or id lists."""
-    raise SystemExit("being written")
+    """`group_size` completions for each prompt, in order.
+
+    A prompt is raw text, a chat (a list of messages), a list of token ids, or a `Prompt`.
+    `temperature` 0 takes the most likely tokens. The noise of a completion is keyed by (seed,
+    prompt ids, place in the group): it does not depend on the other prompts, and a prompt given
+    twice draws different noise the second time.
+    """
+    if group_size < 1:
+        raise RecipeError(f"group_size = {group_size}; give 1 or more")
+    greedy = temperature == 0
+    seen: dict[tuple[int, ...], int] = {}
+    requests: list[Request] = []
+    for place, prompt in enumerate(prompts):
+        ids = _prompt_ids(policy, prompt, place)
+        visit = seen[ids] = seen.get(ids, -1) + 1
+        digest = hashlib.sha256(repr(ids).encode()).hexdigest()
+        requests.extend(
+            Request(
+                prompt_ids=ids,
+                key=stream_key(seed, "probe", digest, visit, index),
+                max_tokens=max_tokens,
+                temperature=1.0 if greedy else temperature,
+                greedy=greedy,
+            )
+            for index in range(group_size)
+        )
+    engine = make_sampler(sampler, policy) if isinstance(sampler, str) else sampler
+    completions = engine.sample(requests)
+    if isinstance(sampler, str):
+        engine.close()
+    return [
+        completions[start : start + group_size] for start in range(0, len(completions), group_size)
+    ]
+
+
+def _prompt_ids(policy: Policy, prompt: Any, place: int) -> tuple[int, ...]:
+    if isinstance(prompt, Prompt):
+        return policy.template.encode_prompt(prompt)
+    if isinstance(prompt, str):
+        return policy.template.encode_prompt(Prompt(f"prompt {place}", text=prompt))
+    items = list(prompt)
+    if items and all(isinstance(item, int) for item in items):
+        return tuple(items)
+    if items and all(isinstance(item, Mapping) for item in items):
+        return policy.template.encode_prompt(Prompt(f"prompt {place}", messages=tuple(items)))
+    raise RecipeError(
+        f"prompts[{place}]: give a text, a list of messages, or a list of token ids; not {prompt!r}"
+    )

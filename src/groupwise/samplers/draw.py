@@ -1,0 +1,98 @@
+"""The sampling rule: one uniform per token, inverse CDF in token-id order, float32.
+
+Every sampler draws here, so the same key and logits give the same token in all of them. Left out:
+where logits come from.
+Shapes: R rows, V vocabulary, K most likely tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+# Tokens a block of the two-level CDF holds. Fixed: it decides how sums round.
+BLOCK = 256
+
+
+@dataclass(frozen=True)
+class Draws:
+    """One token for each of R rows. `logprobs` are of the distribution drawn from.
+
+    `entropies` [R] in nats and `top_ids`, `top_logprobs` [R, K] are there when asked for. `finite`
+    is False for a row whose logits hold a NaN, a +inf, or nothing above -inf.
+    """
+
+    ids: Int[Tensor, " R"]
+    logprobs: Float[Tensor, " R"]
+    finite: Bool[Tensor, " R"]
+    entropies: Float[Tensor, " R"] | None = None
+    top_ids: Int[Tensor, "R K"] | None = None
+    top_logprobs: Float[Tensor, "R K"] | None = None
+
+
+def draw(
+    logits: Float[Tensor, "R V"],
+    uniforms: Float[Tensor, " R"],
+    *,
+    temperatures: Float[Tensor, " R"],
+    greedy: Bool[Tensor, " R"],
+    entropies: bool = False,
+    top_k: int = 0,
+) -> Draws:
+    """The next token of every row.
+
+    p = softmax(logits / T) in float32; with C the cumulative sum of p in id order (over blocks of
+    256 ids, then inside the block), the token is the first id with p > 0 and C > u * total. A greedy
+    row takes the first most likely id; its log-probability is at temperature 1. A row depends on
+    nothing but itself.
+    """
+    rows, vocabulary = logits.shape
+    divisor = torch.where(greedy, 1.0, temperatures)
+    scaled = logits.float()
+    if not bool((divisor == 1.0).all()):
+        scaled = scaled / divisor[:, None]
+    best, best_id = scaled.max(dim=-1)
+    weights = torch.sub(scaled, best[:, None]).exp_()
+    padding = -vocabulary % BLOCK
+    padded = torch.nn.functional.pad(weights, (0, padding)) if padding else weights
+    blocks = padded.view(rows, -1, BLOCK)
+    block_sums = blocks.sum(-1)
+    block_ends = block_sums.cumsum(-1)
+    total = block_ends[:, -1]
+    ids = torch.where(greedy, best_id, _inverse_cdf(blocks, block_sums, block_ends, uniforms * total))
+    log_total = total.log()
+    logprobs = scaled.gather(1, ids[:, None])[:, 0] - best - log_total
+    entropy = None
+    if entropies:
+        # H = log Z - sum p z with z = logits - best; 0 * -inf is taken as 0.
+        moment = (weights * torch.sub(scaled, best[:, None]).nan_to_num_(neginf=0.0)).sum(-1)
+        entropy = log_total - moment / total
+    top_ids = top_logprobs = None
+    if top_k:
+        top, top_ids = scaled.topk(min(top_k, vocabulary), dim=-1)
+        top_logprobs = top - (best + log_total)[:, None]
+    return Draws(ids, logprobs, torch.isfinite(total), entropy, top_ids, top_logprobs)
+
+
+def _inverse_cdf(
+    blocks: Float[Tensor, "R C b"],
+    block_sums: Float[Tensor, "R C"],
+    block_ends: Float[Tensor, "R C"],
+    target: Float[Tensor, " R"],
+) -> Int[Tensor, " R"]:
+    """The first id whose cumulative weight exceeds `target`.
+
+    Where rounding leaves none (target within a rounding of the total), the last id with weight.
+    """
+    target = target[:, None]
+    last_block = (block_sums > 0).long().cumsum(-1).argmax(-1, keepdim=True)
+    block = (block_ends <= target).sum(-1, keepdim=True).minimum(last_block)
+    before = (block_ends.gather(1, (block - 1).clamp(min=0))).where(block > 0, 0.0)
+    inside = blocks.gather(1, block[:, :, None].expand(-1, -1, blocks.shape[-1]))[:, 0]
+    ends = before + inside.cumsum(-1)
+    last = (inside > 0).long().cumsum(-1).argmax(-1, keepdim=True)
+    offset = (ends <= target).sum(-1, keepdim=True).minimum(last)
+    return (block * blocks.shape[-1] + offset)[:, 0]

@@ -1,0 +1,267 @@
+"""The `transformers` sampler: any causal language model, one batch at a time, with a KV cache.
+
+Each distinct prompt of a batch is prefilled once. Rows leave the batch as they finish. Left out:
+refilling the batch from waiting requests, and fused kernels.
+Shapes: R rows in the batch, U distinct prompts, S tokens of the longest, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from groupwise.errors import NonFiniteError, RecipeError
+from groupwise.policies.heads import Head, head_of, text_config
+from groupwise.policies.policy import Policy, evaluating
+from groupwise.randomness import uniforms
+from groupwise.samplers.cache import make_cache
+from groupwise.samplers.draw import Draws, draw
+from groupwise.samplers.weights import SamplingWeights
+from groupwise.templates import StopStrings, Template
+from groupwise.types import Completion, FinishReason, Request
+
+# Finished rows are taken out once they are this share of the batch: taking them out copies the
+# cache, leaving them in computes tokens that nobody reads.
+_COMPACT_AT = 0.25
+
+
+@dataclass
+class _Row:
+    """One request being decoded."""
+
+    request: Request
+    place: int
+    stops: StopStrings | None
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    entropies: list[float] = field(default_factory=list)
+    top_ids: list[tuple[int, ...]] = field(default_factory=list)
+    top_logprobs: list[tuple[float, ...]] = field(default_factory=list)
+    finish_reason: FinishReason | None = None
+
+    def completion(self, template: Template, version: int) -> Completion:
+        text = template.decode_completion(self.ids)
+        asked_top = self.request.top_k > 0
+        return Completion(
+            token_ids=tuple(self.ids),
+            text=self.stops.cut(text) if self.stops else text,
+            sampler_logprobs=tuple(self.logprobs),
+            finish_reason=self.finish_reason or "error",
+            version=version,
+            entropies=tuple(self.entropies) if self.request.entropies else None,
+            top_ids=tuple(self.top_ids) if asked_top else None,
+            top_logprobs=tuple(self.top_logprobs) if asked_top else None,
+        )
+
+
+class TransformersSampler:
+    """Samples with the learner's own weights in this process; see `Sampler` for the contract."""
+
+    def __init__(self, policy: Policy, *, batch_rows: int = 128) -> None:
+        if batch_rows < 1:
+            raise RecipeError(f"sampling.batch_rows = {batch_rows}; give 1 or more")
+        self.batch_rows = batch_rows
+        self.load(policy, policy.version)
+
+    def load(self, policy: Policy, version: int) -> None:
+        """Sample from `policy`'s present weights; no key or value of older ones is kept."""
+        weights = getattr(self, "_weights", None)
+        if weights is None or weights.policy is not policy:
+            self._weights = SamplingWeights(policy)
+        else:
+            weights.refresh()
+        self.policy = policy
+        self.version = version
+
+    def close(self) -> None:
+        """Drop the copies of weights."""
+        del self._weights
+
+    def sample(self, requests: Sequence[Request]) -> list[Completion]:
+        """One completion per request, in order.
+
+        Raises RecipeError where a request is longer than the model has positions for, and
+        NonFiniteError, naming the request, where its logits are not finite.
+        """
+        start = time.monotonic()
+        rows = [self._row(place, request) for place, request in enumerate(requests)]
+        model = self._weights.model
+        with torch.inference_mode(), evaluating(model), self.policy.compute():
+            for batch in self._batches(rows):
+                _Decoding(self.policy, head_of(model), text_config(model), batch, start).run()
+        return [row.completion(self.policy.template, self.version) for row in rows]
+
+    def _row(self, place: int, request: Request) -> _Row:
+        length = len(request.prompt_ids) + request.max_tokens
+        if length > self.policy.max_length:
+            raise RecipeError(
+                f"request {place}: {len(request.prompt_ids)} prompt tokens and max_tokens = "
+                f"{request.max_tokens} make {length}; {self.policy.name} has positions for "
+                f"{self.policy.max_length}"
+            )
+        strings = request.stop_strings
+        return _Row(request, place, self.policy.template.stop_strings(strings) if strings else None)
+
+    def _batches(self, rows: Sequence[_Row]) -> Iterator[list[_Row]]:
+        """Rows of like prompt length together, so that little is padded; ties keep their order."""
+        ordered = sorted(rows, key=lambda row: len(row.request.prompt_ids))
+        for start in range(0, len(ordered), self.batch_rows):
+            yield ordered[start : start + self.batch_rows]
+
+
+class _Decoding:
+    """One batch from its prompts to its last token."""
+
+    def __init__(
+        self, policy: Policy, head: Head, config: Any, rows: list[_Row], start: float
+    ) -> None:
+        self.policy = policy
+        self.head = head
+        self.start = start
+        self.rows = rows
+        self.stop_ids = policy.template.stop_ids
+        longest = max(len(row.request.prompt_ids) for row in rows)
+        self.prefill_width = longest
+        capacity = longest + max(row.request.max_tokens for row in rows)
+        self.cache = make_cache(config, capacity, policy.dtype)
+        names = inspect.signature(head.decoder.forward).parameters
+        self.cache_name = "cache" if "cache" in names else "past_key_values"
+        self.mask = torch.zeros((0, capacity), dtype=torch.int64)
+        self.asked_entropies = any(row.request.entropies for row in rows)
+        self.asked_top = max(row.request.top_k for row in rows)
+        self._index_rows()
+
+    def run(self) -> None:
+        """Decode until every row has its finish reason."""
+        self._past_deadline()
+        logits = self._prefill()
+        step = 0
+        while True:
+            draws = self._draw(logits, step)
+            self._append(draws)
+            alive = [place for place, row in enumerate(self.rows) if row.finish_reason is None]
+            if not alive:
+                return
+            ids = draws.ids
+            if len(alive) <= (1.0 - _COMPACT_AT) * len(self.rows):
+                ids = ids[self._compact(alive)]
+            logits = self._decode(ids, step)
+            step += 1
+
+    # One token for every row.
+
+    def _index_rows(self) -> None:
+        """Per-row settings as tensors, made again whenever rows leave."""
+        requests = [row.request for row in self.rows]
+        device = self.policy.device
+        self.keys = np.array([request.key for request in requests], dtype=np.uint64)
+        self.temperatures = torch.tensor([r.temperature for r in requests], device=device)
+        self.greedy = torch.tensor([r.greedy for r in requests], device=device)
+        self.prompt_lengths = torch.tensor([len(r.prompt_ids) for r in requests], device=device)
+
+    def _draw(self, logits: Tensor, step: int) -> Draws:
+        noise = uniforms(self.keys, np.full(len(self.keys), step, dtype=np.int64))
+        draws = draw(
+            logits,
+            torch.from_numpy(noise).to(logits.device),
+            temperatures=self.temperatures,
+            greedy=self.greedy,
+            entropies=self.asked_entropies,
+            top_k=self.asked_top,
+        )
+        if not bool(draws.finite.all()):
+            self._refuse(draws.finite, step)
+        return draws
+
+    def _refuse(self, finite: Tensor, step: int) -> None:
+        for row, good in zip(self.rows, finite.tolist()):
+            if not good and row.finish_reason is None:
+                raise NonFiniteError(
+                    f"request {row.place} (key {row.request.key}): the logits of completion token "
+                    f"{step} are not finite; the weights of version {self.policy.version} hold "
+                    "NaN or infinity, or the dtype is too narrow for them"
+                )
+
+    def _append(self, draws: Draws) -> None:
+        ids, logprobs = draws.ids.tolist(), draws.logprobs.tolist()
+        entropies = draws.entropies.tolist() if draws.entropies is not None else None
+        top_ids = draws.top_ids.tolist() if draws.top_ids is not None else None
+        top = draws.top_logprobs.tolist() if draws.top_logprobs is not None else None
+        for place, row in enumerate(self.rows):
+            if row.finish_reason is not None:
+                continue
+            row.ids.append(ids[place])
+            row.logprobs.append(logprobs[place])
+            if entropies is not None and row.request.entropies:
+                row.entropies.append(entropies[place])
+            if top_ids is not None and top is not None and row.request.top_k:
+                row.top_ids.append(tuple(top_ids[place][: row.request.top_k]))
+                row.top_logprobs.append(tuple(top[place][: row.request.top_k]))
+            if ids[place] in self.stop_ids or (row.stops is not None and row.stops.ended(row.ids)):
+                row.finish_reason = "stop"
+            elif len(row.ids) >= row.request.max_tokens:
+                row.finish_reason = "length"
+        self._past_deadline()
+
+    def _past_deadline(self) -> None:
+        spent = time.monotonic() - self.start
+        for row in self.rows:
+            limit = row.request.deadline
+            if row.finish_reason is None and limit is not None and spent > limit:
+                row.finish_reason = "deadline"
+
+    # The forward passes.
+
+    def _prefill(self) -> Tensor:
+        """Every distinct prompt once, left-padded; then each row's own copy. Logits [R, V]."""
+        device = self.policy.device
+        prompts = list(dict.fromkeys(row.request.prompt_ids for row in self.rows))
+        width = self.prefill_width
+        ids = torch.full((len(prompts), width), self.policy.template.pad_id, dtype=torch.int64)
+        mask = torch.zeros((len(prompts), self.mask.shape[1]), dtype=torch.int64)
+        for place, prompt in enumerate(prompts):
+            ids[place, width - len(prompt) :] = torch.tensor(prompt)
+            mask[place, width - len(prompt) :] = 1
+        self.mask = mask.to(device)
+        positions = (self.mask[:, :width].cumsum(-1) - 1).clamp(min=0)
+        logits = self._forward(ids.to(device), positions, width)
+        number = {prompt: place for place, prompt in enumerate(prompts)}
+        expand = torch.tensor(
+            [number[row.request.prompt_ids] for row in self.rows], device=device
+        )
+        if len(prompts) != len(self.rows):
+            self.cache.batch_select_indices(expand)
+        self.mask = self.mask[expand]
+        return logits[expand]
+
+    def _decode(self, ids: Tensor, step: int) -> Tensor:
+        positions = (self.prompt_lengths + step)[:, None]
+        return self._forward(ids[:, None], positions, self.prefill_width + step + 1)
+
+    def _forward(self, ids: Tensor, positions: Tensor, length: int) -> Tensor:
+        """Logits [R, V] after the newest token of every row; only those are projected."""
+        output = self.head.decoder(
+            input_ids=ids,
+            attention_mask=self.mask[:, :length],
+            position_ids=positions,
+            use_cache=True,
+            **{self.cache_name: self.cache},
+        )
+        raw = self.head.linear(output.last_hidden_state[:, -1])
+        return self.head.rule.apply_(raw.float())
+
+    def _compact(self, alive: list[int]) -> Tensor:
+        """Keep only the rows that go on; returns their places."""
+        keep = torch.tensor(alive, device=self.policy.device)
+        self.rows = [self.rows[place] for place in alive]
+        self.cache.batch_select_indices(keep)
+        self.mask = self.mask[keep]
+        self._index_rows()
+        return keep

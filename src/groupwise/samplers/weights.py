@@ -1,0 +1,50 @@
+"""The weights a sampler reads: the learner's own, or low-precision copies of its matrices.
+
+In float32 nothing is copied. In bfloat16 every linear layer's weight has a bfloat16 copy, refreshed
+when a version is loaded, and everything else (embeddings, norms) is the learner's own tensor; the
+forward pass then does what the learner's does in autocast, without casting weights at every token.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
+
+from groupwise.policies.policy import Policy
+
+
+class SamplingWeights:
+    """A model for decoding, kept in step with a policy by `refresh`."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self._pairs: list[tuple[nn.Parameter, nn.Parameter]] = []
+        self.model: nn.Module = policy.model
+        if policy.dtype != torch.float32:
+            self.model = self._shadow(policy.model, policy.dtype)
+
+    def _shadow(self, model: nn.Module, dtype: torch.dtype) -> nn.Module:
+        """A second set of modules over the same tensors, its matrices replaced by copies."""
+        shared: dict[int, Tensor] = {id(tensor): tensor for tensor in model.parameters()}
+        shared.update((id(tensor), tensor) for tensor in model.buffers())
+        shadow = copy.deepcopy(model, shared)  # type: ignore[arg-type]
+        copies: dict[int, nn.Parameter] = {}
+        for module in shadow.modules():
+            if not isinstance(module, nn.Linear | Conv1D):
+                continue
+            source = module.weight
+            if id(source) not in copies:
+                weight = nn.Parameter(source.detach().to(dtype), requires_grad=False)
+                copies[id(source)] = weight
+                self._pairs.append((source, weight))
+            module.weight = copies[id(source)]
+        return shadow
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Take the policy's present weights."""
+        for source, weight in self._pairs:
+            weight.copy_(source)
