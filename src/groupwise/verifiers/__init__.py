@@ -15,6 +15,7 @@ from groupwise.verifiers.contract import (
     as_score,
     score_cases,
 )
+from groupwise.verifiers.functions import RewardFunction
 from groupwise.verifiers.registry import (
     BUILTIN,
     check_answer,
@@ -34,6 +35,7 @@ __all__ = [
     "Component",
     "Composite",
     "OnError",
+    "RewardFunction",
     "SettingsVerifier",
     "Verifier",
     "VerifierLogs",

@@ -17,6 +17,7 @@ from groupwise.errors import RecipeError
 from groupwise.types import Prompt, Score
 from groupwise.verifiers.composition import Component, Composite
 from groupwise.verifiers.contract import Case, SettingsVerifier, Verifier, score_cases
+from groupwise.verifiers.functions import RewardFunction
 from groupwise.verifiers.names import unknown_name, validated
 from groupwise.verifiers.settings import VerifierSettings
 
@@ -47,7 +48,6 @@ def load_verifier(name: str, **arguments: Any) -> Verifier:
     """
     if ":" not in name:
         return validated(verifier_class(name), arguments, f"verifier {name!r}")
-    from groupwise.verifiers.functions import RewardFunction
 
     found = import_object(name, "verifier")
     if isinstance(found, Verifier):
@@ -57,7 +57,7 @@ def load_verifier(name: str, **arguments: Any) -> Verifier:
     if inspect.isclass(found) and issubclass(found, Verifier):
         return found(**arguments)
     if callable(found):
-        return RewardFunction(found, reference=name, **{"arguments": arguments})
+        return RewardFunction(found, reference=name, arguments=arguments)
     raise RecipeError(
         f"verifier {name!r} is a {type(found).__name__}; give a function with the arguments "
         "(prompts, completions, **kwargs), or a class derived from groupwise.verifiers.Verifier"

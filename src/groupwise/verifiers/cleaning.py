@@ -1,0 +1,68 @@
+"""Dressing taken off a short answer or a text: markdown, LaTeX delimiters, spacing, Unicode forms.
+
+What stays has the same value to a reader. Left out: what the value is (`numbers.py`).
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from groupwise.verifiers.extraction import repaired
+
+_SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
+_SUPERSCRIPT_RUN = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+")
+_VULGAR = re.compile("[¼½¾⅐-⅞]")
+_DASHES = str.maketrans({"−": "-", "‐": "-", "‑": "-", "–": "-", "—": "-", "⁄": "/", "∕": "/"})
+_WORDS = r"(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|mathsf|mbox|operatorname|textnormal)"
+_WORD_COMMAND = re.compile(rf"\\{_WORDS}\*?\s*\{{([^{{}}]*)\}}")
+_WORD_POWER = re.compile(rf"\\{_WORDS}\*?\s*\{{([^{{}}]*)\}}\s*\^\s*(?:\{{\s*-?\d+\s*\}}|-?\d)")
+_UNIT_POWER = re.compile(
+    r"(?<![A-Za-z])(mm|cm|dm|m|km|in|ft|yd|mi|units?|inch(?:es)?|feet|meters?|metres?)"
+    r"\s*\^\s*(?:\{\s*\d\s*\}|\d)"
+)
+_DEGREES = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ)|\\degrees?\b|°")
+_EMPTY = re.compile(r"\\left(?![a-zA-Z])|\\right(?![a-zA-Z])|\\displaystyle|\\!|\\limits")
+_THIN = re.compile(r"(?<=\d)(?:\\,|\{,\}|\\ )(?=\d{3}(?!\d))")
+_SPACES = re.compile(r"\\[,;: ]|~|\\q?quad(?![a-zA-Z])|\\\(|\\\)|\\\[|\\\]|\\\\")
+_FRAC = re.compile(r"\\[dtc]frac(?![a-zA-Z])|(?<![\\a-zA-Z])frac(?=\s*[\{\d])")
+_BOLD = re.compile(r"\*\*|__|`")
+
+
+def cleaned(text: str) -> str:
+    r"""One line of plain LaTeX or text with the dressing off; `$` stays.
+
+    >>> cleaned(r"**73**"), cleaned(r"8{,}000"), cleaned(r"\dfrac{1}{2}"), cleaned(r"10\text{ cm}^2")
+    ('73', '8,000', '\\frac{1}{2}', '10  cm ')
+    """
+    text = repaired(text)
+    text = _SUPERSCRIPT_RUN.sub(
+        lambda match: "^{" + match.group().translate(_SUPERSCRIPTS) + "}", text
+    )
+    text = _VULGAR.sub(lambda match: " " + match.group(), text)
+    text = unicodedata.normalize("NFKC", text.replace("°", r"\degree ")).translate(_DASHES)
+    text = _BOLD.sub("", text)
+    text = _THIN.sub(",", text)
+    text = _DEGREES.sub(" degrees ", text)
+    text = _EMPTY.sub("", text)
+    text = _WORD_POWER.sub(r" \1 ", text)
+    text = _WORD_COMMAND.sub(r" \1 ", text)
+    text = _UNIT_POWER.sub(r"\1", text)
+    text = _SPACES.sub(" ", text)
+    text = _FRAC.sub(r"\\frac", text)
+    return text.replace(r"\%", "%").replace(r"\$", "$").replace(r"\{", "{").replace(r"\}", "}")
+
+
+def plain(text: str) -> str:
+    r"""An answer's form for comparing as text: cleaned, no `$`, no spaces, no final period.
+
+    Words of two letters and more are compared without case; single letters keep theirs.
+
+    >>> plain(r"$\text{Tuesday}$.") == plain("tuesday"), plain("B") == plain("b")
+    (True, False)
+    """
+    text = cleaned(text).replace("$", " ").strip().rstrip(".,;!").strip()
+    words = " ".join(text.split())
+    if re.fullmatch(r"[^\W\d_][^\W\d_' -]+", words):
+        return words.casefold()
+    return re.sub(r"\s*([^\w\s])\s*", r"\1", words)

@@ -1,0 +1,104 @@
+"""Where in a completion the answer stands: after the reasoning, in a box, in a tag.
+
+The same functions serve training and evaluation. Policies, stated: only text after the last closed
+reasoning section counts; a section that is opened and never closed leaves no answer; the last
+balanced box or tag pair counts; an empty one is no answer. Every function is linear in the text.
+"""
+
+from __future__ import annotations
+
+import re
+
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
+# What is left of \frac, \boxed, \text, \times when a user's string was not raw.
+_LOST_BACKSLASH = re.compile("\x0c(?=rac)|\x08(?=oxed)|\t(?=ext\\{|imes\\b)")
+_LOST = {"\x0c": "\\f", "\x08": "\\b", "\t": "\\t"}
+
+
+def repaired(text: str) -> str:
+    r"""The text with `\frac`, `\boxed`, `\text` and `\times` whole where their escape was eaten.
+
+    >>> repaired("\boxed{\frac12}") == r"\boxed{\frac12}"
+    True
+    """
+    return _LOST_BACKSLASH.sub(lambda match: _LOST[match.group()], text)
+
+
+def after_reasoning(text: str, tag: str = "think") -> str | None:
+    """The text after the last closed reasoning section; None where one is opened and not closed.
+
+    A closing tag alone counts: the opening one may stand in the prompt.
+
+    >>> after_reasoning("<think>maybe 5</think> 7"), after_reasoning("a</think>b")
+    (' 7', 'b')
+    >>> after_reasoning("<think>maybe 5") is None
+    True
+    """
+    _, closed, rest = text.rpartition(f"</{tag}>")
+    answer = rest if closed else text
+    return None if f"<{tag}>" in answer else answer
+
+
+def boxes(text: str) -> list[str]:
+    r"""The contents of all balanced boxes that are in no other box, in order.
+
+    >>> boxes(r"\boxed{5} no, \boxed{\frac{1}{2}}"), boxes(r"\boxed{1")
+    (['5', '\\frac{1}{2}'], [])
+    """
+    opens = {match.end() - 1: match.end() for match in _BOX.finditer(text)}
+    stack: list[int | None] = []
+    found: list[tuple[int, int]] = []
+    position = 0
+    while position < len(text):
+        character = text[position]
+        if position in opens:
+            stack.append(opens[position])
+        elif character == "{":
+            stack.append(None)
+        elif character == "}" and stack:
+            start = stack.pop()
+            if start is not None:
+                while found and found[-1][0] > start:
+                    found.pop()
+                found.append((start, position))
+        elif character == "\\":
+            position += 1  # `\{` is no brace; of `\boxed{` only the letter b is passed over
+        position += 1
+    return [text[start:end] for start, end in found]
+
+
+def last_box(text: str) -> str | None:
+    r"""The content of the last balanced box, nested boxes unwrapped; None where empty or absent.
+
+    >>> last_box(r"\boxed{\boxed{\{1,2\}}}"), last_box(r"\boxed{ }")
+    ('\\{1,2\\}', None)
+    """
+    found = boxes(text)
+    if not found:
+        return None
+    content = found[-1].strip()
+    while inner := boxes(content):
+        if _BOX.match(content) is None:
+            break
+        content = inner[-1].strip()
+    return content or None
+
+
+def tagged_blocks(text: str, tag: str) -> list[str]:
+    """The contents of all `<tag>...</tag>` pairs, each from the opening nearest to its closing.
+
+    >>> tagged_blocks("<a>1</a> or <a>2<a>3</a>", "a")
+    ['1', '3']
+    """
+    blocks: list[str] = []
+    for piece in text.split(f"</{tag}>")[:-1]:
+        _, opened, content = piece.rpartition(f"<{tag}>")
+        if opened:
+            blocks.append(content)
+    return blocks
+
+
+def last_tagged(text: str, tag: str) -> str | None:
+    """The content of the last pair of tags, stripped; None where it is empty or absent."""
+    blocks = tagged_blocks(text, tag)
+    return (blocks[-1].strip() or None) if blocks else None
