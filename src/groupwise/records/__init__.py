@@ -5,7 +5,7 @@ A run folder holds `recipe.toml` (resolved), `environment.json`, `metrics.jsonl`
 `summary.json`.
 """
 
-from groupwise.records.diff import Diff, Difference, diff
+from groupwise.records.compare import Diff, Difference, diff
 from groupwise.records.files import data_hash, file_hash, text_hash
 from groupwise.records.machine import available_cpus, describe_machine
 from groupwise.records.metric_table import METRICS, Metric

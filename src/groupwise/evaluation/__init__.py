@@ -1,0 +1,52 @@
+"""Evaluation: accuracy sampled and greedy, held-out gap, guard sets, pass@k, maj@k, intervals.
+
+The estimates need nothing heavy; the rest loads on first use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from groupwise.evaluation.estimates import (
+    maj_at_k,
+    mean_interval,
+    pass_at_k,
+    wilson_interval,
+)
+
+if TYPE_CHECKING:
+    from groupwise.evaluation.measure import EvaluationSets, evaluate, evaluation_sets
+    from groupwise.evaluation.result import EvaluationResult, SetResult, summarise
+    from groupwise.records.settings import EvaluationSettings
+
+_HOMES = {
+    "EvaluationResult": "groupwise.evaluation.result",
+    "EvaluationSets": "groupwise.evaluation.measure",
+    "EvaluationSettings": "groupwise.records.settings",
+    "SetResult": "groupwise.evaluation.result",
+    "evaluate": "groupwise.evaluation.measure",
+    "evaluation_sets": "groupwise.evaluation.measure",
+    "summarise": "groupwise.evaluation.result",
+}
+
+__all__ = [
+    "EvaluationResult",
+    "EvaluationSets",
+    "EvaluationSettings",
+    "SetResult",
+    "evaluate",
+    "evaluation_sets",
+    "maj_at_k",
+    "mean_interval",
+    "pass_at_k",
+    "summarise",
+    "wilson_interval",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

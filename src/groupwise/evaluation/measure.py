@@ -1,0 +1,144 @@
+"""Evaluating one version of the policy: every prompt once, sampled and greedy, in one collection.
+
+Nothing here depends on training's group size: `samples` completions a prompt (1 is fine), at the
+training temperature, plus one greedy. Noise is keyed by (seed, "evaluation", prompt, version), so
+the same version of the same run always gives the same figures. Left out: when to evaluate, and
+writing it down.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from groupwise.environments import Environment
+from groupwise.errors import RecipeError
+from groupwise.evaluation.result import EvaluationResult, SetResult, summarise
+from groupwise.randomness import stream_key
+from groupwise.records.settings import EvaluationSettings
+from groupwise.rollouts import collect
+from groupwise.samplers import Sampler, SamplingSettings
+from groupwise.templates import Template
+from groupwise.types import Group, Prompt
+
+TRAINING_SPLIT = "train"
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationSets:
+    """Which prompts are evaluated: by split, which splits are held out, guards, and remarks.
+
+    `notes` are sentences for the user, to print and record before the first evaluation.
+    """
+
+    splits: Mapping[str, Sequence[Prompt]]
+    heldout: Collection[str]
+    guards: Mapping[str, Sequence[Prompt]] = field(default_factory=dict[str, Sequence[Prompt]])
+    notes: Sequence[str] = ()
+
+    @property
+    def num_prompts(self) -> int:
+        """Prompts of one evaluation, guards included."""
+        return sum(map(len, self.splits.values())) + sum(map(len, self.guards.values()))
+
+
+def evaluation_sets(
+    environment: Environment, settings: EvaluationSettings, *, seed: int
+) -> EvaluationSets:
+    """The prompts to evaluate, the same for a whole run.
+
+    `settings.splits` unset means every split that is no guard. Of a split with more than
+    `max_prompts` prompts a keyed choice is taken, in the split's own order.
+
+    Raises RecipeError naming the splits that there are.
+    """
+    known = environment.splits
+    chosen = settings.splits or tuple(s for s in known if s not in settings.guards)
+    for name, given in (("splits", chosen), ("guards", settings.guards)):
+        for split in given:
+            if split not in known:
+                raise RecipeError(
+                    f"evaluation.{name} holds {split!r}, which environment {environment.name!r} "
+                    f"does not have; it has {', '.join(known)}"
+                )
+    splits = {s: choose(environment.prompts(split=s), settings.max_prompts, seed) for s in chosen}
+    guards = {
+        s: choose(environment.prompts(split=s), settings.max_prompts, seed) for s in settings.guards
+    }
+    heldout = tuple(s for s in splits if s != TRAINING_SPLIT and splits[s])
+    notes = []
+    if not heldout:
+        notes.append(
+            "nothing is held out: every evaluated prompt is also trained on, so eval/heldout and "
+            "eval/gap stay empty and eval/accuracy may be memory"
+        )
+    return EvaluationSets(splits, heldout, guards, tuple(notes))
+
+
+def choose(prompts: Sequence[Prompt], limit: int | None, seed: int) -> list[Prompt]:
+    """At most `limit` prompts, those with the smallest key, in their own order."""
+    if limit is None or len(prompts) <= limit:
+        return list(prompts)
+    keys = {p.id: (stream_key(seed, "evaluation", "choice", p.id), p.id) for p in prompts}
+    kept = {p.id for p in sorted(prompts, key=lambda p: keys[p.id])[:limit]}
+    return [p for p in prompts if p.id in kept]
+
+
+def evaluate(
+    environment: Environment,
+    sampler: Sampler,
+    template: Template,
+    sets: EvaluationSets,
+    *,
+    samples: int,
+    sampling: SamplingSettings,
+    seed: int,
+    version: int,
+    pass_at_k: Sequence[int] = (),
+    maj_at_k: Sequence[int] = (),
+) -> EvaluationResult:
+    """Evaluate the weights that the sampler holds.
+
+    `samples` completions a prompt at `sampling.temperature` with `sampling.max_tokens`, and one
+    greedy. A prompt that is in several sets is sampled once. Raises VerifierError as collection
+    does, ValueError where there is no prompt.
+    """
+    prompts = {p.id: p for each in (*sets.splits.values(), *sets.guards.values()) for p in each}
+    if not prompts:
+        raise ValueError("there is no prompt to evaluate")
+    groups = collect(
+        environment,
+        sampler,
+        template,
+        [(prompt, version) for prompt in prompts.values()],
+        group_size=samples,
+        sampling=sampling,
+        seed=seed,
+        purpose="evaluation",
+        step=version,
+        greedy=True,
+    )
+    by_id = {group.prompt.id: group for group in groups}
+    heldout_ids = {p.id for name in sets.heldout for p in sets.splits[name]}
+    asked = {p.id for each in sets.splits.values() for p in each}
+
+    def over(ids: Collection[str]) -> SetResult:
+        chosen: list[Group] = [by_id[i] for i in prompts if i in ids]
+        return summarise(chosen, pass_ks=pass_at_k, maj_ks=maj_at_k)
+
+    trained = asked - heldout_ids
+    result = EvaluationResult(
+        version=version,
+        overall=over(asked),
+        heldout=over(heldout_ids) if heldout_ids else None,
+        trained=over(trained) if trained else None,
+        splits={name: over({p.id for p in each}) for name, each in sets.splits.items()},
+        guards={name: over({p.id for p in each}) for name, each in sets.guards.items()},
+        groups=groups,
+    )
+    if result.overall.accuracy is None:
+        warnings.warn(
+            f"no completion of the evaluation of version {version} could be scored", stacklevel=2
+        )
+    return result

@@ -1,0 +1,189 @@
+"""What an evaluation found: per set of prompts, as metrics, as rows.
+
+A completion is correct where its score's outcome is "correct", which a composed verifier takes from
+its weightiest part; one without a score is excluded and counted. Every mean over a set is the mean
+over its prompts of the prompt's mean, so prompts count alike however many completions they have.
+Left out: making the completions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from groupwise.evaluation.estimates import (
+    maj_at_k,
+    mean_interval,
+    mean_or_none,
+    pass_at_k,
+    wilson_interval,
+)
+from groupwise.types import Group, Rollout
+from groupwise.verifiers.cleaning import plain
+from groupwise.verifiers.extraction import after_reasoning, last_box, last_tagged
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class SetResult:
+    """Results over one set of prompts. None where nothing in the set was scored.
+
+    `accuracy`: sampled, with its interval; `greedy`: one greedy completion a prompt, with its own.
+    `parts` and `greedy_parts`: each verifier's mean. `pass_at_k` and `maj_at_k` by k.
+    """
+
+    num_prompts: int
+    accuracy: float | None
+    accuracy_interval: Interval | None
+    greedy: float | None
+    greedy_interval: Interval | None
+    parts: Mapping[str, float]
+    greedy_parts: Mapping[str, float]
+    pass_at_k: Mapping[int, float | None]
+    maj_at_k: Mapping[int, float | None]
+    unscored: int
+    truncated: float | None
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationResult:
+    """One evaluation of one version of the policy.
+
+    `overall` is over every split's prompts, `heldout` over those that training never samples (None
+    where there are none), `splits` and `guards` by name; `groups` are the rollouts themselves, in
+    the splits' order, then the guards'.
+    """
+
+    version: int
+    overall: SetResult
+    heldout: SetResult | None
+    trained: SetResult | None
+    splits: Mapping[str, SetResult]
+    guards: Mapping[str, SetResult] = field(default_factory=dict[str, SetResult])
+    groups: Sequence[Group] = ()
+
+    @property
+    def gap(self) -> float | None:
+        """Sampled accuracy on training prompts minus that on held-out ones."""
+        if self.trained is None or self.heldout is None:
+            return None
+        if self.trained.accuracy is None or self.heldout.accuracy is None:
+            return None
+        return self.trained.accuracy - self.heldout.accuracy
+
+    def metrics(self) -> dict[str, float | int | None]:
+        """The `eval/` metrics of the metric table."""
+        found: dict[str, float | int | None] = {
+            **_named("eval/accuracy", self.overall.accuracy, self.overall.accuracy_interval),
+            **_named("eval/greedy", self.overall.greedy, self.overall.greedy_interval),
+            "eval/gap": self.gap,
+            "eval/prompts": self.overall.num_prompts,
+            "eval/unscored": self.overall.unscored,
+            "eval/truncated": self.overall.truncated,
+            "eval/tokens": sum(s.tokens for s in (self.overall, *self.guards.values())),
+        }
+        for prefix, result in (("eval/", self.overall), ("eval/heldout_", self.heldout)):
+            if result is not None:
+                found.update(_parts(f"{prefix}verifier", result.parts))
+                found.update(_parts(f"{prefix}greedy_verifier", result.greedy_parts))
+        if self.heldout is not None:
+            held = self.heldout
+            found.update(_named("eval/heldout", held.accuracy, held.accuracy_interval))
+            found.update(_named("eval/heldout_greedy", held.greedy, held.greedy_interval))
+        for name, values in (("pass", self.overall.pass_at_k), ("maj", self.overall.maj_at_k)):
+            found.update({f"eval/{name}@{k}": value for k, value in values.items()})
+        for kind, results in (("split", self.splits), ("guard", self.guards)):
+            for name, result in results.items():
+                found[f"eval/{kind}/{name}"] = result.accuracy
+                found[f"eval/{kind}_greedy/{name}"] = result.greedy
+        return found
+
+
+def summarise(
+    groups: Sequence[Group], *, pass_ks: Sequence[int] = (), maj_ks: Sequence[int] = ()
+) -> SetResult:
+    """Results over one set: one group a prompt, its greedy rollout in `Group.greedy`."""
+    shares = [_shares(group.rollouts) for group in groups]
+    means = [sum(share) / len(share) for share in shares if share]
+    greedy = [share for group in groups if group.greedy for share in _shares([group.greedy])]
+    every = [rollout for group in groups for rollout in group.rollouts]
+    greedy_rollouts = [group.greedy for group in groups if group.greedy is not None]
+    greedy_mean = mean_or_none(greedy)
+    return SetResult(
+        num_prompts=len(groups),
+        accuracy=mean_or_none(means),
+        accuracy_interval=mean_interval(means, sum(map(len, shares))) if means else None,
+        greedy=greedy_mean,
+        greedy_interval=None if greedy_mean is None else wilson_interval(greedy_mean, len(greedy)),
+        parts=_part_means([group.rollouts for group in groups]),
+        greedy_parts=_part_means([[rollout] for rollout in greedy_rollouts]),
+        pass_at_k={k: _pass_mean(shares, k) for k in pass_ks},
+        maj_at_k={k: _vote_mean(groups, k) for k in maj_ks},
+        unscored=sum(not rollout.score.scored for rollout in (*every, *greedy_rollouts)),
+        truncated=mean_or_none([float(rollout.truncated) for rollout in every]),
+        tokens=sum(rollout.num_tokens for rollout in (*every, *greedy_rollouts)),
+    )
+
+
+def answer_vote(rollout: Rollout) -> str | None:
+    """The answer that a completion votes for; None where it gives none.
+
+    Correct completions vote alike, however they write the answer. Another's answer is its last box,
+    else its last `<answer>`, else its last line, after the reasoning and without dressing.
+    """
+    if rollout.score.outcome == "correct":
+        return "correct"
+    if rollout.score.outcome == "no_answer":
+        return None
+    text = after_reasoning(rollout.text)
+    if text is None:
+        return None
+    lines = [line for line in text.splitlines() if line.strip()]
+    answer = last_box(text) or last_tagged(text, "answer") or (lines[-1] if lines else "")
+    return f"other: {plain(answer)}" if plain(answer) else None
+
+
+def _shares(rollouts: Sequence[Rollout]) -> list[float]:
+    """1.0 for a correct completion, 0.0 for another, nothing for one without a score."""
+    return [float(r.score.outcome == "correct") for r in rollouts if r.score.scored]
+
+
+def _part_means(rollouts: Sequence[Sequence[Rollout]]) -> dict[str, float]:
+    """Each part's mean over prompts of the prompt's mean, in order of first appearance."""
+    per_prompt: dict[str, list[float]] = {}
+    for own in rollouts:
+        values: dict[str, list[float]] = {}
+        for rollout in own:
+            for name, value in rollout.score.parts.items():
+                if value is not None and rollout.score.scored:
+                    values.setdefault(name, []).append(value)
+        for name, found in values.items():
+            per_prompt.setdefault(name, []).append(sum(found) / len(found))
+    return {name: sum(found) / len(found) for name, found in per_prompt.items()}
+
+
+def _pass_mean(shares: Sequence[Sequence[float]], k: int) -> float | None:
+    values = [pass_at_k(num_samples=len(s), num_correct=int(sum(s)), k=k) for s in shares]
+    return mean_or_none([value for value in values if value is not None])
+
+
+def _vote_mean(groups: Sequence[Group], k: int) -> float | None:
+    values = []
+    for group in groups:
+        scored = [rollout for rollout in group.rollouts if rollout.score.scored]
+        votes = [answer_vote(rollout) for rollout in scored]
+        right = [rollout.score.outcome == "correct" for rollout in scored]
+        if votes:
+            values.append(maj_at_k(votes, right, k=k))
+    return mean_or_none([value for value in values if value is not None])
+
+
+def _named(name: str, value: float | None, interval: Interval | None) -> dict[str, float | None]:
+    low, high = interval if interval is not None else (None, None)
+    return {name: value, f"{name}_low": low, f"{name}_high": high}
+
+
+def _parts(prefix: str, values: Mapping[str, float]) -> dict[str, float]:
+    return {f"{prefix}/{name}": value for name, value in values.items()}
