@@ -89,21 +89,24 @@ def evaluate(
     environment: Environment,
     sampler: Sampler,
     template: Template,
-    sets: EvaluationSets,
     *,
-    samples: int,
+    settings: EvaluationSettings,
     sampling: SamplingSettings,
     seed: int,
     version: int,
-    pass_at_k: Sequence[int] = (),
-    maj_at_k: Sequence[int] = (),
+    sets: EvaluationSets | None = None,
 ) -> EvaluationResult:
     """Evaluate the weights that the sampler holds.
 
-    `samples` completions a prompt at `sampling.temperature` with `sampling.max_tokens`, and one
-    greedy. A prompt that is in several sets is sampled once. Raises VerifierError as collection
-    does, ValueError where there is no prompt.
+    `settings.samples` completions a prompt at `sampling.temperature` with `sampling.max_tokens`,
+    and one greedy. `sets` are the prompts (those of `evaluation_sets` by default). A prompt that is
+    in several sets is sampled once.
+
+    Raises RecipeError for a split that is not there, VerifierError as collection does, ValueError
+    where there is no prompt.
     """
+    if sets is None:
+        sets = evaluation_sets(environment, settings, seed=seed)
     prompts = {p.id: p for each in (*sets.splits.values(), *sets.guards.values()) for p in each}
     if not prompts:
         raise ValueError("there is no prompt to evaluate")
@@ -112,30 +115,37 @@ def evaluate(
         sampler,
         template,
         [(prompt, version) for prompt in prompts.values()],
-        group_size=samples,
+        group_size=settings.samples,
         sampling=sampling,
         seed=seed,
         purpose="evaluation",
         step=version,
         greedy=True,
     )
+    return result_of(groups, sets, settings=settings, version=version)
+
+
+def result_of(
+    groups: Sequence[Group], sets: EvaluationSets, *, settings: EvaluationSettings, version: int
+) -> EvaluationResult:
+    """The result of scored groups, one a prompt."""
     by_id = {group.prompt.id: group for group in groups}
-    heldout_ids = {p.id for name in sets.heldout for p in sets.splits[name]}
     asked = {p.id for each in sets.splits.values() for p in each}
+    heldout = {p.id for name in sets.heldout for p in sets.splits[name]}
+    trained = asked - heldout
 
     def over(ids: Collection[str]) -> SetResult:
-        chosen: list[Group] = [by_id[i] for i in prompts if i in ids]
-        return summarise(chosen, pass_ks=pass_at_k, maj_ks=maj_at_k)
+        chosen = [group for name, group in by_id.items() if name in ids]
+        return summarise(chosen, pass_ks=settings.pass_at_k, maj_ks=settings.maj_at_k)
 
-    trained = asked - heldout_ids
     result = EvaluationResult(
         version=version,
         overall=over(asked),
-        heldout=over(heldout_ids) if heldout_ids else None,
+        heldout=over(heldout) if heldout else None,
         trained=over(trained) if trained else None,
         splits={name: over({p.id for p in each}) for name, each in sets.splits.items()},
         guards={name: over({p.id for p in each}) for name, each in sets.guards.items()},
-        groups=groups,
+        groups=tuple(groups),
     )
     if result.overall.accuracy is None:
         warnings.warn(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from groupwise.evaluation.estimates import (
     maj_at_k,
@@ -18,6 +19,7 @@ from groupwise.evaluation.estimates import (
     pass_at_k,
     wilson_interval,
 )
+from groupwise.records.rows import rollout_rows
 from groupwise.types import Group, Rollout
 from groupwise.verifiers.cleaning import plain
 from groupwise.verifiers.extraction import after_reasoning, last_box, last_tagged
@@ -73,6 +75,12 @@ class EvaluationResult:
             return None
         return self.trained.accuracy - self.heldout.accuracy
 
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """Every completion as a row of the record, kind "evaluation" or "greedy"."""
+        return rollout_rows(self.version, self.groups, kind="evaluation")
+
+    @property
     def metrics(self) -> dict[str, float | int | None]:
         """The `eval/` metrics of the metric table."""
         found: dict[str, float | int | None] = {

@@ -9,7 +9,13 @@ from groupwise.records.compare import Diff, Difference, diff
 from groupwise.records.files import data_hash, file_hash, text_hash
 from groupwise.records.machine import available_cpus, describe_machine
 from groupwise.records.metric_table import METRICS, Metric
-from groupwise.records.metrics import COMMON_KEYS, complete_step, find_metric, metrics_markdown
+from groupwise.records.metrics import (
+    COMMON_KEYS,
+    Value,
+    complete_step,
+    find_metric,
+    metrics_markdown,
+)
 from groupwise.records.reader import Run, open_run
 from groupwise.records.rows import REQUIRED_COLUMNS, rollout_rows
 from groupwise.records.settings import CheckpointSettings, EvaluationSettings
@@ -23,6 +29,7 @@ __all__ = [
     "REQUIRED_COLUMNS",
     "Metric",
     "Totals",
+    "Value",
     "Run",
     "RunWriter",
     "Diff",
