@@ -40,6 +40,7 @@ __all__ = [
     "load_checkpoint",
     "newest_complete",
     "prune",
+    "restore_model",
     "restore_training_state",
     "save_checkpoint",
     "training_state",
@@ -94,15 +95,25 @@ def restore_training_state(model: nn.Module, optimizer: Optimizer, checkpoint: C
 
     Raises GroupwiseError where names or shapes do not fit the model.
     """
-    from torch.distributed.checkpoint.state_dict import (
-        set_model_state_dict,
-        set_optimizer_state_dict,
-    )
+    from torch.distributed.checkpoint.state_dict import set_optimizer_state_dict
 
     optimizer.zero_grad(set_to_none=True)
     try:
-        # Optimiser first: the helper may step a fresh one with a learning rate of 0.
         set_optimizer_state_dict(model, optimizer, checkpoint.optimizer_state)
+    except (RuntimeError, KeyError, ValueError) as error:
+        raise GroupwiseError(f"{checkpoint.path} does not fit this model: {error}") from error
+    # Weights last: the helper may step a fresh optimiser, at a learning rate of 0.
+    restore_model(model, checkpoint)
+
+
+def restore_model(model: nn.Module, checkpoint: Checkpoint) -> None:
+    """Put a checkpoint's weights into a model, bit for bit.
+
+    Raises GroupwiseError where names or shapes do not fit the model.
+    """
+    from torch.distributed.checkpoint.state_dict import set_model_state_dict
+
+    try:
         set_model_state_dict(model, cast(dict[str, Any], dict(checkpoint.model_state)))
     except (RuntimeError, KeyError, ValueError) as error:
         raise GroupwiseError(f"{checkpoint.path} does not fit this model: {error}") from error
