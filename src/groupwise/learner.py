@@ -10,6 +10,7 @@ Shapes: B rows of the step, b rows of a micro-batch, T completion tokens.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -378,3 +379,15 @@ def _moved(logprobs: Tensor, old: Tensor | None, mask: Tensor | None) -> float:
         return 0.0
     distance = torch.where(mask, old - logprobs.detach().float(), 0.0)
     return float((distance.exp() - 1.0 - distance).sum())
+
+
+def peak_memory_bytes(device: torch.device) -> int:
+    """The largest memory so far: allocated on a CUDA device, else resident in this process."""
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(peak) if sys.platform == "darwin" else int(peak) * 1024

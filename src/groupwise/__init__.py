@@ -1,0 +1,91 @@
+"""groupwise: critic-free reinforcement learning for language models.
+
+The stable public surface. Every name loads its room on first use, so `import groupwise` is cheap.
+
+    import groupwise as gw
+
+    run = gw.train("recipes/tiny_arithmetic.toml", overrides={"training.steps": 25})
+    run.metrics().to_pandas()[["step", "reward", "kl"]]
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from groupwise.algorithms import Algorithm, preset
+    from groupwise.environments import Environment, load_environment
+    from groupwise.errors import GroupwiseError, RecipeError
+    from groupwise.evaluation import pass_at_k
+    from groupwise.policies import Policy, load_policy, score
+    from groupwise.records import Run, open_run
+    from groupwise.samplers import sample
+    from groupwise.train import Callback, train
+    from groupwise.types import Batch, Completion, Group, Prompt, Rollout, Score
+    from groupwise.verifiers import verify
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Algorithm": "algorithms",
+    "preset": "algorithms",
+    "Environment": "environments",
+    "load_environment": "environments",
+    "GroupwiseError": "errors",
+    "RecipeError": "errors",
+    "pass_at_k": "evaluation",
+    "Policy": "policies",
+    "load_policy": "policies",
+    "score": "policies",
+    "Run": "records",
+    "open_run": "records",
+    "sample": "samplers",
+    "Callback": "train",
+    "train": "train",
+    "Batch": "types",
+    "Completion": "types",
+    "Group": "types",
+    "Prompt": "types",
+    "Rollout": "types",
+    "Score": "types",
+    "verify": "verifiers",
+}
+
+__all__ = [
+    "Algorithm",
+    "Batch",
+    "Callback",
+    "Completion",
+    "Environment",
+    "Group",
+    "GroupwiseError",
+    "Policy",
+    "Prompt",
+    "RecipeError",
+    "Rollout",
+    "Run",
+    "Score",
+    "load_environment",
+    "load_policy",
+    "open_run",
+    "pass_at_k",
+    "preset",
+    "sample",
+    "score",
+    "train",
+    "verify",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'groupwise' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(f"groupwise.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,223 @@
+"""The commands. Each body imports what it uses, so that `--help` answers at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from groupwise.errors import GroupwiseError
+
+FIELDS = {"allow_extra_args": True, "ignore_unknown_options": True}
+FIELDS_HELP = "Every field of the recipe is an option too: --training.steps 50."
+
+app = typer.Typer(
+    name="groupwise",
+    help="Critic-free reinforcement learning for language models.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+algorithms_app = typer.Typer(help="The algorithms: list them, or show one.")
+models_app = typer.Typer(help="The built-in models: list them, or get one.")
+app.add_typer(algorithms_app, name="algorithms", invoke_without_command=True)
+app.add_typer(models_app, name="models", invoke_without_command=True)
+
+
+def _out() -> Console:
+    return Console(highlight=False)
+
+
+def _err() -> Console:
+    return Console(stderr=True, highlight=False)
+
+
+def _version(value: bool) -> None:
+    if value:
+        from groupwise import __version__
+
+        print(f"groupwise {__version__}")  # noqa: T201
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")
+    ] = False,
+) -> None:
+    """Critic-free reinforcement learning for language models."""
+
+
+@app.command(context_settings=FIELDS, epilog=FIELDS_HELP)
+def train(
+    context: typer.Context,
+    recipe: Annotated[str, typer.Argument(help="A TOML file, or the name of one that ships.")],
+    output: Annotated[
+        Path | None, typer.Option(help="The run's folder; runs/<recipe>-<number> by default.")
+    ] = None,
+    resume: Annotated[bool, typer.Option(help="Go on with the run in --output.")] = False,
+    overwrite: Annotated[bool, typer.Option(help="Replace the run in --output.")] = False,
+    small: Annotated[bool, typer.Option(help="A tiny size of the same recipe.")] = False,
+    quiet: Annotated[bool, typer.Option(help="No progress, only the closing table.")] = False,
+) -> None:
+    """Train by a recipe: progress on standard error, the closing table on standard output."""
+    from groupwise.cli.overrides import parse_overrides
+    from groupwise.cli.progress import ProgressDisplay
+    from groupwise.cli.tables import closing_table
+    from groupwise.train import train as run_training
+
+    own = ("output", "resume", "overwrite", "small", "quiet")
+    display = ProgressDisplay(Console(stderr=True, quiet=quiet))
+    try:
+        run = run_training(
+            recipe,
+            parse_overrides(context.args, own),
+            output=output,
+            resume=resume,
+            overwrite=overwrite,
+            small=small,
+            callbacks=[display],
+        )
+    finally:
+        display.stop()
+    _out().print(closing_table(run.summary))
+    _out().print(f"the run's record is in {run.folder}")
+
+
+@app.command(name="eval", context_settings=FIELDS, epilog=FIELDS_HELP)
+def evaluate(
+    context: typer.Context,
+    source: Annotated[str, typer.Argument(help="A run's folder, or a recipe (its model as is).")],
+    step: Annotated[int | None, typer.Option(help="The checkpoint after this many steps.")] = None,
+    best: Annotated[bool, typer.Option(help="The best checkpoint, by checkpoints.best.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the metrics as JSON.")] = False,
+) -> None:
+    """Evaluate a run's checkpoint, or a model on a recipe's environment."""
+    from groupwise.cli.overrides import parse_overrides
+    from groupwise.cli.tables import plain_table
+    from groupwise.session import evaluate_source
+
+    overrides = parse_overrides(context.args, ("step", "best", "json"))
+    metrics = evaluate_source(source, overrides, step=step, best=best)
+    if as_json:
+        print(json.dumps(metrics, indent=2))  # noqa: T201
+        return
+    rows = [(name, "-" if value is None else f"{value:.4g}") for name, value in metrics.items()]
+    _out().print(plain_table(("metric", "value"), rows))
+
+
+@app.command(context_settings=FIELDS, epilog=FIELDS_HELP)
+def plan(
+    context: typer.Context,
+    recipe: Annotated[str, typer.Argument(help="A TOML file, or the name of one that ships.")],
+    small: Annotated[bool, typer.Option(help="A tiny size of the same recipe.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
+) -> None:
+    """What a recipe will sample, learn, hold in memory and write, before anything loads."""
+    from groupwise.cli.overrides import parse_overrides
+    from groupwise.cli.plans import plan_of
+    from groupwise.recipe import find_recipe, load_recipe
+    from groupwise.session import prepare
+
+    overrides = parse_overrides(context.args, ("small", "json"))
+    made = plan_of(prepare(load_recipe(find_recipe(recipe), overrides, small=small)))
+    if as_json:
+        print(json.dumps(made.to_dict(), indent=2))  # noqa: T201
+    else:
+        made.print(_out())
+
+
+@app.command()
+def export(
+    run: Annotated[Path, typer.Argument(help="The run's folder.")],
+    target: Annotated[Path, typer.Argument(help="A new folder for the model.")],
+    step: Annotated[int | None, typer.Option(help="The checkpoint after this many steps.")] = None,
+    best: Annotated[bool, typer.Option(help="The best checkpoint, by checkpoints.best.")] = False,
+) -> None:
+    """Write a run's policy as a folder that transformers loads."""
+    from groupwise.policies import save_pretrained
+    from groupwise.session import trained_policy
+
+    policy = trained_policy(run, step=step, best=best)
+    save_pretrained(policy, target)
+    _err().print(f"the policy after {policy.version} steps is in {target}")
+
+
+@algorithms_app.callback()
+def list_algorithms(context: typer.Context) -> None:
+    """List the algorithms."""
+    if context.invoked_subcommand is not None:
+        return
+    from groupwise.algorithms import PRESETS, describe, preset
+    from groupwise.cli.tables import plain_table
+
+    rows = [(name, describe(preset(name)).summary) for name in PRESETS]
+    _out().print(plain_table(("preset", "what it is"), rows))
+
+
+@algorithms_app.command(name="show")
+def show_algorithm(name: Annotated[str, typer.Argument(help="A preset's name.")]) -> None:
+    """Formula, parts, citation and what was verified of one algorithm."""
+    from groupwise.algorithms import describe, preset
+
+    print(describe(preset(name)).text())  # noqa: T201
+
+
+@models_app.callback()
+def list_models(context: typer.Context) -> None:
+    """List the built-in models."""
+    if context.invoked_subcommand is not None:
+        return
+    from groupwise.cli.tables import plain_table
+    from groupwise.policies import models
+
+    rows = [(entry.name, entry.description) for entry in models()]
+    _out().print(plain_table(("model", "what it is"), rows))
+
+
+@models_app.command(name="get")
+def get_model(name: Annotated[str, typer.Argument(help="A built-in model's name.")]) -> None:
+    """Fetch or build a built-in model; prints its folder."""
+    from groupwise.errors import RecipeError
+    from groupwise.policies import get_model as find
+    from groupwise.policies import models
+
+    entry = find(name)
+    if entry is None:
+        known = ", ".join(entry.name for entry in models())
+        raise RecipeError(f"no built-in model is called {name!r}; there are {known}")
+    print(entry.get())  # noqa: T201
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line; ends the process with its exit code."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    sys.exit(run(arguments))
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """The exit code of a command line. Only what a user can act on is caught."""
+    try:
+        result: Any = app(args=arguments, standalone_mode=False)
+    except GroupwiseError as error:
+        _err().print(f"groupwise: {error}", markup=False)
+        return error.exit_code
+    except KeyboardInterrupt:
+        _err().print("groupwise: interrupted", markup=False)
+        return 130
+    except typer.Exit as error:
+        return error.exit_code
+    except Exception as error:
+        code = getattr(error, "exit_code", None)  # click's usage errors
+        if not isinstance(code, int) or not hasattr(error, "format_message"):
+            raise
+        _err().print(f"groupwise: {error.format_message()}", markup=False)
+        return code
+    return result if isinstance(result, int) else 0

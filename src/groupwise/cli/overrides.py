@@ -1,0 +1,43 @@
+"""`--any.field value` on the command line: every field of a recipe is a flag."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from groupwise.errors import RecipeError
+
+_TOP_LEVEL = ("seed",)
+
+
+def parse_overrides(arguments: Sequence[str], options: Sequence[str] = ()) -> dict[str, str]:
+    """`["--training.steps", "50", "--seed=3"]` to `{"training.steps": "50", "seed": "3"}`.
+
+    `options` are the command's own options, for the hint on a misspelt one. Raises RecipeError.
+    """
+    overrides: dict[str, str] = {}
+    rest = list(arguments)
+    while rest:
+        flag = rest.pop(0)
+        if not flag.startswith("--") or flag == "--":
+            raise RecipeError(f"{flag!r} is not expected here; a field is given as --field value")
+        name, equals, value = flag[2:].partition("=")
+        if "." not in name and name not in _TOP_LEVEL:
+            raise RecipeError(_unknown(name, options))
+        if not equals:
+            if not rest:
+                raise RecipeError(f"--{name} has no value; for example --training.steps 50")
+            value = rest.pop(0)
+        overrides[name] = value
+    return overrides
+
+
+def _unknown(name: str, options: Sequence[str]) -> str:
+    import difflib
+
+    from groupwise.recipe import field_table
+
+    fields = [row[0] for row in field_table()]
+    same_leaf = [field for field in fields if field.rsplit(".", 1)[-1] == name]
+    near = same_leaf or difflib.get_close_matches(name, [*options, *fields], n=1, cutoff=0.5)
+    hint = f"; did you mean --{near[0]}?" if near else "; a field is given as --table.field value"
+    return f"unknown option --{name}{hint}"

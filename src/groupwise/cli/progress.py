@@ -1,0 +1,132 @@
+"""What a person watches while a run goes on: one live display, or one line a step in a log.
+
+All of it goes to standard error. The loss is not shown: at ratio 1 it is near 0 while the policy
+learns, and the display says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from groupwise.records import Value
+from groupwise.session import Prepared, Session
+from groupwise.train import Callback
+
+_SHOWN = (
+    ("reward", "reward", "{:.3f}"),
+    ("groups/no_signal", "no signal", "{:.0%}"),
+    ("entropy", "entropy", "{:.3f}"),
+    ("kl", "KL", "{:.3f}"),
+    ("grad_norm", "grad norm", "{:.3f}"),
+    ("completions/tokens_mean", "tokens", "{:.1f}"),
+    ("tokens_per_second", "tokens/s", "{:.0f}"),
+    ("seconds/step", "s/step", "{:.2f}"),
+)
+_NOTE = (
+    "The loss value is not a progress signal (at ratio 1 it is near 0 while the policy learns): "
+    "read reward, accuracy and gradient norm."
+)
+
+
+def show(value: Value, form: str) -> str:
+    return "-" if value is None else form.format(value)
+
+
+class ProgressDisplay(Callback):
+    """Rewards, accuracy and speed, live on a terminal and as lines elsewhere."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.live: Live | None = None
+        self.lines: list[Mapping[str, Value]] = []
+        self.accuracies: dict[int, Mapping[str, Value]] = {}
+        self.progress = Progress(
+            TextColumn("step"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=console,
+        )
+        self.task = self.progress.add_task("steps", total=1)
+
+    def on_start(self, prepared: Prepared, folder: Path) -> None:
+        from groupwise.cli.plans import plan_of
+
+        self.console.print(plan_of(prepared).summary_line(), highlight=False)
+        self.console.print(f"record: {folder}", highlight=False)
+
+    def on_ready(self, session: Session) -> None:
+        policy = session.policy
+        self.console.print(
+            f"policy {policy.name} on {policy.device}, {str(policy.dtype).removeprefix('torch.')}; "
+            f"{policy.num_parameters:,} parameters",
+            highlight=False,
+        )
+        self.console.print(_NOTE, style="dim", highlight=False)
+        steps = session.recipe.training.steps
+        self.progress.update(self.task, total=steps, completed=session.first_step)
+        if self.console.is_terminal:
+            self.live = Live(self._render(), console=self.console, refresh_per_second=4)
+            self.live.start()
+
+    def on_evaluation(self, version: int, values: Mapping[str, Value]) -> None:
+        self.accuracies[version] = values
+        if self.live is None:
+            self.console.print(f"after {version} steps: {_accuracy(values)}", highlight=False)
+
+    def on_step(self, line: Mapping[str, Value]) -> None:
+        self.lines.append(line)
+        self.progress.update(self.task, completed=int(line["step"] or 0) + 1)
+        if self.live is not None:
+            self.live.update(self._render())
+            return
+        parts = [f"{label} {show(line.get(key), form)}" for key, label, form in _SHOWN]
+        self.console.print(f"step {line['step']}: {', '.join(parts)}", highlight=False)
+
+    def on_warning(self, message: str) -> None:
+        self.console.print(f"note: {message}", highlight=False)
+
+    def on_end(self, summary: Mapping[str, Any], folder: Path) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End the live display; safe to call twice."""
+        if self.live is not None:
+            self.live.stop()
+            self.live = None
+
+    def _render(self) -> Group:
+        table = Table(box=None, pad_edge=False)
+        table.add_column("step", justify="right")
+        for _, label, _ in _SHOWN:
+            table.add_column(label, justify="right")
+        for line in self.lines[-8:]:
+            table.add_row(
+                str(line["step"]), *(show(line.get(key), form) for key, _, form in _SHOWN)
+            )
+        latest = max(self.accuracies, default=None)
+        accuracy = "" if latest is None else _accuracy(self.accuracies[latest])
+        return Group(
+            self.progress, table, Text(f"after {latest or 0} steps: {accuracy}"), Text(_NOTE, "dim")
+        )
+
+
+def _accuracy(values: Mapping[str, Value]) -> str:
+    parts = [
+        ("sampled", "eval/accuracy"),
+        ("greedy", "eval/greedy"),
+        ("held-out sampled", "eval/heldout"),
+        ("held-out greedy", "eval/heldout_greedy"),
+    ]
+    shown = [
+        f"{label} {show(values[key], '{:.1%}')}" for label, key in parts if values.get(key) is not None
+    ]
+    return "accuracy " + ", ".join(shown) if shown else "nothing evaluated"

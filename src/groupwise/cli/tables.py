@@ -1,0 +1,68 @@
+"""Tables that a command ends with, on standard output."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+
+from groupwise.cli.progress import show
+from groupwise.records import Value
+
+_ACCURACIES = (
+    ("all prompts, sampled", "eval/accuracy"),
+    ("all prompts, greedy", "eval/greedy"),
+    ("held-out prompts, sampled", "eval/heldout"),
+    ("held-out prompts, greedy", "eval/heldout_greedy"),
+)
+
+
+def closing_table(summary: Mapping[str, Any]) -> Table:
+    """Before and after, with 95 % intervals, then KL, tokens and time."""
+    first, last = summary.get("eval/first", {}), summary.get("eval/last", {})
+    table = Table(title=f"{summary['steps']} steps")
+    table.add_column("accuracy")
+    table.add_column("before", justify="right")
+    table.add_column("after", justify="right")
+    for label, key in [*_ACCURACIES, *_verifier_rows(last)]:
+        if last.get(key) is not None or first.get(key) is not None:
+            table.add_row(label, _with_interval(first, key), _with_interval(last, key))
+    table.add_section()
+    table.add_row("mean reward of the last step", "", show(summary["reward_last"], "{:.3f}"))
+    table.add_row(
+        "KL to the starting policy, nats a completion", "", show(summary["kl_last"], "{:.3f}")
+    )
+    table.add_row("tokens trained on", "", f"{summary['tokens']:,}")
+    table.add_row("seconds", "", f"{summary['seconds']:.1f}")
+    return table
+
+
+def _verifier_rows(last: Mapping[str, Value]) -> list[tuple[str, str]]:
+    """Every verifier's own mean on held-out prompts."""
+    rows = []
+    for kind, prefix in (
+        ("sampled", "eval/heldout_verifier/"),
+        ("greedy", "eval/heldout_greedy_verifier/"),
+    ):
+        names = sorted(key.removeprefix(prefix) for key in last if key.startswith(prefix))
+        if len(names) > 1:
+            rows += [(f"held-out, verifier {name}, {kind}", prefix + name) for name in names]
+    return rows
+
+
+def _with_interval(values: Mapping[str, Value], key: str) -> str:
+    low, high = values.get(f"{key}_low"), values.get(f"{key}_high")
+    text = show(values.get(key), "{:.1%}")
+    if low is None or high is None:
+        return text
+    return f"{text} [{low:.1%}, {high:.1%}]"
+
+
+def plain_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column)
+    for row in rows:
+        table.add_row(*row)
+    return table

@@ -1,0 +1,255 @@
+"""From a recipe to everything a run holds: data first, weights after every check has passed.
+
+Left out: the loop (train.py) and the record. `prepare` builds and checks what is cheap
+(environment, template, prompts); `open_session` loads the weights and wires the rooms together.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from groupwise.algorithms import AlgorithmState
+from groupwise.batches import split_rows
+from groupwise.checkpoints import (
+    best_checkpoint,
+    checkpoint_steps,
+    load_checkpoint,
+    newest_complete,
+    restore_model,
+)
+from groupwise.environments import Environment, PromptCursor, environment_from_settings
+from groupwise.errors import RecipeError
+from groupwise.evaluation import EvaluationSets, evaluate, evaluation_sets
+from groupwise.learner import Learner
+from groupwise.policies import ModelInfo, Policy, describe_model, load_policy
+from groupwise.recipe import Recipe, find_recipe, load_recipe
+from groupwise.samplers import Sampler, make_sampler
+from groupwise.templates import Template
+from groupwise.types import Prompt
+
+_ROWS_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What is known before weights load: the data, how it is encoded, and how long it is."""
+
+    recipe: Recipe
+    environment: Environment
+    model: ModelInfo
+    evaluation_sets: EvaluationSets
+    longest_prompt: int
+    mean_prompt: float
+
+
+def prepare(recipe: Recipe) -> Prepared:
+    """Build the environment and the template, and check every prompt. No weights are loaded.
+
+    Raises RecipeError for data that cannot be trained on, rows named.
+    """
+    environment = environment_from_settings(recipe.environment, seed=recipe.seed)
+    model = describe_model(recipe.model.name, trust_remote_code=recipe.model.trust_remote_code)
+    prompts = environment.prompts(split="all")
+    lengths = _prompt_lengths(prompts, model.template)
+    room = model.max_length - recipe.sampling.max_tokens
+    too_long = [
+        f"{prompt.id} ({length} tokens)"
+        for prompt, length in zip(prompts, lengths, strict=True)
+        if length > room
+    ]
+    if too_long:
+        more = f" and {len(too_long) - _ROWS_NAMED} more" if len(too_long) > _ROWS_NAMED else ""
+        raise RecipeError(
+            f"{len(too_long)} prompts do not fit: {', '.join(too_long[:_ROWS_NAMED])}{more}; "
+            f"model.name = {recipe.model.name!r} has positions for {model.max_length} tokens, and "
+            f"sampling.max_tokens = {recipe.sampling.max_tokens} leaves {room} for a prompt. "
+            "Shorten these prompts or lower sampling.max_tokens"
+        )
+    return Prepared(
+        recipe=recipe,
+        environment=environment,
+        model=model,
+        evaluation_sets=evaluation_sets(environment, recipe.evaluation, seed=recipe.seed),
+        longest_prompt=max(lengths),
+        mean_prompt=sum(lengths) / len(lengths),
+    )
+
+
+def _prompt_lengths(prompts: list[Prompt], template: Template) -> list[int]:
+    return [len(template.encode_prompt(prompt)) for prompt in prompts]
+
+
+@dataclass(slots=True)
+class Session:
+    """Everything a run holds in memory. `cursor_index` and `tokens_total` are its only counters
+    beside the learner's."""
+
+    recipe: Recipe
+    environment: Environment
+    evaluation_sets: EvaluationSets
+    template: Template
+    policy: Policy
+    sampler: Sampler
+    learner: Learner
+    cursor: PromptCursor
+    state: AlgorithmState
+    cursor_index: int = 0
+    tokens_total: int = 0
+    first_step: int = 0
+
+    def next_prompts(self) -> list[tuple[Prompt, int]]:
+        """The prompts of one step with their visits, in keyed order; the cursor moves on."""
+        count = self.recipe.training.prompts_per_step
+        chosen = [self.cursor.at(self.cursor_index + offset) for offset in range(count)]
+        self.cursor_index += count
+        return [(self.environment.prompt(prompt_id), epoch) for epoch, prompt_id in chosen]
+
+    def counters(self) -> dict[str, Any]:
+        """What a checkpoint holds beside weights and optimiser."""
+        return {
+            "learner": self.learner.state_dict(),
+            "cursor_index": self.cursor_index,
+            "tokens_total": self.tokens_total,
+            "algorithm": self.state.state_dict(),
+        }
+
+    def load_counters(self, counters: Mapping[str, Any], step: int) -> None:
+        self.learner.load_state_dict(counters["learner"])
+        self.cursor_index = int(counters["cursor_index"])
+        self.tokens_total = int(counters["tokens_total"])
+        self.state.load_state_dict(counters["algorithm"])
+        self.first_step = step
+        self.policy.version = step
+
+    def close(self) -> None:
+        self.sampler.close()
+        self.environment.close()
+
+
+def open_session(prepared: Prepared) -> Session:
+    """Load the policy (and its frozen reference, where one is needed) and build the rest."""
+    recipe = prepared.recipe
+    policy = policy_of(recipe)
+    needs = recipe.algorithm.needs
+    reference = None
+    if needs.ref_logprobs or recipe.training.measure_kl:
+        reference = frozen_copy(policy)
+    learner = Learner(
+        policy,
+        recipe.algorithm,
+        recipe.training,
+        temperature=recipe.sampling.temperature,
+        total_updates=recipe.training.steps * recipe.training.updates_per_step,
+        divide=partial(split_rows, whole_groups=needs.whole_groups),
+        reference=reference,
+    )
+    return Session(
+        recipe=recipe,
+        environment=prepared.environment,
+        evaluation_sets=prepared.evaluation_sets,
+        template=policy.template,
+        policy=policy,
+        sampler=make_sampler(
+            recipe.sampling.sampler, policy, batch_rows=recipe.sampling.batch_rows
+        ),
+        learner=learner,
+        cursor=PromptCursor(
+            [prompt.id for prompt in prepared.environment.prompts()], seed=recipe.seed
+        ),
+        state=recipe.algorithm.init_state(),
+    )
+
+
+def frozen_copy(policy: Policy) -> Policy:
+    """The policy as it is now, without gradients: the reference."""
+    reference = copy.copy(policy)
+    reference.model = copy.deepcopy(policy.model)
+    reference.model.requires_grad_(False)
+    reference.model.eval()
+    return reference
+
+
+def evaluate_source(
+    source: str | Path,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    step: int | None = None,
+    best: bool = False,
+) -> dict[str, float | int | None]:
+    """The evaluation metrics of a run's checkpoint, or of a recipe's model as it is.
+
+    `source` is a run's folder or a recipe; `overrides` as in `load_recipe` (more samples, other
+    splits). Raises RecipeError.
+    """
+    is_run = (Path(source) / "recipe.toml").is_file()
+    file = Path(source) / "recipe.toml" if is_run else find_recipe(str(source))
+    prepared = prepare(load_recipe(file, overrides))
+    recipe = prepared.recipe
+    policy = trained_policy(source, step=step, best=best) if is_run else policy_of(recipe)
+    sampler = make_sampler(recipe.sampling.sampler, policy, batch_rows=recipe.sampling.batch_rows)
+    try:
+        result = evaluate(
+            prepared.environment,
+            sampler,
+            policy.template,
+            settings=recipe.evaluation,
+            sampling=recipe.sampling,
+            seed=recipe.seed,
+            version=policy.version,
+            sets=prepared.evaluation_sets,
+        )
+    finally:
+        sampler.close()
+        prepared.environment.close()
+    return result.metrics()
+
+
+def trained_policy(run: str | Path, *, step: int | None = None, best: bool = False) -> Policy:
+    """The policy of a run's checkpoint: the newest, the one after `step` steps, or the best.
+
+    `best` goes by the recipe's `checkpoints.best`. Raises RecipeError where there is none.
+    """
+    folder = Path(run)
+    if not (folder / "recipe.toml").is_file():
+        raise RecipeError(f"{str(folder)!r} holds no run (no recipe.toml)")
+    recipe = load_recipe(folder / "recipe.toml")
+    path = _checkpoint_path(folder / "checkpoints", recipe, step, best)
+    policy = policy_of(recipe)
+    checkpoint = load_checkpoint(path)
+    restore_model(policy.model, checkpoint)
+    policy.version = checkpoint.step
+    return policy
+
+
+def _checkpoint_path(folder: Path, recipe: Recipe, step: int | None, best: bool) -> Path:
+    steps = checkpoint_steps(folder)
+    if step is not None:
+        if step not in steps:
+            raise RecipeError(f"step = {step}: no such checkpoint in {folder}; there are {steps}")
+        return folder / f"step_{step:06d}"
+    if best:
+        metric, direction = recipe.checkpoints.best, recipe.checkpoints.direction
+        if metric is None or direction is None:
+            raise RecipeError("the run's recipe names no checkpoints.best; give a step")
+        found = best_checkpoint(folder, metric, direction)
+    else:
+        found = newest_complete(folder)
+    if found is None:
+        raise RecipeError(f"{folder} holds no complete checkpoint yet")
+    return found
+
+
+def policy_of(recipe: Recipe) -> Policy:
+    """The policy that a recipe starts from."""
+    return load_policy(
+        recipe.model.name,
+        dtype=recipe.model.dtype,
+        device=recipe.model.device,
+        trust_remote_code=recipe.model.trust_remote_code,
+        gradient_checkpointing=recipe.model.gradient_checkpointing,
+    )

@@ -1,0 +1,413 @@
+"""The loop: collect, make a batch, learn, load the sampler, record.
+
+What it leaves out: building things (session.py), every formula (algorithms/), and any branch on a
+backend. Run it with `groupwise train recipe.toml`, or:
+
+    run = groupwise.train("recipes/tiny_arithmetic.toml", overrides={"training.steps": 50})
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from groupwise.batches import align, make_batch, split_groups
+from groupwise.checkpoints import (
+    clean_leftovers,
+    load_checkpoint,
+    newest_complete,
+    prune,
+    restore_training_state,
+    save_checkpoint,
+    training_state,
+)
+from groupwise.evaluation import evaluate
+from groupwise.interruption import Interrupted, Interruption
+from groupwise.learner import peak_memory_bytes
+from groupwise.output import claim, default_output, same_run
+from groupwise.recipe import find_recipe, load_recipe
+from groupwise.records import (
+    Run,
+    RunWriter,
+    Value,
+    describe_machine,
+    group_totals,
+    open_run,
+    rollout_rows,
+    text_hash,
+)
+from groupwise.rollouts import collect
+from groupwise.session import Prepared, Session, open_session, prepare
+from groupwise.types import Batch, Group
+
+
+class Callback:
+    """What may watch a run. Every method does nothing unless overridden; none may change it."""
+
+    def on_start(self, prepared: Prepared, folder: Path) -> None:
+        """Data is checked, weights are not loaded yet."""
+
+    def on_ready(self, session: Session) -> None:
+        """Everything is loaded; the first evaluation follows."""
+
+    def on_evaluation(self, version: int, values: Mapping[str, Value]) -> None:
+        """An evaluation of one version has ended."""
+
+    def on_step(self, line: Mapping[str, Value]) -> None:
+        """A step's line of metrics has been written."""
+
+    def on_warning(self, message: str) -> None:
+        """Something a person should know; the run goes on."""
+
+    def on_end(self, summary: Mapping[str, Any], folder: Path) -> None:
+        """The summary has been written."""
+
+
+class Clock:
+    """Seconds by part of one step."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, part: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            spent = time.perf_counter() - start
+            self.seconds[part] = self.seconds.get(part, 0.0) + spent
+
+    def metrics(self) -> dict[str, float]:
+        return {f"seconds/{part}": spent for part, spent in self.seconds.items()}
+
+
+class Loop:
+    """One run, from its first step (or the one after its checkpoint) to its last."""
+
+    def __init__(
+        self, session: Session, writer: RunWriter, callbacks: Sequence[Callback] = ()
+    ) -> None:
+        self.session = session
+        self.writer = writer
+        self.callbacks = callbacks
+        self.recipe = session.recipe
+        self.clock = Clock()
+        self.evaluations: dict[int, dict[str, Value]] = {}
+        self.last_line: Mapping[str, Value] = {}
+        self.started = time.perf_counter()
+
+    def run(self, interruption: Interruption) -> None:
+        """Every remaining step. Raises Interrupted where it was asked to end."""
+        steps = self.recipe.training.steps
+        self._first_evaluation()
+        for step in range(self.session.first_step, steps):
+            self.clock = Clock()
+            with self.clock("step"):
+                groups = self.collect(step)
+                batch = self.make_batch(groups, step)
+                learned = self.learn(batch, step)
+                self.load(step + 1)
+                evaluated = self.evaluate(step + 1)
+            self.record(step, groups, batch, {**learned, **evaluated})
+            self.checkpoint(step + 1, last=interruption.number is not None)
+            if interruption.number is not None and step + 1 < steps:
+                raise Interrupted(
+                    interruption.number,
+                    f"interrupted after {step + 1} of {steps} steps; go on with --resume "
+                    f"--output {self.writer.folder}",
+                )
+
+    # --- the five verbs -------------------------------------------------------------------------
+
+    def collect(self, step: int) -> list[Group]:
+        """Sample and score the step's groups."""
+        needs = self.recipe.algorithm.needs
+        return collect(
+            self.session.environment,
+            self.session.sampler,
+            self.session.template,
+            self.session.next_prompts(),
+            group_size=self.recipe.sampling.group_size,
+            sampling=self.recipe.sampling,
+            seed=self.recipe.seed,
+            step=step,
+            greedy=needs.greedy,
+            entropies=needs.entropies == "detached",
+            top_k=needs.top_k,
+            timer=self.clock,
+        )
+
+    def make_batch(self, groups: Sequence[Group], step: int) -> Batch:
+        """Rows, their fixed log-probabilities, and what the algorithm makes of their rewards."""
+        rows = align(groups)
+        with self.clock("logprobs"):
+            evidence = self.session.learner.evidence(rows, self._passes(rows.group_ids, step)[0])
+        return make_batch(
+            groups,
+            rows,
+            self.recipe.algorithm,
+            max_tokens=self.recipe.sampling.max_tokens,
+            state=self.session.state,
+            old_logprobs=evidence.old_logprobs,
+            ref_logprobs=evidence.ref_logprobs,
+        )
+
+    def learn(self, batch: Batch, step: int) -> dict[str, Value]:
+        """Every optimiser update of the step."""
+        with self.clock("learn"):
+            return self.session.learner.learn(
+                batch,
+                self._passes(batch.rows.group_ids, step),
+                step=step,
+                state=self.session.state,
+            )
+
+    def load(self, version: int) -> None:
+        """The sampler takes the new weights."""
+        with self.clock("load"):
+            self.session.policy.version = version
+            self.session.sampler.load(self.session.policy, version)
+
+    def record(
+        self, step: int, groups: Sequence[Group], batch: Batch, values: Mapping[str, Value]
+    ) -> None:
+        """The step's line of metrics and all of its rollouts."""
+        tokens = sum(rollout.num_tokens for group in groups for rollout in group.rollouts)
+        self.session.tokens_total += tokens
+        with self.clock("record"):
+            self.writer.rollouts(step, rollout_rows(step, groups, batch.advantages.tolist()))
+        line = self.writer.metrics(
+            step,
+            {
+                **group_totals(groups).finish(),
+                **batch.metrics,
+                **values,
+                **self.clock.metrics(),
+                "version": step,
+                "staleness": _staleness(groups, step),
+                "tokens": tokens,
+                "tokens/trained": int(batch.mask.sum()),
+                "tokens_total": self.session.tokens_total,
+                "tokens_per_second": tokens / self.clock.seconds["step"],
+                "updates_total": self.session.learner.update,
+                "memory/peak_bytes": peak_memory_bytes(self.session.policy.device),
+            },
+        )
+        self.last_line = line
+        for callback in self.callbacks:
+            callback.on_step(line)
+
+    # --- beside the verbs -----------------------------------------------------------------------
+
+    def _passes(self, group_ids: Any, step: int) -> list[list[Any]]:
+        training = self.recipe.training
+        return [
+            split_groups(
+                group_ids,
+                training.minibatches,
+                seed=self.recipe.seed,
+                step=step,
+                pass_index=number,
+            )
+            for number in range(training.passes)
+        ]
+
+    def evaluate(self, version: int) -> dict[str, Value]:
+        """The evaluation due after `version` steps: on schedule, and always after the last."""
+        every = self.recipe.evaluation.every
+        last = version == self.recipe.training.steps
+        if not last and (every == 0 or version % every):
+            return {}
+        with self.clock("evaluate"):
+            return self._evaluate(version)
+
+    def _first_evaluation(self) -> None:
+        for event in open_run(self.writer.folder).events("evaluation"):
+            self.evaluations[event["version"]] = event["values"]
+        if self.session.first_step == 0 and 0 not in self.evaluations:
+            self._evaluate(0)
+
+    def _evaluate(self, version: int) -> dict[str, Value]:
+        result = evaluate(
+            self.session.environment,
+            self.session.sampler,
+            self.session.template,
+            settings=self.recipe.evaluation,
+            sampling=self.recipe.sampling,
+            seed=self.recipe.seed,
+            version=version,
+            sets=self.session.evaluation_sets,
+        )
+        values = dict(result.metrics())
+        self.evaluations[version] = values
+        self.writer.evaluation(version, values, rows=result.rows())
+        for callback in self.callbacks:
+            callback.on_evaluation(version, values)
+        return values
+
+    def checkpoint(self, version: int, *, last: bool) -> None:
+        """The checkpoint due after `version` steps: on schedule, after the last, when interrupted."""
+        settings = self.recipe.checkpoints
+        due = settings.every > 0 and version % settings.every == 0
+        if not (due or last or version == self.recipe.training.steps):
+            return
+        self.writer.sync()
+        model_state, optimizer_state = training_state(
+            self.session.policy.model, self.session.learner.optimizer
+        )
+        folder = self.writer.folder / "checkpoints"
+        path = save_checkpoint(
+            folder,
+            version,
+            model_state=model_state,
+            optimizer_state=optimizer_state,
+            state=self.session.counters(),
+            metrics=dict(self.last_line),
+        )
+        prune(folder, keep=settings.keep, best=settings.best, direction=settings.direction)
+        self.writer.event("checkpoint", version=version, path=path.name)
+
+    def summary(self, status: str) -> dict[str, Any]:
+        """What `summary.json` says. `*_last` are of the newest evaluation."""
+        steps = self.session.policy.version
+        first = self.evaluations.get(0, {})
+        last = self.evaluations.get(max(self.evaluations, default=0), {})
+        return {
+            "status": status,
+            "steps": steps,
+            "seconds": round(time.perf_counter() - self.started, 3),
+            "tokens": self.session.tokens_total,
+            "eval/accuracy_first": first.get("eval/accuracy"),
+            "eval/accuracy_last": last.get("eval/accuracy"),
+            "eval/greedy_first": first.get("eval/greedy"),
+            "eval/greedy_last": last.get("eval/greedy"),
+            "eval/heldout_first": first.get("eval/heldout"),
+            "eval/heldout_last": last.get("eval/heldout"),
+            "eval/first": first,
+            "eval/last": last,
+            "kl_last": self.last_line.get("kl"),
+            "reward_last": self.last_line.get("reward"),
+        }
+
+
+def train(
+    recipe: str | Path | Mapping[str, Any],
+    overrides: Mapping[str, Any] | None = None,
+    output: str | Path | None = None,
+    resume: bool = False,
+    *,
+    overwrite: bool = False,
+    small: bool = False,
+    callbacks: Sequence[Callback] = (),
+) -> Run:
+    """Train by a recipe and return the run's record.
+
+    `recipe` is a file, the name of one that ships, or a table. `overrides` maps dotted fields to
+    values. `output` is the run's folder (default `runs/<recipe>-<number>`). With `resume` the run
+    in `output` goes on from its newest complete checkpoint and ends equal to one that never
+    stopped; on an absent or empty folder it starts afresh, on a finished run it does nothing.
+    `overwrite` replaces a run that is there. `small` shrinks the recipe.
+
+    Raises RecipeError (bad input, before weights load), GroupwiseError (a run that failed),
+    Interrupted (SIGINT or SIGTERM; a checkpoint was written first).
+    """
+    source = recipe if isinstance(recipe, Mapping) else find_recipe(str(recipe))
+    resolved = load_recipe(source, overrides, small=small)
+    name = "run" if isinstance(source, Mapping) else source.stem
+    folder = Path(output) if output is not None else default_output(name)
+    going_on = claim(folder, resume=resume, overwrite=overwrite)
+    if going_on:
+        same_run(folder, resolved)
+        run = open_run(folder)
+        if _finished(run, resolved.training.steps):
+            for callback in callbacks:
+                callback.on_warning(
+                    f"{folder} already ran its {resolved.training.steps} steps: nothing to do"
+                )
+            return run
+    prepared = prepare(resolved)
+    for callback in callbacks:
+        callback.on_start(prepared, folder)
+    with _record(prepared, folder, going_on) as writer:
+        _train(prepared, writer, going_on, callbacks)
+    return open_run(folder)
+
+
+def _staleness(groups: Sequence[Group], step: int) -> float:
+    ages = [step - rollout.version for group in groups for rollout in group.rollouts]
+    return sum(ages) / len(ages)
+
+
+def _finished(run: Run, steps: int) -> bool:
+    if not (run.folder / "summary.json").is_file():
+        return False
+    return run.summary["status"] == "finished" and int(run.summary["steps"]) >= steps
+
+
+def _record(prepared: Prepared, folder: Path, going_on: bool) -> RunWriter:
+    if going_on:
+        return RunWriter.reopen(folder)
+    text = prepared.recipe.to_toml()
+    return RunWriter.create(
+        folder,
+        text,
+        describe_machine(
+            recipe_hash=text_hash(text),
+            environment=prepared.environment.describe(),
+            template_hash=prepared.model.template.hash,
+            model=prepared.model.name,
+            algorithm=prepared.recipe.algorithm.to_table(),
+        ),
+    )
+
+
+def _train(
+    prepared: Prepared, writer: RunWriter, going_on: bool, callbacks: Sequence[Callback]
+) -> None:
+    session = open_session(prepared)
+    loop = Loop(session, writer, callbacks)
+    try:
+        with Interruption() as interruption:
+            _restore(session, writer, going_on)
+            writer.event("resumed" if going_on else "started", step=session.first_step)
+            for callback in callbacks:
+                callback.on_ready(session)
+                for note in session.evaluation_sets.notes:
+                    callback.on_warning(note)
+            loop.run(interruption)
+        summary = loop.summary("finished")
+        writer.summary(summary)
+        writer.event("finished", steps=summary["steps"])
+    except BaseException as error:
+        status = "interrupted" if isinstance(error, Interrupted | KeyboardInterrupt) else "failed"
+        writer.event(status, error=str(error), traceback=traceback.format_exc())
+        writer.summary(loop.summary(status))
+        raise
+    finally:
+        session.close()
+    for callback in callbacks:
+        callback.on_end(summary, writer.folder)
+
+
+def _restore(session: Session, writer: RunWriter, going_on: bool) -> None:
+    """Weights, optimiser and counters of the newest complete checkpoint, and the record cut to it.
+
+    Without a checkpoint the run starts again from its first step.
+    """
+    if going_on:
+        folder = writer.folder / "checkpoints"
+        clean_leftovers(folder)
+        path = newest_complete(folder)
+        step = 0
+        if path is not None:
+            checkpoint = load_checkpoint(path)
+            step = checkpoint.step
+            restore_training_state(session.policy.model, session.learner.optimizer, checkpoint)
+            session.load_counters(checkpoint.state, step)
+        writer.truncate_after(step)
+    session.sampler.load(session.policy, session.policy.version)
