@@ -13,9 +13,7 @@ from typing import Any
 from groupwise.types import Message, Prompt
 
 
-def prompt_id(
-    messages: Sequence[Message] = (), text: str | None = None, answer: Any = None
-) -> str:
+def prompt_id(messages: Sequence[Message] = (), text: str | None = None, answer: Any = None) -> str:
     """A stable id of what is asked and what is right: 16 hex digits of a content hash."""
     content = [[dict(message) for message in messages], text, answer]
     return _digest(json.dumps(content, sort_keys=True, ensure_ascii=True, default=str))

@@ -55,8 +55,10 @@ def _custom(
     """A user's class or function, called with `seed`, its arguments, and `verifiers` if any."""
     found = import_object(name, "environment")
     if not callable(found):
-        raise RecipeError(f"environment {name!r} is not callable; give a class derived from "
-                          "groupwise.environments.Environment, or a function that returns one")
+        raise RecipeError(
+            f"environment {name!r} is not callable; give a class derived from "
+            "groupwise.environments.Environment, or a function that returns one"
+        )
     if verifiers:
         arguments = {**arguments, "verifiers": verifiers}
     try:

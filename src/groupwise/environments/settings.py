@@ -21,7 +21,8 @@ class EnvironmentSettings(BaseModel):
         description="arithmetic, dataset, or `module:Class`, an Environment of your own."
     )
     verifiers: tuple[VerifierSettings, ...] = Field(
-        (), description="What judges completions; the environment's own verifiers where empty."
+        default=(),
+        description="What judges completions; the environment's own verifiers where empty.",
     )
 
     @property

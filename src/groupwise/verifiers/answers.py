@@ -50,9 +50,11 @@ class Exact(SettingsVerifier):
 
     verifier_name: ClassVar[str] = "exact"
 
-    ignore_case: bool = Field(False, description="Compare without case.")
-    collapse_whitespace: bool = Field(True, description="Read runs of white space as one blank.")
-    reasoning_tag: str = Field("think", description=TAG)
+    ignore_case: bool = Field(default=False, description="Compare without case.")
+    collapse_whitespace: bool = Field(
+        default=True, description="Read runs of white space as one blank."
+    )
+    reasoning_tag: str = Field(default="think", description=TAG)
 
     def score_case(self, case: Case) -> Score:
         if case.prompt.answer is None:
@@ -82,8 +84,8 @@ class Number(SettingsVerifier):
 
     tolerance: Tolerance = 0.0
     relative_tolerance: Relative = 0.0
-    percent: Percent = Field("ignore", description=PERCENT)
-    reasoning_tag: str = Field("think", description=TAG)
+    percent: Percent = Field(default="ignore", description=PERCENT)
+    reasoning_tag: str = Field(default="think", description=TAG)
 
     def score_case(self, case: Case) -> Score:
         gold = _gold_number(case.prompt.answer)
@@ -113,11 +115,11 @@ class Tagged(SettingsVerifier):
 
     verifier_name: ClassVar[str] = "tagged"
 
-    tag: str = Field("answer", min_length=1, description="The tag's name.")
+    tag: str = Field(default="answer", min_length=1, description="The tag's name.")
     tolerance: Tolerance = 0.0
     relative_tolerance: Relative = 0.0
-    percent: Percent = Field("ignore", description=PERCENT)
-    reasoning_tag: str = Field("think", description=TAG)
+    percent: Percent = Field(default="ignore", description=PERCENT)
+    reasoning_tag: str = Field(default="think", description=TAG)
 
     def score_case(self, case: Case) -> Score:
         text = after_reasoning(case.text, self.reasoning_tag)
@@ -135,8 +137,8 @@ class Boxed(SettingsVerifier):
 
     tolerance: Tolerance = 0.0
     relative_tolerance: Relative = 0.0
-    percent: Percent = Field("ignore", description=PERCENT)
-    reasoning_tag: str = Field("think", description=TAG)
+    percent: Percent = Field(default="ignore", description=PERCENT)
+    reasoning_tag: str = Field(default="think", description=TAG)
 
     def score_case(self, case: Case) -> Score:
         text = after_reasoning(repaired(case.text), self.reasoning_tag)

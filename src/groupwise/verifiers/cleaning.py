@@ -32,8 +32,8 @@ _BOLD = re.compile(r"\*\*|__|`")
 def cleaned(text: str) -> str:
     r"""One line of plain LaTeX or text with the dressing off; `$` stays.
 
-    >>> cleaned(r"**73**"), cleaned(r"8{,}000"), cleaned(r"\dfrac{1}{2}"), cleaned(r"10\text{ cm}^2")
-    ('73', '8,000', '\\frac{1}{2}', '10  cm ')
+    >>> cleaned(r"**73**"), cleaned(r"8{,}000"), cleaned(r"\dfrac{1}{2}")
+    ('73', '8,000', '\\frac{1}{2}')
     """
     text = repaired(text)
     text = _SUPERSCRIPT_RUN.sub(

@@ -142,12 +142,14 @@ class Composite(Verifier):
         scored = [pair for pair in zip(self.components, scores) if pair[1].value is not None]
         return max(scored, key=lambda pair: abs(pair[0].weight))[1].outcome
 
-    def check_answer(self, prompt: Prompt) -> str | None:
+    def check_answers(self, prompts: Sequence[Prompt]) -> list[str | None]:
+        """The first component's objection to each prompt, named."""
+        found: list[str | None] = [None] * len(prompts)
         for component in self.components:
-            reason = component.verifier.check_answer(prompt)
-            if reason is not None:
-                return f"{component.key}: {reason}"
-        return None
+            for row, reason in enumerate(component.verifier.check_answers(prompts)):
+                if reason is not None and found[row] is None:
+                    found[row] = f"{component.key}: {reason}"
+        return found
 
     def gold_completion(self, prompt: Prompt) -> str | None:
         main = max(self.components, key=lambda component: abs(component.weight))

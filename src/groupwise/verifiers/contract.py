@@ -79,9 +79,13 @@ class Verifier(ABC):
         """Columns a prompt must have; checked when the data is loaded."""
         return frozenset()
 
+    def check_answers(self, prompts: Sequence[Prompt]) -> list[str | None]:
+        """Per prompt, why this verifier cannot accept its gold answer; None where it can."""
+        return [None] * len(prompts)
+
     def check_answer(self, prompt: Prompt) -> str | None:
-        """Why this verifier cannot accept the prompt's gold answer, or None where it can."""
-        return None
+        """`check_answers` of one prompt."""
+        return self.check_answers([prompt])[0]
 
     def gold_completion(self, prompt: Prompt) -> str | None:
         """A completion that must be accepted, made from the gold answer; None where unknown."""
@@ -142,14 +146,15 @@ class CaseVerifier(Verifier):
             results[row] = result
         return results
 
-    def check_answer(self, prompt: Prompt) -> str | None:
-        completion = self.gold_completion(prompt)
-        if completion is None:
-            return None
-        (score,) = score_cases(self, [Case(prompt, completion)])
-        if score.outcome == "correct":
-            return None
-        return f"{score.reason or score.outcome} (on the completion {_shorten(completion)!r})"
+    def check_answers(self, prompts: Sequence[Prompt]) -> list[str | None]:
+        completions = [self.gold_completion(prompt) for prompt in prompts]
+        rows = [row for row, completion in enumerate(completions) if completion is not None]
+        cases = [Case(prompts[row], completions[row] or "") for row in rows]
+        reasons: list[str | None] = [None] * len(prompts)
+        for row, case, score in zip(rows, cases, score_cases(self, cases)):
+            if score.outcome != "correct":
+                reasons[row] = f"{score.reason or score.outcome} (on {_shorten(case.text)!r})"
+        return reasons
 
 
 class SettingsVerifier(BaseModel, CaseVerifier):

@@ -31,15 +31,15 @@ class Format(SettingsVerifier):
     verifier_name: ClassVar[str] = "format"
 
     kind: Literal["boxed", "tagged", "think", "think_answer"] = Field(
-        "boxed", description="Which form is asked for."
+        default="boxed", description="Which form is asked for."
     )
     content: Literal["auto", "number", "text"] = Field(
-        "auto",
+        default="auto",
         description="What must stand inside: number, text (anything), or auto: a number where the "
         "gold answer is one.",
     )
-    tag: str = Field("answer", min_length=1, description="The answer's tag.")
-    reasoning_tag: str = Field("think", min_length=1, description=TAG)
+    tag: str = Field(default="answer", min_length=1, description="The answer's tag.")
+    reasoning_tag: str = Field(default="think", min_length=1, description=TAG)
 
     def score_case(self, case: Case) -> Score:
         content, problem = self._content(repaired(case.text))

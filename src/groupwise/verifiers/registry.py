@@ -35,8 +35,7 @@ def verifier_class(name: str) -> type[SettingsVerifier]:
     if name not in BUILTIN:
         raise unknown_name("verifier", name, [*BUILTIN, "module:function"])
     module, _, attribute = BUILTIN[name].partition(":")
-    found = getattr(importlib.import_module(module), attribute)
-    assert issubclass(found, SettingsVerifier)
+    found: type[SettingsVerifier] = getattr(importlib.import_module(module), attribute)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Words behind a number: units that can be compared, words that scale it, words that are neither."""
+"""Words behind a number: units that can be compared, words that scale it, and the rest."""
 
 from __future__ import annotations
 
@@ -30,9 +30,11 @@ _ALIASES = {
 _SINGLE = frozenset(
     {"m", "g", "s", "h", "l", "k", "c", "f", "n", "j", "w", "v", "a", "€", "£", "¥"}
 )
-_NOT_UNITS = frozenset(
-    ["pi", "e", "i", "sqrt", "sin", "cos", "tan", "log", "ln", "exp", "or", "and", "to", "plus", "minus", "times", "mod", "over", "divided", "not", "is", "x", "y", "z", "if", "but", "maybe", "possibly", "either", "infinity", "inf", "nan"]
-)
+_NOT_UNITS = frozenset({
+    "pi", "e", "i", "sqrt", "sin", "cos", "tan", "log", "ln", "exp", "or", "and", "to", "plus",
+    "minus", "times", "mod", "over", "divided", "not", "is", "x", "y", "z", "if", "but", "maybe",
+    "possibly", "either", "infinity", "inf", "nan",
+})  # fmt: skip
 
 
 def is_unit(text: str) -> bool:

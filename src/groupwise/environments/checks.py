@@ -1,0 +1,49 @@
+"""What is checked about prompts before anything loads: columns and gold answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from groupwise.errors import RecipeError
+from groupwise.types import Prompt
+from groupwise.verifiers import Verifier
+
+SHOWN = 5
+"""How many rows a message names."""
+
+
+def check_columns(verifier: Verifier, prompts: Sequence[Prompt], where: str) -> None:
+    """`RecipeError` where a prompt lacks a column that the verifier needs; names what there is."""
+    for column in sorted(verifier.required_columns):
+        for prompt in prompts:
+            if column not in prompt.columns:
+                available = ", ".join(sorted({*prompt.columns, "answer"}))
+                raise RecipeError(
+                    f"{where}: verifier {verifier.name!r} needs a column {column!r}, which prompt "
+                    f"{prompt.id!r} does not have; available: {available}"
+                )
+
+
+def rejected_answers(verifier: Verifier, prompts: Sequence[Prompt]) -> list[tuple[int, str]]:
+    """Position and reason of every prompt whose gold answer its own verifier rejects."""
+    reasons = verifier.check_answers(prompts)
+    return [(position, reason) for position, reason in enumerate(reasons) if reason is not None]
+
+
+def check_answers(verifier: Verifier, prompts: Sequence[Prompt], where: str) -> None:
+    """`RecipeError` naming the first rows whose gold answer is rejected, and how many there are."""
+    rejected = rejected_answers(verifier, prompts)
+    if rejected:
+        rows = [
+            f"prompt {prompts[position].id!r} (answer {prompts[position].answer!r}): {reason}"
+            for position, reason in rejected
+        ]
+        raise RecipeError(f"{where}: {rejected_message(rows)}")
+
+
+def rejected_message(rows: Sequence[str]) -> str:
+    """One message from one line a rejected row."""
+    shown = "; ".join(rows[:SHOWN])
+    more = f"; and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
+    plural = "answers are" if len(rows) > 1 else "answer is"
+    return f"{len(rows)} gold {plural} rejected by their own verifier: {shown}{more}"
