@@ -1,0 +1,156 @@
+"""Bytes by kind: what a run holds at its fullest, and what its checkpoints take on disk.
+
+Parameters, gradients, moments and caches are exact; activations are an estimate for decoders with
+gated MLPs and fused attention. Left out: the framework's own memory, fragmentation, the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from groupwise.planning.shape import ModelShape
+
+DTypeName = Literal["float32", "bfloat16"]
+Optimizer = Literal["adamw", "sgd"]
+
+_BYTES: Mapping[str, int] = {"float32": 4, "bfloat16": 2}
+_MOMENTS: Mapping[str, int] = {"adamw": 2, "sgd": 0}
+# The log-probabilities' chunk of float32 logits, and how many buffers of it the backward pass has.
+_CHUNK_BYTES = 64 * 2**20
+_CHUNK_BUFFERS = 4
+
+
+def training_bytes(
+    parameters: float,
+    *,
+    reference: bool = False,
+    critic: bool = False,
+    bytes_per_parameter: float = 16,
+    reference_bytes: float = 2,
+) -> float:
+    """Bytes of weights, gradients, optimiser and frozen copies of a method, activations left out.
+
+    A trained model takes 16 bytes a parameter in mixed precision with AdamW: 2 for bfloat16
+    weights, 2 for gradients, 4 for float32 masters, 8 for two moments. (Float32 weights, gradients
+    and moments are 16 too.) A frozen bfloat16 copy takes 2. `critic` adds what PPO needs: a second
+    trained model of that size and a frozen reward model.
+
+    >>> [training_bytes(7e9, reference=r, critic=c) / 1e9
+    ...  for r, c in ((False, False), (True, False), (True, True))]
+    [112.0, 126.0, 252.0]
+    """
+    trained, frozen = parameters * bytes_per_parameter, parameters * reference_bytes
+    return trained + frozen * reference + (trained + frozen) * critic
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryInputs:
+    """What decides memory. `tokens` are those of one forward and backward pass, `rows` the
+    completions decoded at once, `row_tokens` the longest prompt and completion together."""
+
+    shape: ModelShape
+    dtype: DTypeName
+    optimizer: Optimizer
+    reference: bool
+    gradient_checkpointing: bool
+    tokens: int
+    rows: int
+    row_tokens: int
+    trained_parameters: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """Bytes by kind, as `always` (the whole run), `sampling` and `learning` (only then)."""
+
+    always: Mapping[str, int]
+    sampling: Mapping[str, int]
+    learning: Mapping[str, int]
+
+    @property
+    def peak_sampling(self) -> int:
+        return sum(self.always.values()) + sum(self.sampling.values())
+
+    @property
+    def peak_learning(self) -> int:
+        return sum(self.always.values()) + sum(self.learning.values())
+
+    @property
+    def peak(self) -> int:
+        """The larger of the two: sampling and learning do not overlap."""
+        return max(self.peak_sampling, self.peak_learning)
+
+
+def memory_plan(inputs: MemoryInputs) -> MemoryPlan:
+    """Bytes by kind for one process that samples and learns with the same weights.
+
+    Weights, gradients, moments and the reference are float32 (they are the masters). In bfloat16
+    the sampler holds a low-precision copy of the matrices, and so does a forward pass that a
+    backward pass follows.
+    """
+    shape, low = inputs.shape, inputs.dtype != "float32"
+    trained = shape.parameters if inputs.trained_parameters is None else inputs.trained_parameters
+    copies = shape.matrix_parameters * _BYTES[inputs.dtype] if low else 0
+    always = {
+        "weights": shape.parameters * 4,
+        "optimizer moments": trained * 4 * _MOMENTS[inputs.optimizer],
+        "reference": shape.parameters * 4 if inputs.reference else 0,
+        "sampler's copy": copies,
+    }
+    return MemoryPlan(
+        always={name: size for name, size in always.items() if size},
+        sampling={
+            "KV cache": kv_cache_bytes(shape, inputs.rows * inputs.row_tokens, inputs.dtype),
+            "logits": inputs.rows * shape.vocabulary * 4 * _CHUNK_BUFFERS,
+        },
+        learning={
+            "gradients": trained * 4,
+            "activations": activation_bytes(
+                shape, inputs.tokens, inputs.dtype, inputs.gradient_checkpointing
+            ),
+            "logits": logits_bytes(shape, inputs.tokens),
+            **({"low-precision weights": copies} if copies else {}),
+        },
+    )
+
+
+def kv_cache_bytes(shape: ModelShape, tokens: int, dtype: DTypeName) -> int:
+    """Bytes of keys and values of all layers for that many tokens."""
+    return tokens * shape.layers * 2 * shape.kv_width * _BYTES[dtype]
+
+
+def logits_bytes(shape: ModelShape, tokens: int) -> int:
+    """Bytes of the logits that exist at once: a chunk of bounded size and its gradients."""
+    row = 4 * shape.vocabulary
+    return min(tokens * row, max(_CHUNK_BYTES, 16 * row)) * _CHUNK_BUFFERS
+
+
+def activation_bytes(
+    shape: ModelShape, tokens: int, dtype: DTypeName, checkpointing: bool = False
+) -> int:
+    """Bytes kept for the backward pass of the decoder over that many tokens (an estimate).
+
+    A token and layer keep 8 hidden widths (two norms with their inputs, queries, attention's
+    output), keys and values, and 4 widths of the gated MLP; in bfloat16 the norms' 4 stay float32
+    and the rest (then 7) is in 2 bytes. With checkpointing a layer keeps its input alone, and one
+    layer at a time is whole.
+    """
+    inner = 2 * shape.kv_width + 4 * shape.intermediate
+    if dtype == "float32":
+        layer = 4 * (8 * shape.hidden + inner)
+    else:
+        layer = 4 * 4 * shape.hidden + 2 * (7 * shape.hidden + inner)
+    final_norm = 4 * 3 * shape.hidden
+    if checkpointing:
+        return tokens * (shape.layers * 4 * shape.hidden + layer + final_norm)
+    return tokens * (shape.layers * layer + final_norm)
+
+
+def checkpoint_file_bytes(
+    shape: ModelShape, optimizer: Optimizer, trained_parameters: int | None = None
+) -> int:
+    """Bytes of one checkpoint: float32 weights (tied ones once) and the optimiser's moments."""
+    trained = shape.parameters if trained_parameters is None else trained_parameters
+    return 4 * (shape.parameters + trained * _MOMENTS[optimizer])

@@ -1,0 +1,99 @@
+"""A plan as text: one line for the start of a run, one table for `groupwise plan`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from groupwise.planning.run_plan import Plan
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_UNITS = ("B", "kB", "MB", "GB", "TB")
+
+
+def bytes_text(size: float) -> str:
+    """A size with a decimal unit.
+
+    >>> bytes_text(421_120), bytes_text(112e9)
+    ('421 kB', '112 GB')
+    """
+    for unit in _UNITS:
+        if size < 999.5 or unit == _UNITS[-1]:
+            return f"{size:.3g} {unit}" if size < 99.5 else f"{size:.0f} {unit}"
+        size /= 1000
+    raise AssertionError("the loop returns at its last unit")
+
+
+def summary_line(plan: Plan) -> str:
+    """Prompts, completions, tokens, steps, memory: one line."""
+    given = plan.inputs
+    return (
+        f"{given.steps} steps of {given.prompts_per_step} prompts x {given.group_size} completions "
+        f"(at most {plan.max_tokens_per_step:,} tokens a step), {plan.updates_per_step} "
+        f"update{'s' if plan.updates_per_step != 1 else ''} a step; {plan.epochs:.3g} epochs of "
+        f"{given.train_prompts:,} prompts; {given.shape.parameters:,} parameters, about "
+        f"{bytes_text(plan.memory.peak)} of memory; checkpoints of "
+        f"{bytes_text(plan.checkpoint_bytes)}"
+    )
+
+
+def plan_table(plan: Plan) -> Table:
+    """The whole plan, quantity by quantity."""
+    from rich.table import Table
+
+    table = Table(title=f"plan: {plan.inputs.model}", title_justify="left")
+    table.add_column("quantity")
+    table.add_column("value", justify="right")
+    for section in _sections(plan):
+        for name, value in section:
+            table.add_row(name, value)
+        table.add_section()
+    return table
+
+
+def _sections(plan: Plan) -> Iterator[list[tuple[str, str]]]:
+    given, memory = plan.inputs, plan.memory
+    yield [
+        ("prompts to train on", f"{given.train_prompts:,}"),
+        ("prompt tokens, mean and longest", f"{given.mean_prompt:.1f}, {given.longest_prompt:,}"),
+        ("prompts a step", f"{given.prompts_per_step:,}"),
+        ("completions a prompt (group_size)", f"{given.group_size:,}"),
+        ("completions a step", f"{plan.completions_per_step:,}"),
+        ("tokens a step, at most", f"{plan.max_tokens_per_step:,}"),
+        ("updates a step", f"{plan.updates_per_step:,}"),
+        ("steps an epoch", f"{plan.steps_per_epoch:,.4g}"),
+    ]
+    yield [
+        ("steps", f"{given.steps:,}"),
+        ("epochs", f"{plan.epochs:,.4g}"),
+        ("updates", f"{plan.total_updates:,}"),
+        ("prompts", f"{plan.total_prompts:,}"),
+        ("completions", f"{plan.total_completions:,}"),
+        ("tokens, at most", f"{plan.max_total_tokens:,}"),
+    ]
+    yield [
+        ("evaluations", f"{plan.evaluations:,}"),
+        ("prompts an evaluation", f"{given.evaluated_prompts:,}"),
+        ("completions an evaluation", f"{plan.completions_per_evaluation:,}"),
+        ("tokens an evaluation, at most", f"{plan.max_tokens_per_evaluation:,}"),
+    ]
+    yield [("parameters", f"{given.shape.parameters:,}")] + [
+        (f"memory, {name}{when}", bytes_text(size))
+        for when, kinds in (
+            ("", memory.always),
+            (" (while sampling)", memory.sampling),
+            (" (while learning)", memory.learning),
+        )
+        for name, size in kinds.items()
+    ]
+    yield [
+        ("memory while sampling, estimated", bytes_text(memory.peak_sampling)),
+        ("memory while learning, estimated", bytes_text(memory.peak_learning)),
+    ]
+    yield [
+        ("a checkpoint", bytes_text(plan.checkpoint_bytes)),
+        ("checkpoints written", f"{plan.checkpoints_written:,}"),
+        ("disk for checkpoints, at most", bytes_text(plan.disk_bytes)),
+    ]

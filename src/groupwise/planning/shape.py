@@ -1,0 +1,131 @@
+"""The numbers of a model that decide its memory, from its configuration; weights are never loaded.
+
+Left out: what the numbers cost (`memory.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from groupwise.errors import RecipeError
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """A decoder's sizes. `kv_width` is the width of the keys (or values) of one token and layer.
+
+    `matrix_parameters` are those of the layers' matrices and the output layer: what a matrix
+    product in low precision needs a copy of.
+
+    >>> SMOLLM2_135M.parameters
+    134515008
+    """
+
+    parameters: int
+    layers: int
+    hidden: int
+    intermediate: int
+    vocabulary: int
+    kv_width: int
+    tied: bool
+
+    @property
+    def matrix_parameters(self) -> int:
+        """Parameters without the input embedding, where that is not also the output layer."""
+        return self.parameters - (0 if self.tied else self.vocabulary * self.hidden)
+
+
+def decoder_parameters(
+    *,
+    layers: int,
+    hidden: int,
+    intermediate: int,
+    vocabulary: int,
+    query_width: int,
+    kv_width: int,
+    tied: bool,
+) -> int:
+    """Parameters of a Llama-type decoder: gated MLP, no biases, two norms a layer, one at the end.
+
+    >>> decoder_parameters(layers=30, hidden=576, intermediate=1536, vocabulary=49152,
+    ...                    query_width=576, kv_width=192, tied=True)
+    134515008
+    """
+    attention = 2 * hidden * query_width + 2 * hidden * kv_width
+    layer = attention + 3 * hidden * intermediate + 2 * hidden
+    return layers * layer + hidden + vocabulary * hidden * (1 if tied else 2)
+
+
+def shape_from_config(config: Any, parameters: int | None = None) -> ModelShape:
+    """The shape of a model from its configuration (a transformers object, or a mapping).
+
+    `parameters` is the exact count where it is known; else the count of a Llama-type decoder of
+    these sizes, which is an estimate for any other kind.
+
+    Raises RecipeError naming a size that the configuration lacks.
+    """
+    if hasattr(config, "get_text_config"):
+        config = config.get_text_config(decoder=True)
+    hidden = _size(config, "hidden_size", "n_embd", "d_model")
+    heads = _size(config, "num_attention_heads", "n_head", "num_heads")
+    head_width = _optional(config, "head_dim") or hidden // heads
+    kv_heads = _optional(config, "num_key_value_heads", "num_kv_heads") or heads
+    layers = _size(config, "num_hidden_layers", "n_layer", "num_layers")
+    intermediate = _optional(config, "intermediate_size", "n_inner", "ffn_dim") or 4 * hidden
+    vocabulary = _size(config, "vocab_size")
+    tied = bool(_get(config, "tie_word_embeddings"))
+    count = parameters or decoder_parameters(
+        layers=layers,
+        hidden=hidden,
+        intermediate=intermediate,
+        vocabulary=vocabulary,
+        query_width=heads * head_width,
+        kv_width=kv_heads * head_width,
+        tied=tied,
+    )
+    return ModelShape(
+        parameters=count,
+        layers=layers,
+        hidden=hidden,
+        intermediate=intermediate,
+        vocabulary=vocabulary,
+        kv_width=kv_heads * head_width,
+        tied=tied,
+    )
+
+
+def _get(config: Any, name: str) -> Any:
+    return config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
+
+
+def _optional(config: Any, *names: str) -> int | None:
+    for name in names:
+        value = _get(config, name)
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+    return None
+
+
+def _size(config: Any, *names: str) -> int:
+    value = _optional(config, *names)
+    if value is None:
+        raise RecipeError(
+            f"the model's configuration has no {' or '.join(names)}: its memory cannot be planned"
+        )
+    return value
+
+
+SMOLLM2_135M = shape_from_config(
+    {
+        "hidden_size": 576,
+        "num_attention_heads": 9,
+        "num_key_value_heads": 3,
+        "num_hidden_layers": 30,
+        "intermediate_size": 1536,
+        "vocab_size": 49152,
+        "tie_word_embeddings": True,
+    }
+)
+"""SmolLM2-135M: known without fetching it."""
