@@ -7,7 +7,7 @@ A run folder holds `recipe.toml` (resolved), `environment.json`, `metrics.jsonl`
 
 from groupwise.records.compare import Diff, Difference, diff
 from groupwise.records.files import data_hash, file_hash, text_hash
-from groupwise.records.machine import available_cpus, describe_machine
+from groupwise.records.machine import available_cpus, describe_machine, memory_bytes
 from groupwise.records.metric_table import METRICS, Metric
 from groupwise.records.metrics import (
     COMMON_KEYS,
@@ -45,6 +45,7 @@ __all__ = [
     "find_metric",
     "group_totals",
     "has_signal",
+    "memory_bytes",
     "metrics_markdown",
     "open_run",
     "rollout_rows",

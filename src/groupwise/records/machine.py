@@ -44,7 +44,7 @@ def describe_machine(**extra: Any) -> dict[str, Any]:
         "machine": platform.machine(),
         "processor": _processor(),
         "cpus": available_cpus(),
-        "memory_bytes": _memory_bytes(),
+        "memory_bytes": memory_bytes(),
         "thread_variables": {n: os.environ[n] for n in _THREAD_VARIABLES if n in os.environ},
         "code": _code_state(Path(__file__).resolve().parent),
     }
@@ -79,7 +79,7 @@ def _processor() -> str:
     return platform.processor()
 
 
-def _memory_bytes() -> int | None:
+def memory_bytes() -> int | None:
     """Physical memory, None where the system does not tell it."""
     if sys.platform == "win32" or "SC_PHYS_PAGES" not in os.sysconf_names:
         return None
