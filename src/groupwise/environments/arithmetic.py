@@ -75,8 +75,10 @@ class ArithmeticSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    level: Level = Field(default="table", description="table, below_20, below_100, products, multi_step "
-                         "or word: sets the bounds below.")  # fmt: skip
+    level: Level = Field(
+        default="table",
+        description="table, below_20, below_100, products, multi_step or word: sets the bounds.",
+    )
     operations: tuple[Operation, ...] | None = Field(
         default=None, min_length=1, description="Which of add, subtract, multiply."
     )

@@ -106,6 +106,10 @@ class Composite(Verifier):
     def required_columns(self) -> frozenset[str]:
         return frozenset().union(*(each.verifier.required_columns for each in self.components))
 
+    @property
+    def needs_answer(self) -> bool:
+        return any(component.verifier.needs_answer for component in self.components)
+
     def score(self, cases: Sequence[Case]) -> list[Score]:
         columns = [
             score_cases(component.verifier, cases, component.on_error)

@@ -79,6 +79,11 @@ class Verifier(ABC):
         """Columns a prompt must have; checked when the data is loaded."""
         return frozenset()
 
+    @property
+    def needs_answer(self) -> bool:
+        """Whether it compares with the prompt's gold answer."""
+        return False
+
     def check_answers(self, prompts: Sequence[Prompt]) -> list[str | None]:
         """Per prompt, why this verifier cannot accept its gold answer; None where it can."""
         return [None] * len(prompts)
@@ -170,6 +175,10 @@ class SettingsVerifier(BaseModel, CaseVerifier):
     @property
     def arguments(self) -> Mapping[str, Any]:
         return self.model_dump(mode="json")
+
+    @property
+    def needs_answer(self) -> bool:
+        return True
 
 
 def score_cases(
