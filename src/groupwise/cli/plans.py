@@ -2,11 +2,44 @@
 
 from __future__ import annotations
 
-from groupwise.planning import Plan, PlanInputs, plan
+from groupwise.planning import Plan, PlanInputs, plan, shape_from_config
+from groupwise.policies.load import choose_device, choose_dtype
+from groupwise.records import physical_memory_bytes
 from groupwise.session import Prepared
 
 
 def plan_of(prepared: Prepared) -> Plan:
     """Prompts, completions, tokens, parameters and bytes of a prepared recipe."""
-    recipe = prepared.recipe
-    return plan(PlanInputs())
+    recipe, model = prepared.recipe, prepared.model
+    training, sampling, needs = recipe.training, recipe.sampling, recipe.algorithm.needs
+    device = choose_device(recipe.model.device)
+    dtype = choose_dtype(recipe.model.dtype, device, model.num_parameters)
+    return plan(
+        PlanInputs(
+            model=model.name,
+            shape=shape_from_config(model.config, model.num_parameters),
+            train_prompts=len(prepared.environment),
+            evaluated_prompts=prepared.evaluation_sets.num_prompts,
+            longest_prompt=prepared.longest_prompt,
+            mean_prompt=prepared.mean_prompt,
+            prompts_per_step=training.prompts_per_step,
+            group_size=sampling.group_size,
+            max_tokens=sampling.max_tokens,
+            steps=training.steps,
+            passes=training.passes,
+            minibatches=training.minibatches,
+            micro_batch_tokens=training.micro_batch_tokens,
+            batch_rows=sampling.batch_rows,
+            evaluate_every=recipe.evaluation.every,
+            evaluation_samples=recipe.evaluation.samples,
+            checkpoint_every=recipe.checkpoints.every,
+            checkpoints_kept=recipe.checkpoints.keep,
+            best_kept=recipe.checkpoints.best is not None,
+            optimizer=training.optimizer,
+            dtype="bfloat16" if "bfloat16" in str(dtype) else "float32",
+            reference=needs.ref_logprobs or training.measure_kl,
+            gradient_checkpointing=recipe.model.gradient_checkpointing,
+            greedy_rollouts=needs.greedy,
+            available_bytes=physical_memory_bytes() if device.type == "cpu" else None,
+        )
+    )

@@ -1,0 +1,63 @@
+"""Write the pages that are made from the code: recipe fields, algorithms, metrics.
+
+Run by `make docs`. What is written lands in docs/generated/, which is not committed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from groupwise.algorithms import PRESETS, describe, preset
+from groupwise.recipe import field_table
+from groupwise.records import metrics_markdown
+
+HERE = Path(__file__).parent
+TARGET = HERE / "generated"
+
+
+def recipe_page() -> str:
+    lines = [
+        "# Recipes",
+        "",
+        (HERE / "recipe_intro.md.txt").read_text(encoding="utf-8").strip(),
+        "",
+        "## Every field",
+        "",
+        "| field | type | default | what it is |",
+        "|---|---|---|---|",
+    ]
+    for name, kind, default, words in field_table():
+        kind = kind.replace("|", "\\|")
+        lines.append(f"| `{name}` | `{kind}` | `{default}` | {words} |")
+    return "\n".join(lines) + "\n"
+
+
+def algorithms_page() -> str:
+    lines = [
+        "# Algorithms",
+        "",
+        "Every preset is a composition of parts; what follows is rendered from the parts "
+        "themselves, so it cannot differ from what runs.",
+        "",
+    ]
+    for name in PRESETS:
+        lines += [f"## {name}", "", "```text", describe(preset(name)).text().strip(), "```", ""]
+    return "\n".join(lines)
+
+
+def metrics_page() -> str:
+    return "# Metrics\n\n" + metrics_markdown() + "\n"
+
+
+def main() -> None:
+    TARGET.mkdir(exist_ok=True)
+    for name, page in (
+        ("recipe", recipe_page()),
+        ("algorithms", algorithms_page()),
+        ("metrics", metrics_page()),
+    ):
+        (TARGET / f"{name}.md").write_text(page, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
