@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from groupwise.planning import Plan, PlanInputs, plan, shape_from_config
 from groupwise.policies.load import choose_device, choose_dtype
-from groupwise.records import physical_memory_bytes
+from groupwise.records import memory_bytes
 from groupwise.session import Prepared
 
 
@@ -40,6 +40,6 @@ def plan_of(prepared: Prepared) -> Plan:
             reference=needs.ref_logprobs or training.measure_kl,
             gradient_checkpointing=recipe.model.gradient_checkpointing,
             greedy_rollouts=needs.greedy,
-            available_bytes=physical_memory_bytes() if device.type == "cpu" else None,
+            available_bytes=memory_bytes() if device.type == "cpu" else None,
         )
     )
