@@ -1,0 +1,105 @@
+"""The command line: exit codes, streams, speed of the first answer."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from groupwise.cli.app import run
+from groupwise.cli.overrides import parse_overrides
+from groupwise.errors import RecipeError
+
+RECIPE = Path(__file__).parents[1] / "recipes" / "tiny_arithmetic.toml"
+
+
+def test_help_answers_in_half_a_second() -> None:
+    command = [sys.executable, "-m", "groupwise", "--help"]
+    best = 10.0
+    for _ in range(3):
+        start = time.perf_counter()
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        best = min(best, time.perf_counter() - start)
+    assert "train" in done.stdout
+    assert best < 0.5
+
+
+def test_every_field_is_a_flag() -> None:
+    parsed = parse_overrides(["--training.steps", "5", "--seed=3", "--sampling.stop", "[]"])
+    assert parsed == {"training.steps": "5", "seed": "3", "sampling.stop": "[]"}
+    with pytest.raises(RecipeError, match=r"--training\.steps"):
+        parse_overrides(["--steps", "5"])
+    with pytest.raises(RecipeError, match="--overwrite"):
+        parse_overrides(["--overwrit"], ("overwrite",))
+    with pytest.raises(RecipeError, match="no value"):
+        parse_overrides(["--training.steps"])
+
+
+def test_train_plan_eval_and_export(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The whole way of a user, small: each command exits 0 and says what it should."""
+    output = tmp_path / "run"
+    common = ["--training.steps", "3", "--evaluation.samples", "2"]
+    assert run(["train", str(RECIPE), "--output", str(output), *common]) == 0
+    shown = capsys.readouterr()
+    assert "held-out prompts, greedy" in shown.out
+    assert "not a progress signal" in shown.err
+    assert run(["plan", str(RECIPE), "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert made["completions_per_step"] == 128
+    assert made["updates_per_step"] == 1
+    assert made["steps_per_epoch"] == pytest.approx(44 / 16)
+    assert run(["eval", str(output), "--json", "--evaluation.samples", "2"]) == 0
+    measured = json.loads(capsys.readouterr().out)
+    summary = json.loads((output / "summary.json").read_text())
+    assert measured["eval/accuracy"] == summary["eval/accuracy_last"]
+    assert measured["eval/greedy"] == summary["eval/greedy_last"]
+    assert run(["export", str(output), str(tmp_path / "model")]) == 0
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
+    text = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "1+2="}], tokenize=False, add_generation_prompt=True
+    )
+    ids = tokenizer(text, return_tensors="pt", add_special_tokens=False).input_ids
+    assert model(ids).logits.shape[1] == ids.shape[1]
+
+
+def test_algorithms_and_models(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["algorithms"]) == 0
+    listed = capsys.readouterr().out
+    for name in ("reinforce", "rloo", "grpo", "dr_grpo", "dapo", "gspo"):
+        assert name in listed
+    assert run(["algorithms", "show", "dr_grpo"]) == 0
+    assert "2503.20783" in capsys.readouterr().out
+    assert run(["models"]) == 0
+    assert "smollm2-135m" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["train", str(RECIPE), "--sampling.group_size", "1"], 2, "sampling.group_size"),
+        (["train", str(RECIPE), "--training.stepz", "1"], 2, "steps"),
+        (["train", "missing.toml"], 2, "tiny_arithmetic.toml"),
+        (["train"], 2, "RECIPE"),
+        (["trian"], 2, "trian"),
+        (["algorithms", "show", "gppo"], 2, "grpo"),
+        (["models", "get", "smollm"], 2, "smollm2-135m"),
+        (["export", "nowhere", "x"], 2, "nowhere"),
+    ],
+)
+def test_bad_input_exits_with_2_and_one_message_on_standard_error(
+    arguments: list[str], code: int, words: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    if arguments[:1] == ["train"] and len(arguments) > 1:
+        arguments = [*arguments, "--output", str(tmp_path / "run")]
+    assert run(arguments) == code
+    shown = capsys.readouterr()
+    assert words in shown.err
+    assert shown.out == ""
+    assert "Traceback" not in shown.err
