@@ -101,7 +101,7 @@ class Run:
             connection.register("metrics", self.metrics())
             connection.register("evaluations", self.evaluations())
             connection.register("rollouts", self.rollouts())
-            return connection.execute(sql).to_arrow_table()
+            return connection.sql(sql).to_arrow_table()
 
 
 def open_run(folder: str | Path) -> Run:

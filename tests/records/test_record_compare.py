@@ -1,0 +1,84 @@
+"""`diff`: the first step where two runs differ, and in what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from groupwise.records import RunWriter, diff, open_run, rollout_rows
+from record_helpers import group
+
+
+def write(
+    folder: Path,
+    *,
+    recipe: str = "seed = 0\n",
+    changed_at: int | None = None,
+    change: str = "",
+    seconds: float = 1.0,
+    steps: int = 3,
+) -> Path:
+    with RunWriter.create(folder, recipe, {"versions": {"torch": "2.13.0"}}) as writer:
+        for step in range(steps):
+            now = change if step == changed_at else ""
+            reward = 0.25 if now == "reward" else 1.0
+            tokens = 3 if now == "ids" else 2
+            groups = [group("p", [reward, 0.0], tokens=[tokens, 2], step=step)]
+            advantages = [0.5 if now == "advantage" else 1.0, -1.0]
+            writer.rollouts(step, rollout_rows(step, groups, advantages))
+            values = {"reward": 0.5, "seconds/step": seconds, "tokens_per_second": 1 / seconds}
+            writer.metrics(step, {**values, "grad_norm": 2.0 if now == "grad" else 1.0})
+    return folder
+
+
+def test_equal_runs_are_equal_whatever_the_clock_says(tmp_path: Path):
+    found = diff(write(tmp_path / "a"), write(tmp_path / "b", seconds=7.0))
+    assert found.equal
+    assert found.first_step is None
+    assert found.lines() == ["no difference in the 3 common steps"]
+
+
+@pytest.mark.parametrize(
+    ("change", "names"),
+    [
+        ("ids", ["sampled ids (completion_ids)", "sampler log-probabilities"]),
+        ("reward", ["rewards (reward)"]),
+        ("advantage", ["advantages (advantage)"]),
+        ("grad", ["grad_norm"]),
+    ],
+)
+def test_the_first_step_that_differs_and_in_what(tmp_path: Path, change: str, names: list[str]):
+    a, b = write(tmp_path / "a"), write(tmp_path / "b", changed_at=1, change=change)
+    found = diff(open_run(a), open_run(b))
+    assert not found.equal
+    assert found.first_step == 1
+    assert len(found.causes) == len(names)
+    for cause, name in zip(found.causes, names):
+        assert cause.name.startswith(name)
+    assert found.lines()[0] == "first difference at step 1"
+
+
+def test_where_it_differs_is_said(tmp_path: Path):
+    a, b = write(tmp_path / "a"), write(tmp_path / "b", changed_at=2, change="reward")
+    (cause,) = diff(a, b).causes
+    assert "in 1 of 2 rows, first prompt_id p, visit 0, group_index 0" in cause.name
+    assert (cause.a, cause.b) == (1.0, 0.25)
+
+
+def test_recipes_and_lengths_are_compared(tmp_path: Path):
+    a = write(tmp_path / "a", recipe="seed = 0\n[training]\nsteps = 3\n")
+    b = write(tmp_path / "b", recipe="seed = 1\n[training]\nsteps = 2\n", steps=2)
+    found = diff(a, b)
+    assert [str(d) for d in found.recipe] == ["seed: 0 -> 1", "training.steps: 3 -> 2"]
+    assert (found.steps_a, found.steps_b, found.first_step) == (3, 2, None)
+    assert not found.equal
+    assert found.lines()[-1] == "steps: 3 -> 2"
+
+
+def test_environments_are_compared_and_may_differ(tmp_path: Path):
+    a, b = write(tmp_path / "a"), write(tmp_path / "b")
+    (b / "environment.json").write_text('{"versions": {"torch": "2.14.0"}}')
+    found = diff(a, b)
+    assert [str(d) for d in found.environment] == ["versions.torch: '2.13.0' -> '2.14.0'"]
+    assert found.equal
