@@ -1,5 +1,6 @@
 """Pure tensor maths of every method: parts, presets and the written formula of each."""
 
+from groupwise.algorithms.algorithm import Algorithm
 from groupwise.algorithms.contracts import (
     Filtered,
     GroupCounts,
@@ -10,8 +11,16 @@ from groupwise.algorithms.contracts import (
     Needs,
     UpdatePlan,
 )
+from groupwise.algorithms.describe import Description, describe
+from groupwise.algorithms.groups import group_counts
+from groupwise.algorithms.presets import PRESETS, Preset, algorithm_from_table, preset
+from groupwise.algorithms.state import AlgorithmState
 
 __all__ = [
+    "PRESETS",
+    "Algorithm",
+    "AlgorithmState",
+    "Description",
     "Filtered",
     "GroupCounts",
     "KeepRule",
@@ -19,5 +28,10 @@ __all__ = [
     "LossTerms",
     "MetricSums",
     "Needs",
+    "Preset",
     "UpdatePlan",
+    "algorithm_from_table",
+    "describe",
+    "group_counts",
+    "preset",
 ]

@@ -70,6 +70,13 @@ class Needs:
     state: bool = False
     accuracies: bool = False
 
+    def anchored_to(self, anchor: Anchor) -> Needs:
+        """The same needs with what the ratio's anchor asks for."""
+        if anchor == "none":
+            return self
+        sampler = self.sampler_logprobs or anchor == "sampler"
+        return replace(self, ratio_anchor=anchor, sampler_logprobs=sampler)
+
 
 @dataclass(frozen=True, slots=True)
 class UpdatePlan:
@@ -92,9 +99,7 @@ class UpdatePlan:
     def rows(self, index: Tensor | slice | Sequence[int]) -> UpdatePlan:
         """The plan of some of the rows, in any order: indices, a bool [B] or a slice."""
         at: Tensor | slice = (
-            index
-            if isinstance(index, slice)
-            else torch.as_tensor(index, device=self.weight.device)
+            index if isinstance(index, slice) else torch.as_tensor(index, device=self.weight.device)
         )
         return replace(
             self,

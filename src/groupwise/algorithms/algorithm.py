@@ -1,0 +1,397 @@
+# ruff: noqa: RUF009 (the defaults are frozen dataclasses)
+"""An algorithm: a frozen dataclass of parts, one a slot, and the few verbs that run them.
+
+A new method is a new part or a new composition (`presets.py`); nothing here knows any method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from groupwise.algorithms import advantage, legality, loss
+from groupwise.algorithms.baselines import NoBaseline
+from groupwise.algorithms.contracts import (
+    Anchor,
+    Filtered,
+    LossOutput,
+    LossTerms,
+    Needs,
+    UpdatePlan,
+)
+from groupwise.algorithms.corrections import CorrectionOutput, NoCorrection
+from groupwise.algorithms.extras import AdaptiveEntropy
+from groupwise.algorithms.filters import (
+    FilterInputs,
+    OverlongMask,
+    PassRate,
+    PlanFilter,
+    RowFilter,
+)
+from groupwise.algorithms.groups import make_groups
+from groupwise.algorithms.kl import Kl
+from groupwise.algorithms.parts import Part, merge_needs, needs_of
+from groupwise.algorithms.ratios import NoRatio
+from groupwise.algorithms.scales import NoScale
+from groupwise.algorithms.shapers import ShaperInputs
+from groupwise.algorithms.signals import AdvantageInputs, Signal
+from groupwise.algorithms.spreads import Broadcast
+from groupwise.algorithms.state import AlgorithmState
+from groupwise.algorithms.surrogates import LogProb, SurrogateOutput, TokenTerms
+from groupwise.algorithms.transforms import Identity
+from groupwise.algorithms.weights import PerSequenceSum
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """One choice a slot; prints, compares, pickles, and loads from TOML by name.
+
+    A slot's value is a small frozen dataclass or a plain function with the same arguments. Raises
+    RecipeError where the parts cannot work together.
+
+    >>> from groupwise.algorithms import preset
+    >>> preset("dr_grpo").advantages([[1.0, 0.0]]).tolist()
+    [[0.5, -0.5]]
+    """
+
+    name: str
+    transform: Callable[[AdvantageInputs], Signal] = Identity()
+    baseline: Callable[[Signal, AdvantageInputs], Tensor] = NoBaseline()
+    scale: Callable[[Tensor, Signal, AdvantageInputs], Tensor] = NoScale()
+    spread: Callable[[Tensor, Signal, AdvantageInputs], Tensor] = Broadcast()
+    anchor: Anchor = "none"
+    ratio: Callable[[Tensor, Tensor], Tensor] = NoRatio()
+    surrogate: Callable[[TokenTerms], SurrogateOutput | Tensor] = LogProb()
+    weight: Callable[[Tensor, Tensor | None, int | None], Tensor] = PerSequenceSum()
+    kl: Kl = Kl()
+    correction: NoCorrection | Callable[[Tensor, Tensor], CorrectionOutput] = NoCorrection()
+    filters: tuple[Part, ...] = ()
+    shapers: tuple[Callable[[ShaperInputs], Tensor], ...] = ()
+    extras: tuple[Part, ...] = ()
+
+    def __post_init__(self) -> None:
+        legality.refuse(self)
+
+    @property
+    def needs(self) -> Needs:
+        """What the loop has to provide."""
+        slots = (self.transform, self.baseline, self.scale, self.spread, self.ratio)
+        later = (self.surrogate, self.weight, self.kl, self.correction)
+        merged = merge_needs(
+            needs_of(part) for part in (*slots, *later, *self.filters, *self.shapers, *self.extras)
+        )
+        return merged.anchored_to(self.anchor)
+
+    @property
+    def warnings(self) -> list[str]:
+        """Legal combinations that look like a mistake, with the reason."""
+        return legality.warnings(self)
+
+    def check(
+        self,
+        *,
+        group_size: int | None = None,
+        temperature: float = 1.0,
+        top_p: float = 1.0,
+        top_k: int = 0,
+        min_p: float = 0.0,
+        reference: bool | None = None,
+        step_rewards: bool | None = None,
+        num_components: int | None = None,
+    ) -> list[str]:
+        """Refuse (RecipeError) what the recipe makes impossible; return the warnings."""
+        legality.check_context(
+            self,
+            group_size=group_size,
+            temperature=temperature,
+            top_p=top_p,
+            top_k=top_k,
+            min_p=min_p,
+            reference=reference,
+            step_rewards=step_rewards,
+            num_components=num_components,
+        )
+        return self.warnings
+
+    def init_state(self) -> AlgorithmState:
+        """A fresh memory for the stateful parts; empty for the others."""
+        return AlgorithmState()
+
+    def wants(self, prompt_id: str, state: AlgorithmState | None) -> bool:
+        """False where a filter knows from the history that the prompt should not be sampled."""
+        return all(
+            part.wants(prompt_id, state) for part in self.filters if isinstance(part, PassRate)
+        )
+
+    def shape_rewards(
+        self,
+        rewards: Tensor,
+        *,
+        lengths: Tensor,
+        truncated: Tensor,
+        max_tokens: int,
+        entropies: Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> Float[Tensor, " B"]:
+        """Rewards [B] with every shaper's amount added; NaN stays NaN.
+
+        A truncated row that the overlong mask keeps out of the statistics becomes NaN (not scored).
+        """
+        dtype = rewards.dtype if rewards.is_floating_point() else torch.get_default_dtype()
+        out = rewards.to(dtype)
+        inputs = ShaperInputs(lengths.to(dtype), truncated.bool(), max_tokens, entropies, mask)
+        for shaper in self.shapers:
+            out = out + shaper(inputs).to(dtype)
+        if any(isinstance(f, OverlongMask) and not f.in_statistics for f in self.filters):
+            out = torch.where(inputs.truncated, torch.nan, out)
+        return out
+
+    def advantages(
+        self,
+        rewards: Any,
+        group_ids: Any = None,
+        *,
+        components: Any = None,
+        step_rewards: Sequence[Sequence[float]] | None = None,
+        step_ends: Sequence[Sequence[int]] | None = None,
+        mask: Any = None,
+        entropies: Any = None,
+        old_logprobs: Any = None,
+        ref_logprobs: Any = None,
+        greedy_rewards: Any = None,
+        values: Any = None,
+        prompt_ids: Sequence[str] | None = None,
+        state: AlgorithmState | None = None,
+    ) -> Tensor:
+        """Advantages of a step: the rewards' shape, or [B, T] where they are per token.
+
+        `rewards` [P, G], or [B] with `group_ids` [B] (any order, any sizes); NaN = not scored: its
+        advantage is 0 and it is outside every statistic. `components` [..., R]; `step_rewards` and
+        `step_ends` one list a row; `mask`, `entropies`, `old_logprobs`, `ref_logprobs`, `values`
+        [B, T]; `greedy_rewards` and `prompt_ids` one a prompt (ascending group id) or one a row.
+        `state` is updated in place; None = the first visit of every prompt. Raises ValueError
+        naming the part whose input is missing.
+        """
+        given = torch.as_tensor(rewards)
+        out, _ = self._advantages_and_returns(
+            given,
+            group_ids,
+            components=components,
+            step_rewards=step_rewards,
+            step_ends=step_ends,
+            mask=mask,
+            entropies=entropies,
+            old_logprobs=old_logprobs,
+            ref_logprobs=ref_logprobs,
+            greedy_rewards=greedy_rewards,
+            values=values,
+            prompt_ids=prompt_ids,
+            state=state,
+        )
+        return out.reshape(given.shape) if out.dim() == 1 else out
+
+    def returns(
+        self,
+        rewards: Any,
+        group_ids: Any = None,
+        *,
+        mask: Any,
+        values: Any,
+        old_logprobs: Any = None,
+        ref_logprobs: Any = None,
+    ) -> Tensor:
+        """The critic's targets [B, T], from advantages before whitening (comparator only)."""
+        _, returns = self._advantages_and_returns(
+            torch.as_tensor(rewards),
+            group_ids,
+            mask=mask,
+            values=values,
+            old_logprobs=old_logprobs,
+            ref_logprobs=ref_logprobs,
+        )
+        if returns is None:
+            raise ValueError(f"algorithm {self.name!r} has no critic, so no returns")
+        return returns
+
+    def _advantages_and_returns(
+        self, given: Tensor, group_ids: Any, **others: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        names = (
+            "components", "step_rewards", "step_ends", "mask", "entropies", "old_logprobs",
+            "ref_logprobs", "greedy_rewards", "values", "prompt_ids", "state",
+        )  # fmt: skip
+        inputs = advantage.prepare(
+            self, given, group_ids, **{name: others.get(name) for name in names}
+        )
+        dtype = given.dtype if given.is_floating_point() else torch.get_default_dtype()
+        advantages, returns = advantage.run(self, inputs)
+        return advantages.to(dtype), None if returns is None else returns.to(dtype)
+
+    def filter_mask(
+        self,
+        mask: Tensor,
+        *,
+        rewards: Tensor,
+        group_ids: Any,
+        truncated: Tensor,
+        accuracies: Tensor | None = None,
+        prompt_ids: Sequence[str] | None = None,
+        state: AlgorithmState | None = None,
+    ) -> Filtered:
+        """The mask [B, T] without the rows that do not train, and how many each filter took.
+
+        `rewards` [B] after the shapers (NaN = not scored); `accuracies` [B] before them, for the
+        filters that go by them (default: the rewards). A row can be counted by several filters.
+        """
+        out = mask.bool()
+        groups = make_groups(torch.as_tensor(group_ids, device=out.device).long())
+        flat = rewards.to(out.device)
+        inputs = FilterInputs(
+            rewards=flat,
+            accuracies=flat if accuracies is None else accuracies.to(out.device),
+            truncated=truncated.bool().to(out.device),
+            groups=groups,
+            prompt_ids=advantage.group_names(prompt_ids, groups),
+            state=state,
+        )
+        scored = ~flat.isnan()
+        counts = {"filter/unscored_rows": float((~scored).sum())}
+        keep = scored
+        for part in self.filters:
+            if isinstance(part, RowFilter):
+                stays = part(inputs)
+                counts[f"filter/{part.name}"] = float((scored & ~stays).sum())
+                keep = keep & stays
+        return Filtered(out & keep.unsqueeze(1), counts)
+
+    def plan_update(
+        self,
+        mask: Tensor,
+        *,
+        group_ids: Any = None,
+        max_tokens: int | None = None,
+        entropies: Tensor | None = None,
+    ) -> UpdatePlan:
+        """Everything that one optimiser update decides from its whole mask [B, T].
+
+        With several ranks, give the gathered mask of all of them and take `plan.rows(own rows)`.
+        """
+        keep_mask = mask.bool()
+        index = rows = None
+        if group_ids is not None:
+            index = make_groups(torch.as_tensor(group_ids, device=mask.device).long()).index
+            trained = keep_mask.any(1).long()
+            size = int(index.max()) + 1 if len(index) else 0
+            per_group = torch.zeros(size, dtype=torch.long, device=mask.device)
+            rows = per_group.index_add(0, index, trained)[index]
+        keep: Bool[Tensor, "B T"] | None = None
+        for part in self.filters:
+            if isinstance(part, PlanFilter):
+                top = part(keep_mask, entropies)
+                keep = top if keep is None else keep & top
+        return UpdatePlan(
+            weight=self.weight(keep_mask, index, max_tokens),
+            num_rows=int(keep_mask.any(1).sum()),
+            num_tokens=int(keep_mask.sum()),
+            keep=keep,
+            group_index=index,
+            group_rows=rows,
+        )
+
+    def loss_terms(
+        self,
+        logprobs: Tensor,
+        *,
+        plan: UpdatePlan,
+        mask: Tensor,
+        advantages: Tensor,
+        old_logprobs: Tensor | None = None,
+        ref_logprobs: Tensor | None = None,
+        sampler_logprobs: Tensor | None = None,
+        entropies: Tensor | None = None,
+        top_logprobs: Tensor | None = None,
+        sampler_top_logprobs: Tensor | None = None,
+        state: AlgorithmState | None = None,
+    ) -> LossTerms:
+        """A micro-batch's part of the loss: whole rows, in any order; losses and sums add up.
+
+        `plan` = the update's plan with these rows (`plan.rows(index)`). See `loss` for the rest.
+        """
+        inputs = loss.clean_inputs(
+            logprobs,
+            mask,
+            advantages,
+            old_logprobs,
+            ref_logprobs,
+            sampler_logprobs,
+            entropies,
+            top_logprobs,
+            sampler_top_logprobs,
+        )
+        return loss.compute(self, inputs, plan, state)
+
+    def loss(
+        self,
+        logprobs: Tensor,
+        *,
+        mask: Tensor,
+        advantages: Tensor,
+        old_logprobs: Tensor | None = None,
+        ref_logprobs: Tensor | None = None,
+        sampler_logprobs: Tensor | None = None,
+        entropies: Tensor | None = None,
+        top_logprobs: Tensor | None = None,
+        sampler_top_logprobs: Tensor | None = None,
+        group_ids: Any = None,
+        max_tokens: int | None = None,
+        state: AlgorithmState | None = None,
+    ) -> LossOutput:
+        """The loss of one whole optimiser update, and its metrics.
+
+        [B, T] tensors; `advantages` [B] or [B, T]; top-K ones [B, T, K]. `old_logprobs` None =
+        on-policy (ratio exactly 1). The loss has the log-probabilities' dtype (float32 below that).
+        Raises ValueError naming the part whose input is missing.
+        """
+        plan = self.plan_update(
+            mask, group_ids=group_ids, max_tokens=max_tokens, entropies=entropies
+        )
+        terms = self.loss_terms(
+            logprobs,
+            plan=plan,
+            mask=mask,
+            advantages=advantages,
+            old_logprobs=old_logprobs,
+            ref_logprobs=ref_logprobs,
+            sampler_logprobs=sampler_logprobs,
+            entropies=entropies,
+            top_logprobs=top_logprobs,
+            sampler_top_logprobs=sampler_top_logprobs,
+            state=state,
+        )
+        metrics = terms.sums.finish()
+        if plan.num_tokens:
+            self.end_update(metrics, state)
+        return LossOutput(terms.loss, metrics)
+
+    def end_update(self, metrics: Mapping[str, float], state: AlgorithmState | None) -> None:
+        """One optimiser update is done: moves what moves per update (the adaptive coefficient).
+
+        `metrics` are the finished sums of the whole update. A skipped update does not call it.
+        """
+        if state is None:
+            return
+        state.updates += 1
+        for extra in self.extras:
+            if isinstance(extra, AdaptiveEntropy):
+                extra.move(metrics["entropy"], state)
+
+    def to_table(self) -> dict[str, Any]:
+        """The table that `algorithm_from_table` reads back into an equal algorithm."""
+        from groupwise.algorithms.tables import table_of
+
+        return table_of(self)

@@ -1,0 +1,230 @@
+"""Baselines: what a signal is compared with (slot 3). Each maps a `Signal` to centred values.
+
+Left out: the scale. Degenerate groups come out as exactly 0 wherever the baseline is the group's
+own mean (see `groups.degenerate`), and so does a row that is the only scored one of its group.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from groupwise.algorithms.contracts import Needs
+from groupwise.algorithms.groups import degenerate, masked_mean, masked_std
+from groupwise.algorithms.parts import Part, number
+from groupwise.algorithms.signals import AdvantageInputs, Signal
+
+
+@dataclass(frozen=True)
+class NoBaseline(Part):
+    """b = 0."""
+
+    kind: ClassVar[str] = "none"
+
+    def __call__(self, signal: Signal, inputs: AdvantageInputs) -> Tensor:
+        return signal.values
+
+    def formula(self) -> str:
+        return "b_i = 0"
+
+
+@dataclass(frozen=True)
+class GroupMean(Part):
+    """b = mean of the group's scored entries (every step pooled, for step rewards).
+
+    The expected gradient is (1 - 1/G) times the true one: a rescaling, not a bias. `group_size`
+    asks for exactly that many completions a prompt (2-GRPO: 2).
+    """
+
+    kind: ClassVar[str] = "group_mean"
+    group_size: int | None = None
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(min_group_size=2, group_size=self.group_size)
+
+    def __call__(self, signal: Signal, inputs: AdvantageInputs) -> Tensor:
+        groups = inputs.groups
+        packed, there = groups.gather(signal.values), groups.gather_present(signal.present)
+        mean = groups.spread_back(masked_mean(packed, there))
+        flat = groups.index.new_zeros(len(groups.index), dtype=torch.bool)
+        flat |= degenerate(packed, there)[groups.index]
+        return torch.where(signal.per_row(flat), 0, signal.values - signal.per_row(mean))
+
+    def formula(self) -> str:
+        size = f", G = {self.group_size}" if self.group_size else ""
+        return f"b_i = mean of x over the group{size}"
+
+
+@dataclass(frozen=True)
+class LeaveOneOut(Part):
+    """b_i = mean of the group's other scored entries: x - b = n/(n-1) (x - mean); 2402.14740."""
+
+    kind: ClassVar[str] = "leave_one_out"
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(min_group_size=2)
+
+    def __call__(self, signal: Signal, inputs: AdvantageInputs) -> Tensor:
+        groups = inputs.groups
+        packed, there = groups.gather(signal.values), groups.gather_present(signal.present)
+        count = there.sum(1)
+        factor = count / (count - 1).clamp(min=1)
+        mean = signal.per_row(groups.spread_back(masked_mean(packed, there)))
+        flat = signal.per_row(degenerate(packed, there)[groups.index])
+        centred = signal.per_row(groups.spread_back(factor)) * (signal.values - mean)
+        return torch.where(flat, 0, centred)
+
+    def formula(self) -> str:
+        return "b_i = mean of x over the group without i"
+
+
+@dataclass(frozen=True)
+class BatchMean(Part):
+    """b = mean over every scored row of the step."""
+
+    kind: ClassVar[str] = "batch_mean"
+
+    def __call__(self, signal: Signal, inputs: AdvantageInputs) -> Tensor:
+        packed = signal.values.reshape(1, -1)
+        there = batch_population(signal.present, inputs).reshape(1, -1)
+        flat = bool(degenerate(packed, there)) and int(there.sum()) > 0
+        centred = signal.values - masked_mean(packed, there)
+        return torch.zeros_like(centred) if flat else centred
+
+    def formula(self) -> str:
+        return "b = mean of x over the step's scored rows"
+
+
+@dataclass(frozen=True)
+class Greedy(Part):
+    """b = reward of the prompt's greedy completion, which is not trained on; ReMax, 2310.10505 [M].
+
+    Where the greedy completion was not scored the group's advantages are 0.
+    """
+
+    kind: ClassVar[str] = "greedy"
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(greedy=True)
+
+    def __call__(self, signal: Signal, inputs: AdvantageInputs) -> Tensor:
+        greedy = inputs.need("greedy_rewards", "baseline greedy")
+        known = signal.per_row(~greedy.isnan())
+        return torch.where(known, signal.values - signal.per_row(greedy.nan_to_num(0.0)), 0)
+
+    def formula(self) -> str:
+        return "b_i = reward of the prompt's greedy completion"
+
+
+@dataclass(frozen=True)
+class Smoothed(Part):
+    """DCPO's smooth advantage standardisation, arXiv 2509.02333 [R]: centred and scaled at once.
+
+    At the i-th visit of a prompt, A_new = z-score in the group, A_tot = z-score against every
+    reward of the prompt so far (this visit included, pooled from stored sums):
+    SA_new = ((i-1) A_new + A_tot)/i, SA_tot = (A_new + (i-1) A_tot)/i; A = the smaller in size.
+    Without a state every visit is the first, and A = A_new.
+    """
+
+    kind: ClassVar[str] = "smoothed"
+    ddof: int = 0
+    eps: float = 0.0
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(min_group_size=2, state=True)
+
+    def __call__(self, signal: Signal, inputs: AdvantageInputs) -> Tensor:
+        if signal.values.dim() != 1:
+            raise ValueError("baseline smoothed takes one number a row, not step or token values")
+        out = torch.zeros_like(signal.values)
+        for group in range(inputs.groups.num_groups):
+            rows = inputs.groups.layout[group][inputs.groups.filled[group]]
+            rows = rows[signal.present[rows]]
+            values = signal.values[rows]
+            new = self._standardise(values, None)
+            if inputs.state is None:
+                out[rows] = new
+                continue
+            if inputs.prompt_ids is None:
+                raise ValueError("baseline smoothed needs prompt_ids to find a prompt's history")
+            history = inputs.state.rewards_of(inputs.prompt_ids[group])
+            history.add(values.tolist())
+            total = self._standardise(
+                values, (history.mean, history.std(self.ddof), history.low, history.high)
+            )
+            visit = history.visits
+            smooth_new = ((visit - 1) * new + total) / visit
+            smooth_total = (new + (visit - 1) * total) / visit
+            out[rows] = torch.where(
+                smooth_new.abs() <= smooth_total.abs(), smooth_new, smooth_total
+            )
+        return out
+
+    def _standardise(
+        self, values: Tensor, pool: tuple[float, float, float, float] | None
+    ) -> Tensor:
+        """(x - mean)/(std + eps) against the values themselves or a pool; 0 if that is flat."""
+        if pool is None:
+            packed = values.unsqueeze(0)
+            there = torch.ones_like(packed, dtype=torch.bool)
+            if bool(degenerate(packed, there)):
+                return torch.zeros_like(values)
+            return (values - values.mean()) / (masked_std(packed, there, self.ddof) + self.eps)
+        mean, std, low, high = pool
+        span = values.new_tensor([[low, high]])
+        if not len(values) or bool(degenerate(span, torch.ones_like(span, dtype=torch.bool))):
+            return torch.zeros_like(values)
+        return (values - mean) / (std + self.eps)
+
+    def formula(self) -> str:
+        return (
+            "A_i = the smaller in size of ((v-1)·A_new + A_all)/v and (A_new + (v-1)·A_all)/v at "
+            "visit v; A_new = z-score in the group, A_all = against all the prompt's rewards"
+        )
+
+
+@dataclass(frozen=True)
+class Gae(Part):
+    """A critic: generalised advantage estimation over token rewards; arXiv 1506.02438.
+
+    delta_t = r_t + gamma V_{t+1} - V_t, A_t = delta_t + gamma lam A_{t+1}, with the value after
+    the last token 0, over the row's trainable tokens only (others are skipped).
+    The comparator; see `gae.py` for the maths.
+    """
+
+    kind: ClassVar[str] = "gae"
+    gamma: float = 1.0
+    lam: float = 0.95
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(values=True)
+
+    def __call__(self, signal: Signal, inputs: AdvantageInputs) -> Tensor:
+        """The sequence reward is not centred here: `Algorithm` runs GAE on the token rewards."""
+        return signal.values
+
+    def formula(self) -> str:
+        return (
+            f"Â_t = δ_t + {number(self.gamma)}·{number(self.lam)}·Â_t+1, "
+            f"δ_t = r_t + {number(self.gamma)}·V_t+1 - V_t"
+        )
+
+
+def batch_population(
+    present: Bool[Tensor, "B ..."], inputs: AdvantageInputs
+) -> Bool[Tensor, "B ..."]:
+    """Entries of the rows that batch-wide statistics use."""
+    rows = inputs.in_batch.view(-1, *([1] * (present.dim() - 1)))
+    return present & rows
+
+
+BASELINES = (NoBaseline, GroupMean, LeaveOneOut, BatchMean, Greedy, Smoothed, Gae)

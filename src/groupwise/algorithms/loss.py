@@ -1,0 +1,301 @@
+"""One micro-batch's part of the loss, through the slots, with its metrics.
+
+loss = sum_{b,t} weight (-f * correction * token weights + coef * kl) - entropy bonus, with the
+`weight` of the update's plan. Everything under a False mask is replaced by 0 before any arithmetic,
+so junk there changes no bit. Log-probabilities below float32 are computed with in float32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from groupwise.algorithms.contracts import LossTerms, MetricSums, UpdatePlan
+from groupwise.algorithms.corrections import CorrectionOutput, NoCorrection
+from groupwise.algorithms.extras import AdaptiveEntropy, EntropyBonus, TokenWeightPart
+from groupwise.algorithms.filters import LossFilter
+from groupwise.algorithms.kl import k3
+from groupwise.algorithms.ratios import NoRatio, bounded_exp
+from groupwise.algorithms.state import AlgorithmState
+from groupwise.algorithms.surrogates import SurrogateOutput, TokenTerms
+
+if TYPE_CHECKING:
+    from groupwise.algorithms.algorithm import Algorithm
+
+
+@dataclass(frozen=True, slots=True)
+class LossInputs:
+    """A micro-batch after `clean_inputs`: one dtype, 0 under a False mask. `logprobs` and
+    `entropies` are live; `old` is the learner's own at the start of the update."""
+
+    mask: Bool[Tensor, "B T"]
+    logprobs: Float[Tensor, "B T"]
+    advantages: Float[Tensor, "B T"]
+    old: Float[Tensor, "B T"]
+    ref: Float[Tensor, "B T"] | None
+    sampler: Float[Tensor, "B T"] | None
+    entropies: Float[Tensor, "B T"] | None
+    top: Float[Tensor, "B T K"] | None
+    sampler_top: Float[Tensor, "B T K"] | None
+
+
+def clean_inputs(
+    logprobs: Tensor,
+    mask: Tensor,
+    advantages: Tensor,
+    old: Tensor | None,
+    ref: Tensor | None,
+    sampler: Tensor | None,
+    entropies: Tensor | None,
+    top: Tensor | None,
+    sampler_top: Tensor | None,
+) -> LossInputs:
+    """Check every shape and zero what the mask hides. Raises ValueError naming the input."""
+    if logprobs.dim() != 2:
+        raise ValueError(f"logprobs must be [B, T], got the shape {tuple(logprobs.shape)}")
+    shape = logprobs.shape
+    keep = mask.bool()
+    if keep.shape != shape:
+        raise ValueError(f"mask has the shape {tuple(keep.shape)}, logprobs {tuple(shape)}")
+    work = logprobs.dtype if logprobs.dtype in (torch.float32, torch.float64) else torch.float32
+
+    def clean(name: str, value: Tensor | None) -> Tensor | None:
+        if value is None:
+            return None
+        if value.shape != shape:
+            raise ValueError(
+                f"{name} must be [B, T] of the shape {tuple(shape)}, got {tuple(value.shape)}"
+            )
+        return torch.where(keep, value.to(work), 0)
+
+    def clean_top(name: str, value: Tensor | None) -> Tensor | None:
+        if value is None:
+            return None
+        if value.dim() != 3 or value.shape[:2] != shape:
+            raise ValueError(f"{name} must be [B, T, K], got the shape {tuple(value.shape)}")
+        return torch.where(keep.unsqueeze(2), value.detach().to(work), 0)
+
+    if advantages.dim() == 1 and advantages.shape[0] == shape[0]:
+        advantages = advantages.unsqueeze(1).expand(shape)
+    elif advantages.shape != shape:
+        raise ValueError(
+            f"advantages must be [B] or [B, T] of logprobs {tuple(shape)}, "
+            f"got the shape {tuple(advantages.shape)}"
+        )
+    live = torch.where(keep, logprobs.to(work), 0)
+    known_old = clean("old_logprobs", old)
+    return LossInputs(
+        mask=keep,
+        logprobs=live,
+        advantages=torch.where(keep, advantages.detach().to(work), 0),
+        old=live.detach() if known_old is None else known_old.detach(),
+        ref=_detached(clean("ref_logprobs", ref)),
+        sampler=_detached(clean("sampler_logprobs", sampler)),
+        entropies=clean("entropies", entropies),
+        top=clean_top("top_logprobs", top),
+        sampler_top=clean_top("sampler_top_logprobs", sampler_top),
+    )
+
+
+def _detached(value: Tensor | None) -> Tensor | None:
+    return None if value is None else value.detach()
+
+
+def anchor_of(algorithm: Algorithm, x: LossInputs) -> Tensor:
+    """The log-probabilities that the ratio divides by; the policy's own without an anchor."""
+    if algorithm.anchor == "sampler":
+        if x.sampler is None:
+            raise ValueError("anchor sampler needs sampler_logprobs, which were not given")
+        return x.sampler
+    return x.old if algorithm.anchor == "old" else x.logprobs.detach()
+
+
+def token_terms(algorithm: Algorithm, x: LossInputs, plan: UpdatePlan) -> TokenTerms:
+    """What the surrogate reads."""
+    anchor = anchor_of(algorithm, x)
+    log_ratio = torch.where(x.mask, x.logprobs - anchor, 0)
+    return TokenTerms(
+        ratio=algorithm.ratio(log_ratio, x.mask),
+        logprobs=x.logprobs,
+        log_ratio=log_ratio,
+        anchor_logprobs=anchor,
+        advantages=x.advantages,
+        mask=x.mask,
+        plan=plan,
+        ref_logprobs=x.ref,
+        entropies=_detached(x.entropies),
+        top_logprobs=x.top,
+        sampler_top_logprobs=x.sampler_top,
+    )
+
+
+def compute(
+    algorithm: Algorithm, x: LossInputs, plan: UpdatePlan, state: AlgorithmState | None
+) -> LossTerms:
+    """The micro-batch's loss (a sum that adds up over micro-batches and ranks) and its sums."""
+    if plan.weight.shape != x.mask.shape:
+        raise ValueError(
+            f"the plan's rows have the shape {tuple(plan.weight.shape)}, logprobs "
+            f"{tuple(x.mask.shape)}; slice it with plan.rows(index) and plan.columns(width)"
+        )
+    weight = plan.weight.to(x.logprobs.dtype)
+    terms = token_terms(algorithm, x, plan)
+    raw = algorithm.surrogate(terms)
+    shaped = raw if isinstance(raw, SurrogateOutput) else SurrogateOutput(raw)
+    correction = _correction(algorithm, x)
+    policy = _policy_term(algorithm, x, plan, terms, shaped.value, correction)
+    surrogate = (weight * policy).sum()
+    loss = -surrogate
+    if algorithm.kl.on and algorithm.kl.placement == "loss":
+        loss = loss + algorithm.kl.coef * (weight * _kl_term(algorithm, x, terms)).sum()
+    for extra in algorithm.extras:
+        if isinstance(extra, EntropyBonus | AdaptiveEntropy):
+            if x.entropies is None:
+                raise ValueError(f"extra {extra.kind} needs entropies, which were not given")
+            coef = extra.coefficient(state)
+            loss = loss - coef * x.entropies.sum() / max(plan.num_tokens, 1)
+    sums = _sums(algorithm, x, terms, shaped, correction, surrogate)
+    return LossTerms(loss + 0.0, sums)
+
+
+def _correction(algorithm: Algorithm, x: LossInputs) -> CorrectionOutput | None:
+    if isinstance(algorithm.correction, NoCorrection):
+        return None
+    if x.sampler is None:
+        kind = getattr(algorithm.correction, "kind", "correction")
+        raise ValueError(f"correction {kind} needs sampler_logprobs, which were not given")
+    return algorithm.correction(torch.where(x.mask, x.old - x.sampler, 0), x.mask)
+
+
+def _policy_term(
+    algorithm: Algorithm,
+    x: LossInputs,
+    plan: UpdatePlan,
+    terms: TokenTerms,
+    value: Tensor,
+    correction: CorrectionOutput | None,
+) -> Float[Tensor, "B T"]:
+    """The surrogate with everything that silences or weighs it."""
+    keep = x.mask if plan.keep is None else x.mask & plan.keep
+    for part in algorithm.filters:
+        if isinstance(part, LossFilter):
+            behaviour = x.old if x.sampler is None else x.sampler
+            keep = keep & part(x.logprobs, behaviour, x.advantages, x.mask)
+    if correction is not None:
+        keep = keep & correction.kept
+        value = value * correction.weight
+    for extra in algorithm.extras:
+        if isinstance(extra, TokenWeightPart):
+            value = value * extra(terms).detach()
+    return torch.where(keep, value, 0)
+
+
+def _kl_term(algorithm: Algorithm, x: LossInputs, terms: TokenTerms) -> Float[Tensor, "B T"]:
+    if x.ref is None:
+        raise ValueError("kl in the loss needs ref_logprobs, which were not given")
+    return torch.where(x.mask, algorithm.kl.in_loss(x.logprobs - x.ref, terms.log_ratio), 0)
+
+
+def _sums(
+    algorithm: Algorithm,
+    x: LossInputs,
+    terms: TokenTerms,
+    shaped: SurrogateOutput,
+    correction: CorrectionOutput | None,
+    surrogate: Tensor,
+) -> MetricSums:
+    """The same keys for every algorithm; one transfer from the device."""
+    with torch.no_grad():
+        return _gather_sums(algorithm, x, terms, shaped, correction, surrogate.detach())
+
+
+def _gather_sums(
+    algorithm: Algorithm,
+    x: LossInputs,
+    terms: TokenTerms,
+    shaped: SurrogateOutput,
+    correction: CorrectionOutput | None,
+    surrogate: Tensor,
+) -> MetricSums:
+    double = torch.float32 if x.mask.device.type == "mps" else torch.float64
+    mask, zero = x.mask, torch.zeros_like(x.mask)
+    tokens, rows = mask.sum(), mask.any(1).sum()
+    ratio = terms.ratio
+    if isinstance(algorithm.ratio, NoRatio):
+        ratio = bounded_exp(torch.where(mask, x.logprobs - x.old, 0))
+    found: dict[str, Tensor] = {"tokens": tokens, "rows": rows, "surrogate": surrogate}
+    found["ratio"] = torch.where(mask, ratio, 0).to(double).sum()
+    found["ratio/min"] = torch.where(mask, ratio, torch.inf).amin()
+    found["ratio/max"] = torch.where(mask, ratio, -torch.inf).amax()
+    for name in ("low", "high", "dual"):
+        hit = getattr(shaped, name)
+        found[f"clip/{name}"] = (zero if hit is None else hit & mask).sum()
+    if x.ref is not None:
+        d = x.logprobs - x.ref
+        found["kl"] = torch.where(mask, k3(d), 0).to(double).sum()
+    if x.entropies is not None:
+        found["entropy"] = x.entropies.to(double).sum()
+    if x.sampler is not None:
+        gap = torch.where(mask, (x.old - x.sampler).abs(), 0)
+        found["gap"], found["gap/max"] = gap.to(double).sum(), gap.amax()
+    if correction is not None:
+        _correction_sums(found, correction, mask, double)
+    names = list(found)
+    numbers = torch.stack([value.to(double) for value in found.values()]).tolist()
+    return _named(dict(zip(names, numbers, strict=True)), shaped.dual is not None)
+
+
+def _correction_sums(
+    found: dict[str, Tensor], correction: CorrectionOutput, mask: Tensor, double: torch.dtype
+) -> None:
+    """Raw weights before the operation: a token each, or a row each at the sequence levels."""
+    unit, raw = mask, correction.raw
+    kept = correction.kept
+    if correction.per_row:
+        unit = mask.any(1)
+        first = mask.to(torch.uint8).argmax(1, keepdim=True)
+        raw, kept = raw.gather(1, first).squeeze(1), kept.gather(1, first).squeeze(1)
+    there = torch.where(unit, raw, 0).to(double)
+    found["w/count"], found["w"], found["w2"] = unit.sum(), there.sum(), there.square().sum()
+    found["w/min"] = torch.where(unit, raw, torch.inf).amin()
+    found["w/max"] = torch.where(unit, raw, -torch.inf).amax()
+    found["w/out"] = (unit & ~kept).sum()
+
+
+def _named(n: dict[str, float], has_dual: bool) -> MetricSums:
+    tokens, rows, nothing = n["tokens"], n["rows"], (0.0, 0.0)
+    means = {
+        "ratio/mean": (n["ratio"], tokens),
+        "clip/low": (n["clip/low"], tokens),
+        "clip/high": (n["clip/high"], tokens),
+        "kl": (n["kl"], rows) if "kl" in n else nothing,
+        "kl/token": (n["kl"], tokens) if "kl" in n else nothing,
+        "entropy": (n["entropy"], tokens) if "entropy" in n else nothing,
+        "sampler_gap/mean": (n["gap"], tokens) if "gap" in n else nothing,
+    }
+    if has_dual:
+        means["clip/dual"] = (n["clip/dual"], tokens)
+    lows = {"ratio/min": n["ratio/min"]}
+    has_gap = "gap" in n and tokens > 0
+    highs = {
+        "ratio/max": n["ratio/max"],
+        "sampler_gap/max": n["gap/max"] if has_gap else -torch.inf,
+    }
+    effective: dict[str, tuple[float, float, float]] = {}
+    if "w" in n:
+        means["correction/mean"] = (n["w"], n["w/count"])
+        means["correction/discarded"] = (n["w/out"], n["w/count"])
+        lows["correction/min"] = n["w/min"]
+        highs["correction/max"] = n["w/max"]
+        effective["correction/ess"] = (n["w/count"], n["w"], n["w2"])
+    return MetricSums(
+        means=means,
+        totals={"surrogate": n["surrogate"], "tokens": tokens},
+        lows=lows,
+        highs=highs,
+        effective=effective,
+    )

@@ -1,0 +1,153 @@
+"""Scales: what centred values are divided by (slot 4), and the batch whitening that comes last.
+
+A scale is called with the centred values; `finish` acts on the spread-out advantages.
+Defaults are ddof 0 and eps 0: the group is the whole population, and what is degenerate is found
+by its spread, so no eps has to hide a division by zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from groupwise.algorithms.baselines import batch_population
+from groupwise.algorithms.contracts import Needs
+from groupwise.algorithms.groups import degenerate, masked_mean, masked_std
+from groupwise.algorithms.parts import Part, number
+from groupwise.algorithms.signals import AdvantageInputs, Signal
+
+
+@dataclass(frozen=True)
+class NoScale(Part):
+    """A = x - b."""
+
+    kind: ClassVar[str] = "none"
+
+    def __call__(self, centred: Tensor, signal: Signal, inputs: AdvantageInputs) -> Tensor:
+        return centred
+
+    def formula(self) -> str:
+        return "A_i = x_i - b_i"
+
+
+@dataclass(frozen=True)
+class GroupStd(Part):
+    """A = (x - b)/(std_group(x) + eps); a degenerate group is 0. TRL: ddof 1, eps 1e-4."""
+
+    kind: ClassVar[str] = "group_std"
+    ddof: int = 0
+    eps: float = 0.0
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(min_group_size=2)
+
+    def __call__(self, centred: Tensor, signal: Signal, inputs: AdvantageInputs) -> Tensor:
+        groups = inputs.groups
+        packed, there = groups.gather(signal.values), groups.gather_present(signal.present)
+        flat = degenerate(packed, there)
+        std = torch.where(flat, 1, masked_std(packed, there, self.ddof) + self.eps)
+        scaled = centred / signal.per_row(groups.spread_back(std))
+        return torch.where(signal.per_row(flat[groups.index]), 0, scaled)
+
+    def formula(self) -> str:
+        return f"A_i = (x_i - b_i)/{_divisor('std over the group', self.ddof, self.eps)}"
+
+
+@dataclass(frozen=True)
+class BatchStd(Part):
+    """A = (x - b)/(std of a batch-wide population + eps).
+
+    `of` "advantages": every centred value of the step (ScaleRL, REINFORCE++ baseline); `of`
+    "rewards": every x of the step (Lite-PPO 2508.08221, TRL's scale_rewards = "batch").
+    """
+
+    kind: ClassVar[str] = "batch_std"
+    of: Literal["advantages", "rewards"] = "advantages"
+    ddof: int = 0
+    eps: float = 0.0
+
+    def __call__(self, centred: Tensor, signal: Signal, inputs: AdvantageInputs) -> Tensor:
+        source = centred if self.of == "advantages" else signal.values
+        packed = source.reshape(1, -1)
+        there = batch_population(signal.present, inputs).reshape(1, -1)
+        if bool(degenerate(packed, there)):
+            return torch.zeros_like(centred)
+        return centred / (masked_std(packed, there, self.ddof) + self.eps)
+
+    def formula(self) -> str:
+        of = "all x_i - b_i of the step" if self.of == "advantages" else "all x_i of the step"
+        return f"A_i = (x_i - b_i)/{_divisor('std of ' + of, self.ddof, self.eps)}"
+
+
+@dataclass(frozen=True)
+class GroupMeanScale(Part):
+    """A = (x - b)/mean_group(x); a group whose mean is 0 has advantage 0. MaxRL."""
+
+    kind: ClassVar[str] = "group_mean"
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(min_group_size=2)
+
+    def __call__(self, centred: Tensor, signal: Signal, inputs: AdvantageInputs) -> Tensor:
+        groups = inputs.groups
+        packed, there = groups.gather(signal.values), groups.gather_present(signal.present)
+        mean = masked_mean(packed, there)
+        spread = torch.where(there, packed.abs(), 0).amax(1) if packed.shape[1] else mean
+        zero = mean.abs() <= 1e-6 * spread + 1e-7
+        divisor = signal.per_row(groups.spread_back(torch.where(zero, 1, mean)))
+        return torch.where(signal.per_row(zero[groups.index]), 0, centred / divisor)
+
+    def formula(self) -> str:
+        return "A_i = (x_i - b_i)/mean of x over the group (0 where that mean is 0)"
+
+
+@dataclass(frozen=True)
+class BatchWhiten(Part):
+    """Last of all, A = (A - mean)/(std + eps) over the step's advantages.
+
+    Over tokens where advantages are per token (PPO, REINFORCE++), else over rows (GDPO; skipped
+    there with one reward component). `variance_eps` is added to the variance instead (veRL: 1e-8).
+    """
+
+    kind: ClassVar[str] = "batch_whiten"
+    ddof: int = 0
+    eps: float = 0.0
+    variance_eps: float = 0.0
+
+    def __call__(self, centred: Tensor, signal: Signal, inputs: AdvantageInputs) -> Tensor:
+        return centred
+
+    def finish(
+        self,
+        advantages: Float[Tensor, "B ..."],
+        present: Bool[Tensor, "B ..."],
+        inputs: AdvantageInputs,
+    ) -> Float[Tensor, "B ..."]:
+        """Whiten over the present entries of the batch's rows; 0 elsewhere and if all are equal."""
+        if inputs.components is not None and inputs.components.shape[1] == 1:
+            return advantages
+        packed = advantages.reshape(1, -1)
+        there = batch_population(present, inputs).reshape(1, -1)
+        if bool(degenerate(packed, there)):
+            return torch.zeros_like(advantages)
+        std = (masked_std(packed, there, self.ddof).square() + self.variance_eps).sqrt() + self.eps
+        white = (advantages - masked_mean(packed, there)) / std
+        return torch.where(present, white, 0)
+
+    def formula(self) -> str:
+        inside = f", variance + {number(self.variance_eps)}" if self.variance_eps else ""
+        divisor = _divisor("std over the step", self.ddof, self.eps)
+        return f"A ← (A - mean over the step)/{divisor}{inside}"
+
+
+def _divisor(what: str, ddof: int, eps: float) -> str:
+    return f"({what} (ddof {ddof}){f' + {number(eps)}' if eps else ''})"
+
+
+SCALES = (NoScale, GroupStd, BatchStd, GroupMeanScale, BatchWhiten)

@@ -1,0 +1,85 @@
+"""Reward shapers: what is added to a row's reward before any statistics (slot 1).
+
+Format and language rewards are verifiers; here are only the shapers that read lengths or entropies.
+A reward that is NaN (not scored) stays NaN.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from groupwise.algorithms.contracts import Needs
+from groupwise.algorithms.groups import masked_mean
+from groupwise.algorithms.parts import Part, number
+
+
+@dataclass(frozen=True, slots=True)
+class ShaperInputs:
+    """One entry a row: `lengths` [B] in completion tokens; entropies [B, T] with their mask."""
+
+    lengths: Float[Tensor, " B"]
+    truncated: Bool[Tensor, " B"]
+    max_tokens: int
+    entropies: Float[Tensor, "B T"] | None = None
+    mask: Bool[Tensor, "B T"] | None = None
+
+
+@dataclass(frozen=True)
+class Shaper(Part):
+    """Called with `ShaperInputs`, gives the amount added to each reward [B]."""
+
+    def __call__(self, inputs: ShaperInputs) -> Float[Tensor, " B"]:
+        raise TypeError(f"{type(self).__name__} is only the base of the shapers")
+
+
+@dataclass(frozen=True)
+class SoftOverlong(Shaper):
+    """0 up to L - C tokens, then ((L - C) - n)/C, never below -1, times `penalty`; DAPO [P].
+
+    L = max_tokens. `cache` is the width C, not a threshold: up to 1 a share of L, above 1 tokens.
+    """
+
+    kind: ClassVar[str] = "soft_overlong"
+    cache: float = 0.2
+    penalty: float = 1.0
+
+    def __call__(self, inputs: ShaperInputs) -> Float[Tensor, " B"]:
+        width = self.cache * inputs.max_tokens if self.cache <= 1 else self.cache
+        over = (inputs.max_tokens - width - inputs.lengths) / width
+        return self.penalty * over.clamp(-1, 0)
+
+    def formula(self) -> str:
+        width = f"{number(self.cache)}·L" if self.cache <= 1 else number(self.cache)
+        return f"R_i ← R_i + {number(self.penalty)}·clip(((L - C) - n_i)/C, -1, 0), C = {width}"
+
+
+@dataclass(frozen=True)
+class EntropyReward(Shaper):
+    """R_i + coef * mean_t H_{i,t}: entropy added to the reward, which is not an entropy bonus.
+
+    No gradient goes through the entropy; it shifts advantages.
+    """
+
+    kind: ClassVar[str] = "entropy_reward"
+    coef: float = 0.01
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(entropies="detached")
+
+    def __call__(self, inputs: ShaperInputs) -> Float[Tensor, " B"]:
+        if inputs.entropies is None or inputs.mask is None:
+            raise ValueError("shaper entropy_reward needs entropies and mask, which were not given")
+        entropies = torch.where(inputs.mask, inputs.entropies.detach(), 0).to(inputs.lengths.dtype)
+        return self.coef * masked_mean(entropies, inputs.mask)
+
+    def formula(self) -> str:
+        return f"R_i ← R_i + {number(self.coef)}·mean_t H_i,t"
+
+
+SHAPERS = (SoftOverlong, EntropyReward)

@@ -1,0 +1,86 @@
+"""Spreads: from a row's advantage, or its steps' or tokens', to tokens (slot 5).
+
+A row that has one number keeps it ([B]: every token of the row shares it); step and token values
+become [B, T].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from groupwise.algorithms.parts import Part
+from groupwise.algorithms.signals import AdvantageInputs, Signal
+
+
+@dataclass(frozen=True)
+class Broadcast(Part):
+    """A_{i,t} = A_i."""
+
+    kind: ClassVar[str] = "broadcast"
+
+    def __call__(self, values: Tensor, signal: Signal, inputs: AdvantageInputs) -> Tensor:
+        if values.dim() != 1:
+            raise ValueError(
+                "spread broadcast takes one advantage a row; step and token values need "
+                'spread = "suffix_sum" or "per_token"'
+            )
+        return values
+
+    def formula(self) -> str:
+        return "A_i,t = A_i"
+
+
+@dataclass(frozen=True)
+class SuffixSum(Part):
+    """A_{i,t} = sum over entries j with end(j) >= t of A_{i,j}: steps, or token rewards to go.
+
+    Tokens after the last step's end get 0.
+    """
+
+    kind: ClassVar[str] = "suffix_sum"
+
+    def __call__(self, values: Tensor, signal: Signal, inputs: AdvantageInputs) -> Tensor:
+        if values.dim() == 1:
+            return values
+        at_tokens = place_at_ends(values, signal, inputs)
+        return at_tokens.flip(1).cumsum(1).flip(1)
+
+    def formula(self) -> str:
+        return "A_i,t = Σ over entries j ending at or after t of A_i,j"
+
+
+@dataclass(frozen=True)
+class PerToken(Part):
+    """A_{i,t} is already a number a token (GAE, GTPO)."""
+
+    kind: ClassVar[str] = "per_token"
+
+    def __call__(self, values: Tensor, signal: Signal, inputs: AdvantageInputs) -> Tensor:
+        return values if values.dim() == 1 else place_at_ends(values, signal, inputs)
+
+    def formula(self) -> str:
+        return "A_i,t: one a token"
+
+
+def place_at_ends(
+    values: Float[Tensor, "B S"], signal: Signal, inputs: AdvantageInputs
+) -> Float[Tensor, "B T"]:
+    """Each entry put (added) at its token; T is the mask's width, or the last end + 1."""
+    ends = signal.ends
+    if ends is None:
+        raise ValueError("values [B, S] need the token index that ends each entry")
+    width = inputs.mask.shape[1] if inputs.mask is not None else None
+    last = int(torch.where(signal.present, ends, 0).max()) + 1 if ends.numel() else 1
+    if width is not None and last > width:
+        raise ValueError(f"a step ends at token {last - 1}, but rows have {width} tokens")
+    out = values.new_zeros(values.shape[0], width if width is not None else last)
+    safe = torch.where(signal.present, ends, 0)
+    return out.scatter_add(1, safe, torch.where(signal.present, values, 0))
+
+
+SPREADS = (Broadcast, SuffixSum, PerToken)
