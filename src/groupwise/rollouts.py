@@ -116,7 +116,7 @@ def _play(
         for prompt, visit, index in members
     ]
     completions = sampler.sample(requests)
-    turns = []
+    turns: list[tuple[Turn, ...]] = []
     for request, play, completion in zip(requests, plays, completions, strict=True):
         _end(play, completion.text, environment.name)
         turns.append((Turn(request.prompt_ids, completion),))

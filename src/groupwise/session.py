@@ -206,7 +206,7 @@ def evaluate_source(
     finally:
         sampler.close()
         prepared.environment.close()
-    return result.metrics()
+    return dict(result.metrics)
 
 
 def trained_policy(run: str | Path, *, step: int | None = None, best: bool = False) -> Policy:

@@ -243,9 +243,9 @@ class Loop:
             version=version,
             sets=self.session.evaluation_sets,
         )
-        values = dict(result.metrics())
+        values = dict(result.metrics)
         self.evaluations[version] = values
-        self.writer.evaluation(version, values, rows=result.rows())
+        self.writer.evaluation(version, values, rows=result.rows)
         for callback in self.callbacks:
             callback.on_evaluation(version, values)
         return values

@@ -178,7 +178,7 @@ def list_models(context: typer.Context) -> None:
     from groupwise.cli.tables import plain_table
     from groupwise.policies import models
 
-    rows = [(entry.name, entry.description) for entry in models()]
+    rows = [(entry.name, entry.summary) for entry in models()]
     _out().print(plain_table(("model", "what it is"), rows))
 
 

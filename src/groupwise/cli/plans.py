@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from groupwise.planning import Plan, PlanInputs, plan, shape_from_config
-from groupwise.policies.load import choose_device, choose_dtype
+from groupwise.policies import choose_device, choose_dtype
 from groupwise.records import memory_bytes
 from groupwise.session import Prepared
 

@@ -60,8 +60,8 @@ class ProgressDisplay(Callback):
     def on_start(self, prepared: Prepared, folder: Path) -> None:
         from groupwise.cli.plans import plan_of
 
-        self.console.print(plan_of(prepared).summary_line(), highlight=False)
-        self.console.print(f"record: {folder}", highlight=False)
+        self.console.print(plan_of(prepared).summary_line(), highlight=False, soft_wrap=True)
+        self.console.print(f"record: {folder}", highlight=False, soft_wrap=True)
 
     def on_ready(self, session: Session) -> None:
         policy = session.policy
@@ -70,7 +70,7 @@ class ProgressDisplay(Callback):
             f"{policy.num_parameters:,} parameters",
             highlight=False,
         )
-        self.console.print(_NOTE, style="dim", highlight=False)
+        self.console.print(_NOTE, style="dim", highlight=False, soft_wrap=True)
         steps = session.recipe.training.steps
         self.progress.update(self.task, total=steps, completed=session.first_step)
         if self.console.is_terminal:
@@ -80,7 +80,7 @@ class ProgressDisplay(Callback):
     def on_evaluation(self, version: int, values: Mapping[str, Value]) -> None:
         self.accuracies[version] = values
         if self.live is None:
-            self.console.print(f"after {version} steps: {_accuracy(values)}", highlight=False)
+            self.console.print(f"after {version} steps: {_accuracy(values)}", highlight=False, soft_wrap=True)
 
     def on_step(self, line: Mapping[str, Value]) -> None:
         self.lines.append(line)
@@ -89,10 +89,10 @@ class ProgressDisplay(Callback):
             self.live.update(self._render())
             return
         parts = [f"{label} {show(line.get(key), form)}" for key, label, form in _SHOWN]
-        self.console.print(f"step {line['step']}: {', '.join(parts)}", highlight=False)
+        self.console.print(f"step {line['step']}: {', '.join(parts)}", highlight=False, soft_wrap=True)
 
     def on_warning(self, message: str) -> None:
-        self.console.print(f"note: {message}", highlight=False)
+        self.console.print(f"note: {message}", highlight=False, soft_wrap=True)
 
     def on_end(self, summary: Mapping[str, Any], folder: Path) -> None:
         self.stop()

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from groupwise.policies.catalogue import ModelEntry, get_model, models
     from groupwise.policies.export import save_pretrained
-    from groupwise.policies.load import load_policy
+    from groupwise.policies.load import (
+        ModelInfo,
+        choose_device,
+        choose_dtype,
+        describe_model,
+        load_policy,
+    )
     from groupwise.policies.logprobs import LogprobOutput, score, sequence_logprobs
     from groupwise.policies.policy import Policy
     from groupwise.policies.settings import ModelSettings
@@ -23,6 +29,10 @@ _HOMES = {
     "Policy": "policy",
     "ModelSettings": "settings",
     "load_policy": "load",
+    "describe_model": "load",
+    "ModelInfo": "load",
+    "choose_device": "load",
+    "choose_dtype": "load",
     "LogprobOutput": "logprobs",
     "sequence_logprobs": "logprobs",
     "score": "logprobs",
@@ -38,6 +48,10 @@ __all__ = [
     "Policy",
     "ModelSettings",
     "load_policy",
+    "describe_model",
+    "ModelInfo",
+    "choose_device",
+    "choose_dtype",
     "LogprobOutput",
     "sequence_logprobs",
     "score",
