@@ -51,8 +51,7 @@ class GroupMean(Part):
         groups = inputs.groups
         packed, there = groups.gather(signal.values), groups.gather_present(signal.present)
         mean = groups.spread_back(masked_mean(packed, there))
-        flat = groups.index.new_zeros(len(groups.index), dtype=torch.bool)
-        flat |= degenerate(packed, there)[groups.index]
+        flat = degenerate(packed, there)[groups.index]
         return torch.where(signal.per_row(flat), 0, signal.values - signal.per_row(mean))
 
     def formula(self) -> str:
@@ -73,7 +72,7 @@ class LeaveOneOut(Part):
     def __call__(self, signal: Signal, inputs: AdvantageInputs) -> Tensor:
         groups = inputs.groups
         packed, there = groups.gather(signal.values), groups.gather_present(signal.present)
-        count = there.sum(1)
+        count = there.sum(1).to(signal.values.dtype)
         factor = count / (count - 1).clamp(min=1)
         mean = signal.per_row(groups.spread_back(masked_mean(packed, there)))
         flat = signal.per_row(degenerate(packed, there)[groups.index])

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from groupwise.algorithms.contracts import GroupCounts
@@ -45,7 +45,7 @@ class Groups:
         shape = self.filled.shape + (1,) * (picked.dim() - 2)
         return (picked & self.filled.view(shape)).flatten(1)
 
-    def spread_back(self, per_group: Float[Tensor, " P"]) -> Float[Tensor, " B"]:
+    def spread_back(self, per_group: Shaped[Tensor, " P"]) -> Shaped[Tensor, " B"]:
         """[P] -> [B]: the group's number at each of its rows."""
         return per_group[self.index]
 

@@ -203,8 +203,8 @@ def check_context(
     if top_p < 1 or top_k > 0 or min_p > 0:
         raise RecipeError(
             f"sampling.top_p = {top_p}, top_k = {top_k}, min_p = {min_p}: the sampler's "
-            "distribution is cut, and a ratio over the full vocabulary would be wrong by the kept mass; train "
-            "with top_p = 1, top_k = 0, min_p = 0"
+            "distribution is cut, and a ratio over the full vocabulary would be wrong by the kept "
+            "mass; train with top_p = 1, top_k = 0, min_p = 0"
         )
     if needs.ref_logprobs and reference is False:
         raise RecipeError(

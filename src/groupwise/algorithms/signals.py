@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from groupwise.algorithms.groups import Groups
@@ -79,7 +79,7 @@ class Signal:
         """The same population with other numbers, 0 where absent."""
         return replace(self, values=torch.where(self.present, values, 0))
 
-    def per_row(self, per_row: Float[Tensor, " B"]) -> Tensor:
+    def per_row(self, per_row: Shaped[Tensor, " B"]) -> Tensor:
         """[B] shaped so that it broadcasts against `values` row by row."""
         return per_row.view(-1, *([1] * (self.values.dim() - 1)))
 

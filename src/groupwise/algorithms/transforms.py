@@ -111,13 +111,15 @@ def _positional_rank(
 class ZScoreEach(Part):
     """x_i = sum_n w_n (r_{n,i} - mean_n)/(std_n + eps), each reward in its group; GDPO 2601.05242.
 
-    Group statistics of each component with the scale slot's ddof and eps. A component that is NaN
-    is outside its own statistics and adds 0. `weights` default to 1 each. The batch normalisation
+    Group statistics with the scale slot's ddof and eps, or its own. A component that is NaN is
+    outside its own statistics and adds 0. `weights` default to 1 each. The batch normalisation
     that follows is the scale slot's `batch_whiten`; with one component it is skipped there.
     """
 
     kind: ClassVar[str] = "z_score_each"
     weights: tuple[float, ...] = ()
+    ddof: int | None = None
+    eps: float | None = None
 
     @property
     def needs(self) -> Needs:
@@ -129,11 +131,13 @@ class ZScoreEach(Part):
         weights = self.weights or (1.0,) * num
         if len(weights) != num:
             raise ValueError(f"z_score_each has {len(weights)} weights for {num} components")
+        ddof = inputs.ddof if self.ddof is None else self.ddof
+        eps = inputs.eps if self.eps is None else self.eps
         out = torch.zeros_like(inputs.rewards)
         for n, weight in enumerate(weights):
             scored = inputs.scored & ~components[:, n].isnan()
             column = torch.where(scored, components[:, n], 0)
-            out = out + weight * z_score(column, scored, inputs, inputs.ddof, inputs.eps)
+            out = out + weight * z_score(column, scored, inputs, ddof, eps)
         return Signal(torch.where(inputs.scored, out, 0), inputs.scored)
 
     def formula(self) -> str:
