@@ -1,7 +1,8 @@
 """Log-probabilities of completions under a policy, differentiable, never [B, T, V].
 
 The decoder runs over prompt and completion; the head only over the positions that predict a
-completion token, in chunks, and again in the backward pass. Log-softmax is float32 at least.
+completion token, in chunks, and again in the backward pass. The head and log-softmax are float32
+at least.
 Left out: micro-batches and which rows share one (learner.py).
 Shapes: B rows, T tokens of the longest completion, N completion tokens of all rows, D hidden, V
 vocabulary, K ids asked for at a position, M = 1 + K.
@@ -85,7 +86,6 @@ def sequence_logprobs(
         head,
         targets,
         temperature=temperature,
-        dtype=policy.dtype,
         chunk_tokens=chunk_tokens,
     )
 
@@ -198,13 +198,12 @@ def token_logprobs(
     targets: Int[Tensor, "N M"],
     *,
     temperature: float = 1.0,
-    dtype: torch.dtype = torch.float32,
     chunk_tokens: int | None = None,
 ) -> tuple[Float[Tensor, "N M"], Float[Tensor, " N"]]:
     """log softmax(logits / T) at `targets`, and the entropies, from hidden states in chunks.
 
-    `dtype` is that of the matrix product; everything after it is float32, or float64 where the
-    hidden states and weights are.
+    Everything from the head's matrix product on is float32 whatever the policy's dtype, or float64
+    where the weights are: bfloat16 logits near 20 are 0.125 apart.
     """
     linear = head.linear
     if isinstance(linear, nn.Linear) and type(linear) is nn.Linear:
@@ -212,32 +211,21 @@ def token_logprobs(
         apply: Any = _ChunkedHead.apply
         return cast(
             tuple[Tensor, Tensor],
-            apply(
-                hidden, linear.weight, linear.bias, targets, head.rule, temperature, dtype, chunk
-            ),
+            apply(hidden, linear.weight, linear.bias, targets, head.rule, temperature, chunk),
         )
     chunk = chunk_tokens or 256
     parts = [
-        checkpoint(
-            _plain_head, h, t, linear, head.rule, temperature, dtype, use_reentrant=False
-        )
+        checkpoint(_plain_head, h, t, linear, head.rule, temperature, use_reentrant=False)
         for h, t in zip(hidden.split(chunk), targets.split(chunk))
     ]
     return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
 
 
 def _plain_head(
-    hidden: Tensor,
-    targets: Tensor,
-    linear: nn.Module,
-    rule: LogitRule,
-    temperature: float,
-    dtype: torch.dtype,
+    hidden: Tensor, targets: Tensor, linear: nn.Module, rule: LogitRule, temperature: float
 ) -> tuple[Tensor, Tensor]:
     """The same by autograd's own operations, for a head that is not a plain linear layer."""
-    enabled = dtype == torch.bfloat16
-    with torch.autocast(hidden.device.type, dtype=torch.bfloat16, enabled=enabled):
-        raw = linear(hidden)
+    raw = linear(hidden.to(next(linear.parameters()).dtype))
     raw = raw if raw.dtype == torch.float64 else raw.float()
     logits = rule.apply_(raw * 1.0) / temperature
     logprobs = logits.log_softmax(-1)
@@ -260,25 +248,22 @@ class _ChunkedHead(torch.autograd.Function):
         targets: Tensor,
         rule: LogitRule,
         temperature: float,
-        dtype: torch.dtype,
         chunk: int,
     ) -> tuple[Tensor, Tensor]:
-        matmul = torch.float64 if weight.dtype == torch.float64 else dtype
-        exact = torch.float64 if matmul == torch.float64 else torch.float32
-        hidden_m, weight_m = hidden.to(matmul), weight.to(matmul)
+        exact = torch.float64 if weight.dtype == torch.float64 else torch.float32
+        hidden_m, weight_m = hidden.to(exact), weight.to(exact)
         chosen = torch.empty(targets.shape, dtype=exact, device=hidden.device)
         entropy = torch.empty(hidden.shape[0], dtype=exact, device=hidden.device)
         log_sum = torch.empty_like(entropy)
         for start in range(0, hidden.shape[0], chunk):
             part = slice(start, start + chunk)
-            logits = _logits(hidden_m[part], weight_m, bias, rule, exact).div_(temperature)
+            logits = _logits(hidden_m[part], weight_m, bias, rule).div_(temperature)
             log_sum[part] = torch.logsumexp(logits, -1)
             chosen[part] = logits.gather(1, targets[part]) - log_sum[part, None]
             weights = torch.sub(logits, log_sum[part, None]).exp_()
             entropy[part] = log_sum[part] - torch.linalg.vecdot(weights, logits)
         ctx.save_for_backward(hidden, weight, bias, targets, log_sum, entropy)
-        ctx.rule, ctx.temperature, ctx.matmul, ctx.exact = rule, temperature, matmul, exact
-        ctx.chunk = chunk
+        ctx.rule, ctx.temperature, ctx.exact, ctx.chunk = rule, temperature, exact, chunk
         ctx.set_materialize_grads(False)
         return chosen, entropy
 
@@ -286,14 +271,14 @@ class _ChunkedHead(torch.autograd.Function):
     @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, grad_chosen: Tensor | None, grad_entropy: Tensor | None) -> Any:
         hidden, weight, bias, targets, log_sum, entropy = ctx.saved_tensors
-        hidden_m, weight_m = hidden.to(ctx.matmul), weight.to(ctx.matmul)
+        hidden_m, weight_m = hidden.to(ctx.exact), weight.to(ctx.exact)
         wants_hidden, wants_weight, wants_bias = ctx.needs_input_grad[:3]
-        grad_hidden = torch.empty_like(hidden) if wants_hidden else None
-        grad_weight = torch.zeros_like(weight) if wants_weight else None
-        grad_bias = torch.zeros_like(bias) if wants_bias and bias is not None else None
+        grad_hidden = torch.empty_like(hidden_m) if wants_hidden else None
+        grad_weight = torch.zeros_like(weight_m) if wants_weight else None
+        grad_bias = torch.zeros_like(bias, dtype=ctx.exact) if wants_bias else None
         for start in range(0, hidden.shape[0], ctx.chunk):
             part = slice(start, start + ctx.chunk)
-            raw = _logits(hidden_m[part], weight_m, bias, ctx.rule, ctx.exact)
+            raw = _logits(hidden_m[part], weight_m, bias, ctx.rule)
             z = raw / ctx.temperature
             grad = _grad_logits(
                 z,
@@ -304,25 +289,24 @@ class _ChunkedHead(torch.autograd.Function):
                 None if grad_entropy is None else grad_entropy[part, None],
             ).div_(ctx.temperature)
             grad = ctx.rule.backward_(grad, raw)
-            grad_m = grad.to(ctx.matmul)
             if grad_hidden is not None:
-                grad_hidden[part] = (grad_m @ weight_m).to(hidden.dtype)
+                grad_hidden[part] = grad @ weight_m
             if grad_weight is not None:
-                if grad_weight.dtype == ctx.matmul:
-                    grad_weight.addmm_(grad_m.T, hidden_m[part])
-                else:
-                    grad_weight.add_(grad_m.T @ hidden_m[part])
+                grad_weight.addmm_(grad.T, hidden_m[part])
             if grad_bias is not None:
                 grad_bias.add_(grad.sum(0))
-        return grad_hidden, grad_weight, grad_bias, None, None, None, None, None
+        return (
+            None if grad_hidden is None else grad_hidden.to(hidden.dtype),
+            None if grad_weight is None else grad_weight.to(weight.dtype),
+            None if grad_bias is None else grad_bias.to(bias.dtype),
+            *(None,) * 4,
+        )
 
 
-def _logits(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, rule: LogitRule, exact: torch.dtype
-) -> Tensor:
-    raw = (hidden @ weight.T).to(exact)
+def _logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, rule: LogitRule) -> Tensor:
+    raw = hidden @ weight.T
     if bias is not None:
-        raw.add_(bias.to(exact))
+        raw.add_(bias.to(raw.dtype))
     return rule.apply_(raw)
 
 

@@ -254,8 +254,9 @@ class _Decoding:
             use_cache=True,
             **{self.cache_name: self.cache},
         )
-        raw = self.head.linear(output.last_hidden_state[:, -1])
-        return self.head.rule.apply_(raw.float())
+        with torch.autocast(ids.device.type, enabled=False):
+            raw = self.head.linear(output.last_hidden_state[:, -1].float())
+        return self.head.rule.apply_(raw)
 
     def _compact(self, alive: list[int]) -> Tensor:
         """Keep only the rows that go on; returns their places."""

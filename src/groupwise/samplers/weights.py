@@ -1,8 +1,9 @@
 """The weights a sampler reads: the learner's own, or low-precision copies of its matrices.
 
-In float32 nothing is copied. In bfloat16 every linear layer's weight has a bfloat16 copy, refreshed
-when a version is loaded, and everything else (embeddings, norms) is the learner's own tensor; the
-forward pass then does what the learner's does in autocast, without casting weights at every token.
+In float32 nothing is copied. In bfloat16 every linear layer's weight but the head's has a bfloat16
+copy, refreshed when a version is loaded, and everything else (embeddings, norms, head) is the
+learner's own tensor: the forward pass does what the learner's does in autocast, without casting
+weights at every token.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
+from groupwise.policies.heads import head_of
 from groupwise.policies.policy import Policy
 
 
@@ -32,8 +34,9 @@ class SamplingWeights:
         shared.update((id(tensor), tensor) for tensor in model.buffers())
         shadow = copy.deepcopy(model, shared)  # type: ignore[arg-type]
         copies: dict[int, nn.Parameter] = {}
+        head = head_of(shadow).linear
         for module in shadow.modules():
-            if not isinstance(module, nn.Linear | Conv1D):
+            if not isinstance(module, nn.Linear | Conv1D) or module is head:
                 continue
             source = module.weight
             if id(source) not in copies:
