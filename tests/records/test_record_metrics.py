@@ -56,7 +56,7 @@ def test_an_undefined_name_is_refused_with_the_nearest():
     [
         "verifier/number",
         "verifier/my_module:reward",
-        "correction/ratio/max",
+        "correction/max",
         "filter/overlong",
         "eval/pass@4",
         "eval/heldout_greedy_verifier/format",

@@ -111,8 +111,8 @@ def _loss_metrics() -> Iterator[Metric]:
     yield Metric(
         "surrogate",
         "loss",
-        "sum over t of weight_t * surrogate_t: the policy term alone, before the minus sign; not a "
-        "progress signal either",
+        "sum over t of weight_t * surrogate_t, summed over the step's updates: the policy term "
+        "alone, before the minus sign; not a progress signal either",
     )
     yield Metric(
         "entropy",
@@ -130,18 +130,13 @@ def _loss_metrics() -> Iterator[Metric]:
         "nats/token",
         "sum over t of k3 divided by the number of t; None without a reference",
     )
-    yield Metric(
-        "kl/updates",
-        "nats/completion",
-        "(1/B) sum over i of sum over t in i of k3 with old in the place of ref, measured before "
-        "the step's last update: how far the step has moved; what kl_stop is compared with",
-    )
     for part, words in (("mean", "mean"), ("min", "smallest"), ("max", "largest")):
         yield Metric(
             f"ratio/{part}",
             "ratio",
-            f"{words} over the step's t of the ratio that the surrogate uses (token or sequence "
-            "level, before any clip); exactly 1 in a first on-policy update",
+            f"{words} over the t of the step's updates of the ratio that the surrogate uses "
+            "(token or sequence level, before any clip; exp(lp - old) where it uses none); exactly "
+            "1 in a first on-policy update",
         )
     yield Metric(
         "clip/low",
@@ -156,6 +151,11 @@ def _loss_metrics() -> Iterator[Metric]:
         "cut; A < 0 above the bound is not clipped and not counted",
     )
     yield Metric(
+        "clip/dual",
+        "share",
+        "share of t with A < 0 and ratio above the dual clip's bound; None without a dual clip",
+    )
+    yield Metric(
         "sampler_gap/mean",
         "nats/token",
         "mean over t of |old - smp| (lp at the first update where old is not recomputed): the "
@@ -165,9 +165,10 @@ def _loss_metrics() -> Iterator[Metric]:
     yield Metric("sampler_gap/max", "nats/token", "largest |old - smp| of the step", "lower")
     yield Metric(
         "correction/<name>",
-        "ratio",
-        "of the sampler correction exp(old - smp), before truncation: ratio/mean, ratio/min, "
-        "ratio/max, discarded (share of t), ess (effective sample size divided by the number of t)",
+        "weight or share",
+        "of the sampler correction's raw weight exp(old - smp), a token or a sequence each, before "
+        "it is truncated or masked: mean, min, max; discarded (share of weights out of bounds); "
+        "ess ((sum w)^2 / sum w^2, divided by their number)",
     )
     yield Metric(
         "filter/<name>",
