@@ -43,10 +43,10 @@ class TinyRecipe:
     kv_heads: int = 2
     intermediate_size: int = 192
     max_length: int = 1024
-    updates: int = 300
+    updates: int = 600
     learning_rate: float = 3e-3
     weight_decay: float = 0.01
-    right: float = 0.43
+    right: float = 0.425
     near: float = 0.75
 
     @property
