@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import re
 
+MAX_NESTED_BOXES = 8
+"""A box directly inside a box is unwrapped so many times."""
+
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 # What is left of \frac, \boxed, \text, \times when a user's string was not raw.
 _LOST_BACKSLASH = re.compile("\x0c(?=rac)|\x08(?=oxed)|\t(?=ext\\{|imes\\b)")
@@ -77,10 +80,12 @@ def last_box(text: str) -> str | None:
     if not found:
         return None
     content = found[-1].strip()
-    while inner := boxes(content):
-        if _BOX.match(content) is None:
+    for _ in range(MAX_NESTED_BOXES):
+        opening = _BOX.match(content)
+        inner = boxes(content) if opening is not None else []
+        if opening is None or f"{opening.group()}{inner[0] if inner else ''}}}" != content:
             break
-        content = inner[-1].strip()
+        content = inner[0].strip()
     return content or None
 
 
