@@ -107,8 +107,17 @@ def test_a_whole_group_without_a_score_counts_and_contributes_nothing():
 def test_signal_needs_a_spread_above_rounding():
     assert not has_signal([0.1 + 0.2, 0.3, 0.3])
     assert has_signal([0.3, 0.31])
+    assert not has_signal([1e6, 1e6 + 0.5])
     assert not has_signal([1.0])
     assert not has_signal([])
+
+
+def test_the_tolerance_is_the_one_that_advantages_use():
+    from groupwise.algorithms import groups
+    from groupwise.records import totals
+
+    assert totals.RELATIVE_TOLERANCE == groups.RELATIVE_TOLERANCE
+    assert totals.ABSOLUTE_TOLERANCE == groups.ABSOLUTE_TOLERANCE
 
 
 def test_greedy_rollouts_count_nowhere():

@@ -16,7 +16,9 @@ from typing import get_args
 
 from groupwise.types import Group, Outcome, Rollout
 
-NO_SIGNAL_TOLERANCE = 1e-6
+# The advantages' own tolerance: a group that counts as equal here has advantages of 0 there.
+RELATIVE_TOLERANCE = 1e-6
+ABSOLUTE_TOLERANCE = 1e-7
 
 
 @dataclass(slots=True)
@@ -88,7 +90,10 @@ def has_signal(rewards: Sequence[float | None]) -> bool:
     (True, False, False)
     """
     scored = [r for r in rewards if r is not None and not math.isnan(r)]
-    return len(scored) >= 2 and max(scored) - min(scored) > NO_SIGNAL_TOLERANCE
+    if len(scored) < 2:
+        return False
+    tolerance = RELATIVE_TOLERANCE * max(map(abs, scored)) + ABSOLUTE_TOLERANCE
+    return max(scored) - min(scored) > tolerance
 
 
 def population_std(values: Sequence[float]) -> float:
