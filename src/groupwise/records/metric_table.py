@@ -71,9 +71,9 @@ def _rollout_metrics() -> Iterator[Metric]:
     yield Metric(
         "groups/no_signal",
         "share",
-        "share of groups with fewer than two scored rollouts, or whose rewards differ (largest minus "
-        "smallest) by at most 1e-6 of the largest magnitude plus 1e-7: their centred advantages "
-        "are 0",
+        "share of groups with fewer than two scored rollouts, or whose rewards differ (largest "
+        "minus smallest) by at most 1e-6 of the largest magnitude plus 1e-7: their centred "
+        "advantages are 0",
         "lower",
     )
     yield Metric(
