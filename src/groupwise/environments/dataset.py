@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from groupwise.environments.base import Environment
 from groupwise.environments.checks import check_columns, rejected_answers, rejected_message
@@ -87,6 +87,19 @@ class DatasetSettings(BaseModel):
         description="A prompt in training and held-out data: refuse, drop it from training, or "
         "allow; counted in any case.",
     )
+
+    @field_validator("answer_pattern")
+    @classmethod
+    def _has_a_group(cls, pattern: str | None) -> str | None:
+        """A regular expression with a group."""
+        if pattern is not None:
+            try:
+                groups = re.compile(pattern).groups
+            except re.error as error:
+                raise ValueError(f"not a regular expression: {error}") from error
+            if groups < 1:
+                raise ValueError("no group in it; put the answer's part in parentheses")
+        return pattern
 
 
 @dataclass(slots=True)
@@ -220,14 +233,8 @@ def _answer(row: Row, settings: DatasetSettings) -> Any:
     answer = _column(row, settings.answer, "environment.answer")
     if settings.answer_pattern is None or answer is None:
         return answer
-    try:
-        match = re.search(settings.answer_pattern, str(answer))
-        return None if match is None else match.group(1).strip()
-    except (re.error, IndexError) as error:
-        raise RecipeError(
-            f"environment.answer_pattern = {settings.answer_pattern!r}: {error}; give a regular "
-            "expression with one group, for instance `#### (.+)`"
-        ) from error
+    match = re.search(settings.answer_pattern, str(answer))
+    return None if match is None else match.group(1).strip()
 
 
 def _filled(template: str, row: Row) -> str:
@@ -245,7 +252,7 @@ def _accepted(tasks: list[_Task], settings: DatasetSettings, verifier: Verifier)
     rejected = rejected_answers(verifier, [task.prompt for task in tasks])
     if rejected and settings.on_bad_answer == "refuse":
         rows = [
-            f"{tasks[position].where} (answer {tasks[position].prompt.answer!r:.60}): {reason}"
+            f"{tasks[position].where} (answer {_raw(tasks[position], settings)!r:.60}): {reason}"
             for position, reason in rejected
         ]
         raise RecipeError(
@@ -253,6 +260,11 @@ def _accepted(tasks: list[_Task], settings: DatasetSettings, verifier: Verifier)
         )
     bad = {position for position, _ in rejected}
     return [task for position, task in enumerate(tasks) if position not in bad]
+
+
+def _raw(task: _Task, settings: DatasetSettings) -> Any:
+    """The answer as its column has it, before `answer_pattern`."""
+    return task.prompt.columns.get(settings.answer, task.prompt.answer)
 
 
 def _without_overlap(
