@@ -171,7 +171,7 @@ def split_groups(
     The first pass keeps the order of the step; later ones shuffle the groups by a keyed draw.
     Raises ValueError where there are more minibatches than groups.
     """
-    groups = group_ids.unique().tolist()
+    groups = sorted(set(group_ids.tolist()))
     if minibatches > len(groups):
         raise ValueError(
             f"minibatches = {minibatches} with {len(groups)} groups; give at most {len(groups)}"

@@ -13,7 +13,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
@@ -287,14 +287,22 @@ class Learner:
         for part in self.divide(batch.rows, index, self.settings.micro_batch_tokens):
             output = self._forward(self.policy, batch.rows, part, entropies=True)
             local = torch.tensor([position[row] for row in part.tolist()], dtype=torch.int64)
-            tensors = _micro_batch(batch, part, output.logprobs)
+            width = output.logprobs.shape[1]
+            place = (part, width, output.logprobs.device)
+            mask = _cut(batch.mask, *place)
+            old = _cut(batch.old_logprobs, *place)
             terms = self.algorithm.loss_terms(
                 output.logprobs,
-                plan=plan.rows(local).columns(output.logprobs.shape[1]),
+                plan=plan.rows(local).columns(width),
+                mask=mask,
+                advantages=_cut(batch.advantages, *place),
+                old_logprobs=old,
+                ref_logprobs=_cut(batch.ref_logprobs, *place),
+                sampler_logprobs=_cut(batch.rows.sampler_logprobs, *place),
                 entropies=output.entropies,
                 top_logprobs=output.top_logprobs,
+                sampler_top_logprobs=_cut(batch.rows.sampler_top_logprobs, *place),
                 state=state,
-                **tensors,
             )
             value = float(terms.loss.detach())
             if not math.isfinite(value):
@@ -304,9 +312,9 @@ class Learner:
                     "Try a lower training.learning_rate, or model.dtype = 'float32'"
                 )
             if terms.loss.requires_grad:
-                terms.loss.backward()
+                torch.autograd.backward(terms.loss)
             made.sums, made.loss = made.sums + terms.sums, made.loss + value
-            made.moved += _moved(output.logprobs, tensors["old_logprobs"], tensors["mask"])
+            made.moved += _moved(output.logprobs, old, mask)
         return made
 
     def _apply(self, report: StepReport, loss: float, step: int) -> None:
@@ -348,24 +356,18 @@ class Learner:
         self.update = int(state["update"])
 
 
-def _micro_batch(batch: Batch, index: Tensor, logprobs: Tensor) -> dict[str, Tensor | None]:
-    """The batch's tensors for some rows, cut to the micro-batch's width, on its device."""
-    width = logprobs.shape[1]
-
-    def cut(tensor: Tensor | None) -> Tensor | None:
-        if tensor is None:
-            return None
-        chosen = tensor[index]
-        return (chosen[:, :width] if chosen.dim() > 1 else chosen).to(logprobs.device)
-
-    return {
-        "mask": cut(batch.mask),
-        "advantages": cut(batch.advantages),
-        "old_logprobs": cut(batch.old_logprobs),
-        "ref_logprobs": cut(batch.ref_logprobs),
-        "sampler_logprobs": cut(batch.rows.sampler_logprobs),
-        "sampler_top_logprobs": cut(batch.rows.sampler_top_logprobs),
-    }
+@overload
+def _cut(tensor: Tensor, index: Tensor, width: int, device: torch.device) -> Tensor: ...
+@overload
+def _cut(tensor: None, index: Tensor, width: int, device: torch.device) -> None: ...
+def _cut(
+    tensor: Tensor | None, index: Tensor, width: int, device: torch.device
+) -> Tensor | None:
+    """Some rows of a batch's tensor ([B], [B, T] or [B, T, K]), cut to a micro-batch's width."""
+    if tensor is None:
+        return None
+    chosen = tensor[index]
+    return (chosen[:, :width] if chosen.dim() > 1 else chosen).to(device)
 
 
 def _culprit(output: LogprobOutput) -> str:
@@ -373,9 +375,9 @@ def _culprit(output: LogprobOutput) -> str:
     return "loss is" if finite else "policy's log-probabilities are"
 
 
-def _moved(logprobs: Tensor, old: Tensor | None, mask: Tensor | None) -> float:
+def _moved(logprobs: Tensor, old: Tensor | None, mask: Tensor) -> float:
     """Sum over trained tokens of k3 from the step's first policy to this one; 0 without `old`."""
-    if old is None or mask is None:
+    if old is None:
         return 0.0
     distance = torch.where(mask, old - logprobs.detach().float(), 0.0)
     return float((distance.exp() - 1.0 - distance).sum())

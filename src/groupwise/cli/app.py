@@ -158,7 +158,7 @@ def list_algorithms(context: typer.Context) -> None:
     from groupwise.algorithms import PRESETS, describe, preset
     from groupwise.cli.tables import plain_table
 
-    rows = [(name, describe(preset(name)).summary) for name in PRESETS]
+    rows = [(name, describe(preset(name)).title) for name in PRESETS]
     _out().print(plain_table(("preset", "what it is"), rows))
 
 
