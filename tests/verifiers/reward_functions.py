@@ -22,3 +22,42 @@ def fails_on_bad(completions, **kwargs):
 
 
 NOT_CALLABLE = 3
+
+
+def sometimes_stuck(completions, log_metric=None, trainer_state=None, **kwargs):
+    while completions[0] == "stuck":
+        continue
+    if completions[0] == "bad":
+        raise ValueError("no such thing")
+    if completions[0] == "dies":
+        import os
+
+        os._exit(3)
+    print("noise on standard output")
+    log_metric("step", trainer_state.global_step)
+    return [float(len(completions[0]))]
+
+
+def make_job_runner(*arguments):
+    """A worker's factory for the pool's own tests."""
+    import time
+
+    def run(job):
+        kind, value = job
+        if kind == "sleep":
+            time.sleep(value)
+        elif kind == "memory":
+            return len(bytearray(value))
+        elif kind == "child":
+            import subprocess
+
+            return subprocess.Popen(["sleep", "60"]).pid
+        elif kind == "power":
+            return str(9 ** (9**value))[:1]  # holds the interpreter's lock for long
+        return [arguments, value]
+
+    return run
+
+
+def cannot_start():
+    raise RuntimeError("no licence")

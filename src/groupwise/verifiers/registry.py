@@ -18,6 +18,7 @@ from groupwise.types import Prompt, Score
 from groupwise.verifiers.composition import Component, Composite
 from groupwise.verifiers.contract import Case, SettingsVerifier, Verifier, score_cases
 from groupwise.verifiers.functions import RewardFunction
+from groupwise.verifiers.isolated import Isolated
 from groupwise.verifiers.names import unknown_name, validated
 from groupwise.verifiers.settings import VerifierSettings
 
@@ -27,6 +28,7 @@ BUILTIN: dict[str, str] = {
     "tagged": "groupwise.verifiers.answers:Tagged",
     "boxed": "groupwise.verifiers.answers:Boxed",
     "format": "groupwise.verifiers.formats:Format",
+    "math": "groupwise.verifiers.math:Math",
 }
 
 
@@ -87,6 +89,13 @@ def verifier_from_table(table: Mapping[str, Any] | VerifierSettings) -> Componen
     if not isinstance(table, VerifierSettings):
         table = validated(VerifierSettings, table, "environment.verifiers")
     verifier = load_verifier(table.name, **table.arguments)
+    if table.time_limit is not None:
+        if ":" not in table.name:
+            raise RecipeError(
+                f"environment.verifiers: time_limit is for `module:function` and `module:Class`; "
+                f"{table.name!r} has no such limit, or its own among its arguments"
+            )
+        verifier = Isolated(table.name, table.arguments, verifier, table.time_limit)
     return Component(
         verifier,
         weight=table.weight,

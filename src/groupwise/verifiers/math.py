@@ -1,0 +1,184 @@
+r"""The `math` verifier: exact where it can be, algebra in killable workers where it must be.
+
+The answer is taken by our own rules (last balanced box after the reasoning). Equal text, integers,
+fractions, decimals and units are decided here, exactly; everything else goes to math-verify in a
+worker (`math_worker.py`) under a deadline and a memory limit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from groupwise.types import Prompt, Score
+from groupwise.verifiers.answers import PERCENT, TAG, Percent, bad_answer, no_answer, verdict
+from groupwise.verifiers.cleaning import cleaned, plain
+from groupwise.verifiers.comparison import gold_text, same_answer
+from groupwise.verifiers.contract import Case, SettingsVerifier
+from groupwise.verifiers.extraction import after_reasoning, last_box, repaired
+from groupwise.verifiers.numbers import last_number, parse_number
+from groupwise.verifiers.workers import Reply, WorkerPool, shared_pool
+
+WORKER = "groupwise.verifiers.math_worker:make"
+MAX_CHARACTERS = 2000
+"""Longer answers are not compared: outcome `limit`."""
+
+_PHRASE = re.compile(r"answer\s*(?:is|are|:|=)\s*:?\s*", re.IGNORECASE)
+_SENTENCE_END = re.compile(r"\n|[.!?](?=\s|\Z)")
+_FORMULA = re.compile(r"\$\$?([^$]+)\$\$?|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
+_WORDS = re.compile(r"[^\W\d_][^\W\d_'-]*(?: [^\W\d_][^\W\d_'-]*)*")
+_HEDGE = re.compile(r"(?<![A-Za-z\\])(?:or|and)(?![A-Za-z])")
+
+
+class Math(SettingsVerifier):
+    """A mathematical answer, equal to the gold one by exact arithmetic or by algebra.
+
+    A decimal is equal to a fraction or a root only where it is exactly equal. Of several boxes the
+    last counts; without a box, the first formula or the number behind the last "answer is", else
+    the last formula or number of the text.
+    """
+
+    verifier_name: ClassVar[str] = "math"
+
+    percent: Percent = Field(default="ignore", description=PERCENT)
+    box: Literal["preferred", "required"] = Field(
+        default="preferred", description="Whether an answer without a box is read at all."
+    )
+    time_limit: float = Field(
+        default=5.0,
+        gt=0,
+        description="Seconds for one comparison. One that overruns is tried again; twice is "
+        "`timeout`, value 0.",
+    )
+    workers: int | None = Field(
+        default=None, ge=1, description="Worker processes; by default one a core, at most 8."
+    )
+    reasoning_tag: str = Field(default="think", description=TAG)
+
+    @property
+    def _pool(self) -> WorkerPool:
+        return shared_pool(WORKER, self.workers)
+
+    def score_case(self, case: Case) -> Score:
+        (score,) = self.score([case])
+        return score
+
+    def score(self, cases: Sequence[Case]) -> list[Score]:
+        """Decides what it can here; the rest of the batch runs in the workers together."""
+        scores: dict[int, Score] = {}
+        jobs: dict[int, tuple[str, str]] = {}
+        for row, case in enumerate(cases):
+            gold = gold_text(case.prompt.answer)
+            given = self._answer(case.text)
+            decided = self._decide(gold, given, case)
+            if decided is not None:
+                scores[row] = decided
+            elif gold is not None and given is not None:
+                jobs[row] = (_prepared(gold), _prepared(given))
+        if jobs:
+            replies = self._pool.map(list(jobs.values()), self.time_limit, tries=2)
+            for (row, (gold, given)), reply in zip(jobs.items(), replies):
+                scores[row] = _score_of(reply, gold, given, self.time_limit)
+        return [scores[row] for row in range(len(cases))]
+
+    def _answer(self, text: str) -> str | None:
+        rest = after_reasoning(repaired(text), self.reasoning_tag)
+        if rest is None:
+            return None
+        if r"\boxed" in rest or r"\fbox" in rest or self.box == "required":
+            return last_box(rest)
+        return unboxed_answer(rest)
+
+    def _decide(self, gold: str | None, given: str | None, case: Case) -> Score | None:
+        """A verdict without algebra, or None where it takes algebra."""
+        if gold is None:
+            return bad_answer(f"the answer {case.prompt.answer!r} is empty")
+        if len(gold) > MAX_CHARACTERS:
+            return bad_answer(f"the answer has {len(gold)} characters, above {MAX_CHARACTERS}")
+        if given is None or not plain(given):
+            return no_answer("no answer with content after the reasoning")
+        if len(given) > MAX_CHARACTERS:
+            return Score(0.0, "limit", f"an answer of {len(given)} characters")
+        if same_answer(gold, given, percent=self.percent):
+            return verdict(True, given, gold)
+        numbers = parse_number(gold), parse_number(given)
+        if None not in numbers or (_is_text(gold) and _is_text(given)):
+            return verdict(False, given, gold)
+        return None
+
+    def check_answers(self, prompts: Sequence[Prompt]) -> list[str | None]:
+        """Golds that are numbers or words pass; the others must be parsed by math-verify."""
+        reasons: list[str | None] = []
+        jobs: dict[int, tuple[str, None]] = {}
+        for row, prompt in enumerate(prompts):
+            gold = gold_text(prompt.answer)
+            decided = self._decide(gold, gold, Case(prompt, ""))
+            good = decided is not None and decided.outcome == "correct"
+            reasons.append(None if good or decided is None else decided.reason)
+            if good and gold is not None and parse_number(gold) is None and not _is_text(gold):
+                jobs[row] = (_prepared(gold), None)
+        if jobs:
+            replies = self._pool.map(list(jobs.values()), self.time_limit, tries=2)
+            for (row, (gold, _)), reply in zip(jobs.items(), replies):
+                if reply != Reply("ok", "equal"):
+                    reasons[row] = f"{gold!r} cannot be read as mathematics ({reply.kind})"
+        return reasons
+
+    def gold_completion(self, prompt: Prompt) -> str:
+        return f"\\boxed{{{gold_text(prompt.answer) or ''}}}"
+
+
+def unboxed_answer(text: str) -> str | None:
+    """The answer of a text without a box: behind the last "answer is", else its last formula."""
+    phrases = list(_PHRASE.finditer(text))
+    if phrases:
+        rest = text[phrases[-1].end() :]
+        end = _SENTENCE_END.search(rest)
+        phrase = (rest[: end.start()] if end else rest).strip()
+        found = _formulas(phrase)
+        if found or parse_number(phrase) is not None:
+            return found[0] if found else phrase
+        if len(phrase) <= 60 and last_number(phrase) is None:
+            return phrase or None
+        text = phrase
+    found = _formulas(text)
+    if found:
+        return found[-1]
+    number = last_number(text)
+    return None if number is None else f"{number.value}{'%' if number.is_percent else ''}"
+
+
+def _formulas(text: str) -> list[str]:
+    """The contents of `$...$`, `\\(...\\)` and `\\[...\\]`, in order, empty ones left out."""
+    contents = ("".join(groups).strip() for groups in _FORMULA.findall(text))
+    return [content for content in contents if content]
+
+
+def _is_text(answer: str) -> bool:
+    """Whether an answer is words, not a formula: compared as text alone."""
+    words = cleaned(answer).replace("$", " ").strip().rstrip(".")
+    long = any(len(word) > 3 for word in words.split())
+    return bool(_WORDS.fullmatch(" ".join(words.split()))) and (long or r"\text" in answer)
+
+
+def _prepared(answer: str) -> str:
+    """What math-verify reads: no `$`, one list where several answers are offered."""
+    text = repaired(answer).replace("\\$", " ").replace("$", " ").strip().rstrip(".")
+    return _HEDGE.sub(",", text) if _HEDGE.search(text) and "\\text" not in text else text
+
+
+def _score_of(reply: Reply, gold: str, given: str, time_limit: float) -> Score:
+    if reply.kind == "ok":
+        if reply.value == "bad_answer":
+            return bad_answer(f"the answer {gold!r} cannot be read as mathematics")
+        if reply.value == "no_answer":
+            return no_answer(f"{given[:60]!r} cannot be read as mathematics")
+        return verdict(reply.value == "equal", given, gold)
+    if reply.kind == "timeout":
+        return Score(0.0, "timeout", f"comparing overran {time_limit:g} s twice")
+    if reply.kind == "out_of_memory":
+        return Score(0.0, "out_of_memory", "comparing needed more memory than a worker has")
+    return Score(0.0, "crash", f"comparing failed: {reply.value}")

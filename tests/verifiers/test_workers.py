@@ -1,0 +1,151 @@
+"""Processes that can be killed: limits, order, retries, nothing left behind. Faults 13 and 55."""
+
+import asyncio
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import psutil
+import pytest
+
+from groupwise.errors import GroupwiseError, RecipeError, VerifierError
+from groupwise.types import Prompt
+from groupwise.verifiers import Case, compose, score_cases
+from groupwise.verifiers.workers import Reply, WorkerPool
+
+
+@pytest.fixture
+def pool():
+    pool = WorkerPool("reward_functions:make_job_runner", ("a", 1), size=2, memory_limit=1 << 30)
+    pool.map([("echo", 0)] * 4, 10)
+    yield pool
+    pool.close()
+
+
+def test_replies_keep_the_jobs_order(pool):
+    jobs = [("sleep", 0.05 * (5 - n)) for n in range(6)]
+    replies = pool.map(jobs, 5)
+    assert [reply.value[1] for reply in replies] == [value for _, value in jobs]
+    assert replies[0] == Reply("ok", [("a", 1), 0.25])
+    assert pool.map([], 5) == []
+
+
+def test_a_stuck_job_ends_at_its_limit_and_the_next_one_runs(pool):
+    start = time.monotonic()
+    replies = pool.map([("sleep", 60)] * 4 + [("echo", 7)], 0.5)
+    assert [reply.kind for reply in replies] == ["timeout"] * 4 + ["ok"]
+    assert time.monotonic() - start < 6
+    assert pool.map([("echo", 8)], 5)[0].value[1] == 8
+
+
+def test_a_job_that_holds_the_interpreter_ends_too(pool):
+    start = time.monotonic()
+    assert pool.map([("power", 9)], 0.5)[0].kind == "timeout"
+    assert time.monotonic() - start < 1.0
+
+
+def test_two_tries_stay_below_twice_the_limit(pool):
+    start = time.monotonic()
+    assert pool.map([("sleep", 60)], 1.5, tries=2)[0].kind == "timeout"
+    assert 2.0 < time.monotonic() - start < 3.0
+
+
+def test_memory_is_limited(pool):
+    assert pool.map([("memory", 4 << 30)], 5)[0] == Reply("out_of_memory", None)
+    assert pool.map([("memory", 1 << 20)], 5)[0].value == 1 << 20
+
+
+def test_an_error_is_told_and_the_worker_stays(pool):
+    replies = pool.map([("memory", "x" * 3), ("echo", 1)], 5)
+    assert replies[0].kind == "error"
+    assert "TypeError" in replies[0].value
+    assert replies[1].kind == "ok"
+
+
+def test_what_a_killed_worker_started_is_killed_with_it(pool):
+    pids = [reply.value for reply in pool.map([("child", 0)] * 2, 5)]
+    assert all(psutil.pid_exists(pid) for pid in pids)
+    pool.close()
+    deadline = time.monotonic() + 5
+    while any(_running(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not any(_running(pid) for pid in pids)
+
+
+def _running(pid):
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_closing_leaves_no_process_and_no_descriptor():
+    before = len(os.listdir("/proc/self/fd"))
+    pool = WorkerPool("reward_functions:make_job_runner", size=2)
+    pool.map([("echo", 0), ("sleep", 30)], 0.5)
+    pool.close()
+    children = [each for each in psutil.Process().children() if "verifiers.worker" in _line(each)]
+    assert children == []
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def _line(process):
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
+def test_a_worker_that_cannot_start_says_why():
+    pool = WorkerPool("reward_functions:cannot_start", size=1)
+    with pytest.raises(GroupwiseError, match="did not start: RuntimeError: no licence"):
+        pool.map([1], 5)
+    pool.close()
+
+
+def cases(*texts):
+    return [Case(Prompt(f"p{row}", text="q"), text) for row, text in enumerate(texts)]
+
+
+@pytest.fixture(scope="module")
+def limited():
+    table = {"name": "reward_functions:sometimes_stuck", "time_limit": 1.0}
+    verifier = compose([table])
+    score_cases(verifier, cases("warm", "up"))
+    verifier.take_logs()
+    yield verifier
+    verifier.close()
+
+
+def check_stuck(verifier):
+    start = time.monotonic()
+    scores = score_cases(verifier, cases("stuck", "stuck", "stuck", "good"))
+    assert [score.outcome for score in scores] == ["verifier_timeout"] * 3 + ["correct"]
+    assert [score.value for score in scores] == [None, None, None, 4.0]
+    assert time.monotonic() - start < 7
+
+
+def test_a_stuck_reward_function_is_a_verifier_timeout_from_anywhere(limited):
+    limited.begin_step(7)
+    with ThreadPoolExecutor(1) as executor:
+        executor.submit(check_stuck, limited).result()
+    assert limited.take_logs().metrics == {"step": 7.0}
+
+    async def in_loop():
+        assert score_cases(limited, cases("abc"))[0].value == 3.0
+
+    asyncio.run(in_loop())
+
+
+def test_errors_in_the_worker_name_the_row(limited):
+    with pytest.raises(VerifierError, match=r"'sometimes_stuck' raised on row 1 .*no such thing"):
+        score_cases(limited, cases("good", "bad", "good"))
+    with pytest.raises(VerifierError, match="row 0"):
+        score_cases(limited, cases("dies"))
+    assert score_cases(limited, cases("good"))[0].value == 4.0
+
+
+def test_the_limit_is_for_ones_own_verifiers_and_is_recorded(limited):
+    assert '"time_limit": 1.0' in limited.signature()
+    with pytest.raises(RecipeError, match="time_limit is for"):
+        compose([{"name": "number", "time_limit": 1.0}])
