@@ -67,7 +67,7 @@ def test_rows_keep_prompt_completion_reward_and_advantage_together() -> None:
         for p in range(3)
     ]
     rows = align(groups)
-    batch = make_batch(groups, rows, preset("rloo", kl=None), max_tokens=8)
+    batch = make_batch(groups, rows, preset("rloo", kl="none"), max_tokens=8)
     for row in range(12):
         p, i = divmod(row, 4)
         assert rows.completion_ids[row] == (100 * p + i,) * (1 + i)
@@ -84,7 +84,7 @@ def test_rows_keep_prompt_completion_reward_and_advantage_together() -> None:
 def test_unscored_rows_have_no_advantage_and_no_mask() -> None:
     """Fault 12: None is outside every statistic, ddof 0 here."""
     groups = [make_group("p", [[1], [2], [3], [4]], [1.0, None, 0.0, 1.0])]
-    batch = make_batch(groups, align(groups), preset("grpo", kl=None), max_tokens=4)
+    batch = make_batch(groups, align(groups), preset("grpo", kl="none"), max_tokens=4)
     expected = [0.5**0.5, 0.0, -(2.0**0.5), 0.5**0.5]
     assert batch.advantages.tolist() == pytest.approx(expected, abs=1e-6)
     assert batch.mask.any(dim=1).tolist() == [True, False, True, True]

@@ -1,4 +1,4 @@
-"""The learner: division changes nothing, old log-probabilities stay fixed, faults stop it in time."""
+"""The learner: division changes nothing, old log-probabilities stay, faults stop it in time."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from groupwise.algorithms import preset
 from groupwise.batches import align, make_batch, split_groups, split_rows
 from groupwise.errors import NonFiniteError
 from groupwise.learner import Learner, TrainingSettings, learning_rate_at
+from groupwise.policies.heads import head_of
 from groupwise.types import Batch
 from helpers import make_groups, make_policy
 
@@ -69,16 +70,14 @@ def gradient(learner: Learner, groups: Any) -> torch.Tensor:
 
 @pytest.mark.parametrize("name", CORE_PRESETS)
 def test_gradient_does_not_depend_on_micro_batches_or_row_order(name: str) -> None:
-    """Fault 1, through the whole learner: 1, 2, 4, 8, 16 micro-batches; groups and rows shuffled."""
+    """Fault 1, through the whole learner: any number of micro-batches, groups and rows shuffled."""
     groups = make_groups()
     whole = gradient(make_learner(preset(name), micro_batch_tokens=10_000), groups)
     assert float(whole.norm()) > 1e-3
     for budget in (96, 48, 24, 1):
         parts = gradient(make_learner(preset(name), micro_batch_tokens=budget), groups)
         assert float((parts - whole).abs().max()) < 1e-9
-    shuffled = [
-        type(group)(group.prompt, group.rollouts[::-1]) for group in reversed(groups)
-    ]
+    shuffled = [type(group)(group.prompt, group.rollouts[::-1]) for group in reversed(groups)]
     assert float((gradient(make_learner(preset(name)), shuffled) - whole).abs().max()) < 1e-9
 
 
@@ -141,8 +140,13 @@ def test_nothing_to_learn_is_skipped_and_counted() -> None:
     """Equal rewards without KL: gradient exactly 0, no update, no schedule, no momentum."""
     groups = make_groups(2, 2)
     same = [
-        type(g)(g.prompt, tuple(type(r)(r.prompt, r.turns, g.rollouts[0].score, r.group_index, 0, 0)
-                                for r in g.rollouts))
+        type(g)(
+            g.prompt,
+            tuple(
+                type(r)(r.prompt, r.turns, g.rollouts[0].score, r.group_index, 0, 0)
+                for r in g.rollouts
+            ),
+        )
         for g in groups
     ]
     learner = make_learner(preset("grpo", kl_coef=0.0), torch.float32, optimizer="adamw")
@@ -166,6 +170,7 @@ def test_kl_stop_drops_the_rest_of_the_step() -> None:
 def test_a_nan_loss_stops_before_the_update_and_names_the_tensor() -> None:
     learner = make_learner(preset("grpo", kl_coef=0.0), torch.float32)
     batch, passes = batch_of(learner, make_groups())
+    head_of(learner.policy.model)
     with torch.no_grad():
         learner.policy.model.lm_head.weight[0, 0] = float("nan")
     before = [p.detach().clone() for p in learner.policy.model.parameters()]

@@ -65,7 +65,7 @@ def test_overrides_are_typed_by_toml_and_reach_lists() -> None:
         ({"training.minibatches": 99}, ["training.minibatches", "99", "16"]),
         ({"training.learning_rate": 0}, ["training.learning_rate"]),
         ({"training.steps": "many"}, ["training.steps", "many"]),
-        ({"algorithm.preset": "gpro"}, ["gpro", "grpo"]),
+        ({"algorithm.preset": "grppo"}, ["grppo", "grpo"]),
         ({"algorithm.surogate": 1}, ["surogate", "surrogate"]),
         ({"algorithm.surrogate": {"kind": "clipp"}}, ["clipp", "clip"]),
         ({"checkpoints.best": "eval/acuracy"}, ["eval/acuracy", "eval/accuracy"]),

@@ -61,8 +61,8 @@ def test_a_resumed_run_equals_the_unbroken_one_bit_for_bit(
 ) -> None:
     """44 prompts, 12 a step: step 3 straddles the first epoch's edge, step 7 the second's.
 
-    Stop 1 has no checkpoint and starts again; 4 goes on from 3, at an epoch's edge; 6 from 6, inside
-    the second epoch (fault 43, fault 44).
+    Stop 1 has no checkpoint and starts again; 4 goes on from 3, at an epoch's edge; 6 from 6,
+    inside the second epoch (fault 43, fault 44).
     """
     folder = tmp_path / "broken"
     with pytest.raises(KeyboardInterrupt):
@@ -73,14 +73,16 @@ def test_a_resumed_run_equals_the_unbroken_one_bit_for_bit(
     for name, tensor in weights(unbroken, 8).items():
         assert torch.equal(tensor, weights(folder, 8)[name]), name
     assert rows(run).equals(rows(whole))
-    ids = [run.rollouts().to_pandas()[name].map(list).tolist()
-           for name in ("prompt_ids", "completion_ids", "sampler_logprobs")]
-    expected = [whole.rollouts().to_pandas()[name].map(list).tolist()
-                for name in ("prompt_ids", "completion_ids", "sampler_logprobs")]
+    ids = [
+        run.rollouts().to_pandas()[name].map(list).tolist()
+        for name in ("prompt_ids", "completion_ids", "sampler_logprobs")
+    ]
+    expected = [
+        whole.rollouts().to_pandas()[name].map(list).tolist()
+        for name in ("prompt_ids", "completion_ids", "sampler_logprobs")
+    ]
     assert ids == expected
-    for mine, theirs in zip(
-        run.metrics().to_pylist(), whole.metrics().to_pylist(), strict=True
-    ):
+    for mine, theirs in zip(run.metrics().to_pylist(), whole.metrics().to_pylist(), strict=True):
         for name, value in theirs.items():
             if not find_metric(name).measured:
                 assert mine[name] == value, name
@@ -216,9 +218,7 @@ def test_a_nan_stops_before_the_update_with_the_last_checkpoint_intact(tmp_path:
 
     folder = tmp_path / "run"
     with pytest.raises(NonFiniteError):
-        gw.train(
-            BASE, {"evaluation.every": 0}, output=folder, callbacks=[Poison()]
-        )
+        gw.train(BASE, {"evaluation.every": 0}, output=folder, callbacks=[Poison()])
     assert all(torch.isfinite(t).all() for t in weights(folder, 3).values())
     assert gw.open_run(folder).summary["status"] == "failed"
 

@@ -8,6 +8,7 @@ Shapes: B rows, T the longest completion, G group size.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -180,7 +181,7 @@ def split_groups(
         generator(seed, "order", "pass", step, pass_index).shuffle(groups)
     bounds = [round(part * len(groups) / minibatches) for part in range(minibatches + 1)]
     updates = []
-    for first, last in zip(bounds[:-1], bounds[1:], strict=True):
+    for first, last in pairwise(bounds):
         chosen = torch.tensor(groups[first:last], dtype=group_ids.dtype)
         updates.append(torch.isin(group_ids, chosen).nonzero().flatten())
     return updates

@@ -10,7 +10,7 @@ class GroupwiseError(Exception):
 
 
 class RecipeError(GroupwiseError, ValueError):
-    """Bad input, refused before anything expensive starts: field, value, a legal one. Exit code 2."""
+    """Bad input, refused early: field, value, a legal one. Exit code 2."""
 
     exit_code = 2
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end a run between two steps, with a checkpoint; a second one ends it at once."""
+"""Ctrl-C and SIGTERM end a run between two steps, after a checkpoint; a second ends it at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Self
 from groupwise.errors import GroupwiseError
 
 
-class Interrupted(GroupwiseError):
+class Interrupted(GroupwiseError):  # noqa: N818 - it is no error
     """A run was asked to end, and did. Exit code 128 + the signal's number."""
 
     def __init__(self, number: int, message: str) -> None:

@@ -360,9 +360,7 @@ class Learner:
 def _cut(tensor: Tensor, index: Tensor, width: int, device: torch.device) -> Tensor: ...
 @overload
 def _cut(tensor: None, index: Tensor, width: int, device: torch.device) -> None: ...
-def _cut(
-    tensor: Tensor | None, index: Tensor, width: int, device: torch.device
-) -> Tensor | None:
+def _cut(tensor: Tensor | None, index: Tensor, width: int, device: torch.device) -> Tensor | None:
     """Some rows of a batch's tensor ([B], [B, T] or [B, T, K]), cut to a micro-batch's width."""
     if tensor is None:
         return None

@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_serializer,
+    field_validator,
+)
 
 from groupwise.algorithms import Algorithm, algorithm_from_table
 from groupwise.environments import EnvironmentSettings
@@ -272,6 +279,8 @@ def _fields(model: type[BaseModel], prefix: str) -> list[tuple[str, str, str, st
         kind = getattr(inner, "__name__", str(inner)).replace("typing.", "")
         if "Literal" in str(inner) or "|" in str(inner):
             kind = str(inner).replace("typing.", "")
-        default = "required" if info.is_required() else repr(info.get_default(call_default_factory=True))
+        default = (
+            "required" if info.is_required() else repr(info.get_default(call_default_factory=True))
+        )
         rows.append((prefix + name, kind, default, info.description or ""))
     return rows

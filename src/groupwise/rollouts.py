@@ -141,7 +141,5 @@ def _group(
     groups = []
     for number, (prompt, _) in enumerate(prompts):
         own = tuple(rollouts[number * size : (number + 1) * size])
-        groups.append(
-            Group(prompt, own[:group_size], greedy=own[group_size] if greedy else None)
-        )
+        groups.append(Group(prompt, own[:group_size], greedy=own[group_size] if greedy else None))
     return groups

@@ -251,7 +251,7 @@ class Loop:
         return values
 
     def checkpoint(self, version: int, *, last: bool) -> None:
-        """The checkpoint due after `version` steps: on schedule, after the last, when interrupted."""
+        """The checkpoint due after `version` steps: scheduled, after the last, or interrupted."""
         settings = self.recipe.checkpoints
         due = settings.every > 0 and version % settings.every == 0
         if not (due or last or version == self.recipe.training.steps):

@@ -5,7 +5,7 @@ the room that does it. No torch is imported, so verifiers, records and the sandb
 types without it (`Batch`, which holds tensors, is only annotated with it).
 
 The way of the data:
-`Prompt -> Rollout (turns, ids, sampler_logprobs, version) -> Score -> Group -> Batch -> loss -> step`.
+`Prompt -> Rollout (turns, ids, logprobs, version) -> Score -> Group -> Batch -> loss -> step`.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class Score:
 
     def __post_init__(self) -> None:
         if self.outcome not in SCORED_OUTCOMES | UNSCORED_OUTCOMES:
-            raise ValueError(f"outcome {self.outcome!r} is not one of the outcomes in types.Outcome")
+            raise ValueError(f"outcome {self.outcome!r} is none of types.Outcome")
         if (self.value is None) != (self.outcome in UNSCORED_OUTCOMES):
             raise ValueError(f"value {self.value!r} does not fit outcome {self.outcome!r}")
         if self.value is not None and not (-float("inf") < self.value < float("inf")):

@@ -60,17 +60,17 @@ class ProgressDisplay(Callback):
     def on_start(self, prepared: Prepared, folder: Path) -> None:
         from groupwise.cli.plans import plan_of
 
-        self.console.print(plan_of(prepared).summary_line(), highlight=False, soft_wrap=True)
-        self.console.print(f"record: {folder}", highlight=False, soft_wrap=True)
+        self._say(plan_of(prepared).summary_line())
+        self._say(f"record: {folder}")
 
     def on_ready(self, session: Session) -> None:
         policy = session.policy
-        self.console.print(
+        self._say(
             f"policy {policy.name} on {policy.device}, {str(policy.dtype).removeprefix('torch.')}; "
             f"{policy.num_parameters:,} parameters",
             highlight=False,
         )
-        self.console.print(_NOTE, style="dim", highlight=False, soft_wrap=True)
+        self._say(_NOTE, style="dim")
         steps = session.recipe.training.steps
         self.progress.update(self.task, total=steps, completed=session.first_step)
         if self.console.is_terminal:
@@ -80,7 +80,9 @@ class ProgressDisplay(Callback):
     def on_evaluation(self, version: int, values: Mapping[str, Value]) -> None:
         self.accuracies[version] = values
         if self.live is None:
-            self.console.print(f"after {version} steps: {_accuracy(values)}", highlight=False, soft_wrap=True)
+            self._say(
+                f"after {version} steps: {_accuracy(values)}", highlight=False, soft_wrap=True
+            )
 
     def on_step(self, line: Mapping[str, Value]) -> None:
         self.lines.append(line)
@@ -89,13 +91,16 @@ class ProgressDisplay(Callback):
             self.live.update(self._render())
             return
         parts = [f"{label} {show(line.get(key), form)}" for key, label, form in _SHOWN]
-        self.console.print(f"step {line['step']}: {', '.join(parts)}", highlight=False, soft_wrap=True)
+        self._say(f"step {line['step']}: {', '.join(parts)}", highlight=False, soft_wrap=True)
 
     def on_warning(self, message: str) -> None:
-        self.console.print(f"note: {message}", highlight=False, soft_wrap=True)
+        self._say(f"note: {message}")
 
     def on_end(self, summary: Mapping[str, Any], folder: Path) -> None:
         self.stop()
+
+    def _say(self, text: str, style: str | None = None) -> None:
+        self.console.print(text, style=style, highlight=False, soft_wrap=True)
 
     def stop(self) -> None:
         """End the live display; safe to call twice."""
@@ -127,6 +132,8 @@ def _accuracy(values: Mapping[str, Value]) -> str:
         ("held-out greedy", "eval/heldout_greedy"),
     ]
     shown = [
-        f"{label} {show(values[key], '{:.1%}')}" for label, key in parts if values.get(key) is not None
+        f"{label} {show(values[key], '{:.1%}')}"
+        for label, key in parts
+        if values.get(key) is not None
     ]
     return "accuracy " + ", ".join(shown) if shown else "nothing evaluated"

@@ -14,13 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from groupwise.errors import GroupwiseError
+from groupwise.errors import GroupwiseError, NonFiniteError
 from groupwise.policies.policy import evaluating
 
 
 @dataclass(frozen=True)
 class LogitRule:
-    """`logits = cap(scale * raw)`, with `cap(x) = softcap * tanh(x / softcap)` where there is one."""
+    """`logits = cap(scale * raw)`, `cap(x) = softcap * tanh(x / softcap)` where there is one."""
 
     scale: float = 1.0
     softcap: float | None = None
@@ -99,6 +99,10 @@ def _find_head(model: nn.Module) -> Head:
     with torch.no_grad(), evaluating(lm):
         expected = lm(input_ids=ids, use_cache=False).logits.float()
         raw = linear(decoder(input_ids=ids, use_cache=False).last_hidden_state).float()
+    if not bool(torch.isfinite(expected).all()):
+        raise NonFiniteError(
+            f"the logits of {type(lm).__name__} are not finite: its weights are damaged"
+        )
     size = float(expected.abs().max())
     for rule in _candidates(text_config(model)):
         error = float((rule.apply_(raw.clone()) - expected).abs().max())

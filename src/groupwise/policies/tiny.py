@@ -41,13 +41,14 @@ class TinyRecipe:
     layers: int = 2
     heads: int = 4
     kv_heads: int = 2
+    initializer_range: float = 0.1
     intermediate_size: int = 192
     max_length: int = 1024
     updates: int = 600
-    learning_rate: float = 3e-3
+    learning_rate: float = 5e-3
     weight_decay: float = 0.01
     right: float = 0.425
-    near: float = 0.75
+    near: float = 0.5
 
     @property
     def name(self) -> str:
@@ -134,6 +135,7 @@ def _untrained(recipe: TinyRecipe):  # type: ignore[no-untyped-def]
             num_attention_heads=recipe.heads,
             num_key_value_heads=recipe.kv_heads,
             max_position_embeddings=recipe.max_length,
+            initializer_range=recipe.initializer_range,
             tie_word_embeddings=True,
             bos_token_id=ids[BOS],
             eos_token_id=ids[END],
