@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from conformance.cases import Step, as_step, random_case
 from torch import Tensor
 from trl.trainer.grpo_trainer import GRPOTrainer
 from trl.trainer.rloo_trainer import RLOOTrainer
 
+from conformance.cases import Step, as_step, random_case
 from groupwise.algorithms import preset
 
 pytestmark = pytest.mark.slow
