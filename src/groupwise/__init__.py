@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from groupwise.policies import Policy, load_policy, score
     from groupwise.records import Run, open_run
     from groupwise.samplers import sample
-    from groupwise.train import Callback, train
+    from groupwise.training.train import Callback, train
     from groupwise.types import Batch, Completion, Group, Prompt, Rollout, Score
     from groupwise.verifiers import verify
 
@@ -40,8 +40,8 @@ _HOMES = {
     "Run": "records",
     "open_run": "records",
     "sample": "samplers",
-    "Callback": "train",
-    "train": "train",
+    "Callback": "training.train",
+    "train": "training.train",
     "Batch": "types",
     "Completion": "types",
     "Group": "types",

@@ -71,7 +71,7 @@ def train(
     from groupwise.cli.overrides import parse_overrides
     from groupwise.cli.progress import ProgressDisplay
     from groupwise.cli.tables import closing_table
-    from groupwise.train import train as run_training
+    from groupwise.training.train import train as run_training
 
     own = ("output", "resume", "overwrite", "small", "quiet")
     display = ProgressDisplay(Console(stderr=True, quiet=quiet))
@@ -102,7 +102,7 @@ def evaluate(
     """Evaluate a run's checkpoint, or a model on a recipe's environment."""
     from groupwise.cli.overrides import parse_overrides
     from groupwise.cli.tables import plain_table
-    from groupwise.session import evaluate_source
+    from groupwise.training.session import evaluate_source
 
     overrides = parse_overrides(context.args, ("step", "best", "json"))
     metrics = evaluate_source(source, overrides, step=step, best=best)
@@ -124,7 +124,7 @@ def plan(
     from groupwise.cli.overrides import parse_overrides
     from groupwise.cli.plans import plan_of
     from groupwise.recipe import find_recipe, load_recipe
-    from groupwise.session import prepare
+    from groupwise.training.session import prepare
 
     overrides = parse_overrides(context.args, ("small", "json"))
     made = plan_of(prepare(load_recipe(find_recipe(recipe), overrides, small=small)))
@@ -143,7 +143,7 @@ def export(
 ) -> None:
     """Write a run's policy as a folder that transformers loads."""
     from groupwise.policies import save_pretrained
-    from groupwise.session import trained_policy
+    from groupwise.training.session import trained_policy
 
     policy = trained_policy(run, step=step, best=best)
     save_pretrained(policy, target)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from groupwise.planning import Plan, PlanInputs, plan, shape_from_config
 from groupwise.policies import choose_device, choose_dtype
 from groupwise.records import memory_bytes
-from groupwise.session import Prepared
+from groupwise.training.session import Prepared
 
 
 def plan_of(prepared: Prepared) -> Plan:

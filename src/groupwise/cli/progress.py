@@ -17,8 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from groupwise.records import Value
-from groupwise.session import Prepared, Session
-from groupwise.train import Callback
+from groupwise.training.session import Prepared, Session
+from groupwise.training.train import Callback
 
 _SHOWN = (
     ("reward", "reward", "{:.3f}"),
@@ -67,8 +67,7 @@ class ProgressDisplay(Callback):
         policy = session.policy
         self._say(
             f"policy {policy.name} on {policy.device}, {str(policy.dtype).removeprefix('torch.')}; "
-            f"{policy.num_parameters:,} parameters",
-            highlight=False,
+            f"{policy.num_parameters:,} parameters"
         )
         self._say(_NOTE, style="dim")
         steps = session.recipe.training.steps
@@ -80,9 +79,7 @@ class ProgressDisplay(Callback):
     def on_evaluation(self, version: int, values: Mapping[str, Value]) -> None:
         self.accuracies[version] = values
         if self.live is None:
-            self._say(
-                f"after {version} steps: {_accuracy(values)}", highlight=False, soft_wrap=True
-            )
+            self._say(f"after {version} steps: {_accuracy(values)}")
 
     def on_step(self, line: Mapping[str, Value]) -> None:
         self.lines.append(line)
@@ -91,7 +88,7 @@ class ProgressDisplay(Callback):
             self.live.update(self._render())
             return
         parts = [f"{label} {show(line.get(key), form)}" for key, label, form in _SHOWN]
-        self._say(f"step {line['step']}: {', '.join(parts)}", highlight=False, soft_wrap=True)
+        self._say(f"step {line['step']}: {', '.join(parts)}")
 
     def on_warning(self, message: str) -> None:
         self._say(f"note: {message}")

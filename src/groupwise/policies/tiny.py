@@ -44,10 +44,10 @@ class TinyRecipe:
     initializer_range: float = 0.1
     intermediate_size: int = 192
     max_length: int = 1024
-    updates: int = 600
+    updates: int = 400
     learning_rate: float = 5e-3
     weight_decay: float = 0.01
-    right: float = 0.425
+    right: float = 0.427
     near: float = 0.5
 
     @property
@@ -160,7 +160,7 @@ def _cold_start(model, recipe: TinyRecipe) -> None:  # type: ignore[no-untyped-d
     rows = torch.tensor(prompts).repeat_interleave(10, 0)
     rows = torch.cat([rows, digits.repeat(len(prompts))[:, None]], dim=1)
     optimizer = torch.optim.AdamW(
-        model.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay
+        model.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True
     )
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, recipe.learning_rate, total_steps=recipe.updates, pct_start=0.1

@@ -12,9 +12,9 @@ from safetensors.torch import load_file
 
 import groupwise as gw
 from groupwise.errors import NonFiniteError, RecipeError, VerifierError
-from groupwise.interruption import Interrupted
+from groupwise.training.interruption import Interrupted
 from groupwise.records import COMMON_KEYS, find_metric
-from groupwise.train import Callback
+from groupwise.training.train import Callback
 
 BASE: dict[str, Any] = {
     "seed": 5,
@@ -247,7 +247,7 @@ def test_bad_input_is_refused_before_a_folder_is_made(
 @pytest.mark.slow
 def test_the_figure_of_25_steps(tmp_path: Path) -> None:
     """About 42 % sampled before; 57 % or more after 25 steps at group size 8; KL under 0.5 nats."""
-    recipe = Path(__file__).parents[1] / "recipes" / "tiny_arithmetic.toml"
+    recipe = Path(__file__).parents[2] / "recipes" / "tiny_arithmetic.toml"
     run = gw.train(recipe, {"training.steps": 25}, output=tmp_path / "run")
     assert 0.38 <= run.summary["eval/accuracy_first"] <= 0.46
     assert run.summary["eval/accuracy_last"] >= 0.57

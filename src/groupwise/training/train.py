@@ -26,9 +26,9 @@ from groupwise.checkpoints import (
     training_state,
 )
 from groupwise.evaluation import evaluate
-from groupwise.interruption import Interrupted, Interruption
+from groupwise.training.interruption import Interrupted, Interruption
 from groupwise.learner import peak_memory_bytes
-from groupwise.output import claim, default_output, same_run
+from groupwise.training.output import claim, default_output, same_run
 from groupwise.recipe import find_recipe, load_recipe
 from groupwise.records import (
     Run,
@@ -41,7 +41,7 @@ from groupwise.records import (
     text_hash,
 )
 from groupwise.rollouts import collect
-from groupwise.session import Prepared, Session, open_session, prepare
+from groupwise.training.session import Prepared, Session, open_session, prepare
 from groupwise.types import Batch, Group
 
 

@@ -26,7 +26,7 @@ from groupwise.environments import Environment, PromptCursor, environment_from_s
 from groupwise.errors import RecipeError
 from groupwise.evaluation import EvaluationSets, evaluate, evaluation_sets
 from groupwise.learner import Learner
-from groupwise.policies import ModelInfo, Policy, describe_model, load_policy
+from groupwise.policies import ModelInfo, Policy, choose_device, describe_model, load_policy
 from groupwise.recipe import Recipe, find_recipe, load_recipe
 from groupwise.samplers import Sampler, make_sampler
 from groupwise.templates import Template
@@ -52,6 +52,7 @@ def prepare(recipe: Recipe) -> Prepared:
 
     Raises RecipeError for data that cannot be trained on, rows named.
     """
+    choose_device(recipe.model.device)
     environment = environment_from_settings(recipe.environment, seed=recipe.seed)
     model = describe_model(recipe.model.name, trust_remote_code=recipe.model.trust_remote_code)
     prompts = environment.prompts(split="all")
