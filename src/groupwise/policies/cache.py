@@ -1,4 +1,4 @@
-"""The user's cache of model folders: where it is, and how a folder appears in it whole or not at all.
+"""The user's cache of model folders: where it is, and how a folder appears whole or not at all.
 
 No torch.
 """
@@ -46,6 +46,7 @@ def cached_folder(name: str, build: Callable[[Path], None]) -> Path:
         build(scratch)
         for file in scratch.rglob("*"):
             if file.is_file():
+                file.chmod(0o644)
                 with file.open("rb") as handle:
                     os.fsync(handle.fileno())
         scratch.chmod(0o755)

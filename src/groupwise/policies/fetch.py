@@ -46,7 +46,7 @@ class PinnedFile:
     sha256: str
 
 
-class _Restart(Exception):
+class _RestartError(Exception):
     """The bytes so far cannot be continued; begin again."""
 
 
@@ -147,7 +147,7 @@ def _download(url: str, part: Path, pinned: PinnedFile, progress: Progress | Non
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             _continue(url, part, progress)
-        except _Restart:
+        except _RestartError:
             part.unlink(missing_ok=True)
             continue
         except (OSError, HTTPException) as error:
@@ -186,7 +186,7 @@ def _continue(url: str, part: Path, progress: Progress | None) -> None:
             total = _total(error.headers.get("Content-Range"))
             if total == have:
                 return
-            raise _Restart from error
+            raise _RestartError from error
         raise
     with response:
         resumed = getattr(response, "status", None) == 206
@@ -216,7 +216,9 @@ def _open(url: str, headers: dict[str, str]) -> Any:
     parts = urllib.parse.urlsplit(url)
     sent = {"User-Agent": "groupwise", **headers}
     if parts.username is not None:
-        login = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
+        login = (
+            f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
+        )
         sent["Authorization"] = "Basic " + base64.b64encode(login.encode()).decode()
         url = _shown(url)
     request = urllib.request.Request(url, headers=sent)

@@ -197,7 +197,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _load_template(name: str, source: str, trust_remote_code: bool) -> Template:
-    """From `tokenizer.json` where there is one, else from what AutoTokenizer makes of the folder."""
+    """From `tokenizer.json` where there is one, else from what AutoTokenizer makes of it."""
     folder = Path(source) if Path(source).is_dir() else _hub_folder(source)
     if folder is not None and (folder / "tokenizer.json").is_file():
         return Template.from_folder(folder)
@@ -206,7 +206,7 @@ def _load_template(name: str, source: str, trust_remote_code: bool) -> Template:
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=trust_remote_code)
         backend = tokenizer.backend_tokenizer
-    except Exception as error:  # noqa: BLE001 - whatever a tokenizer's converter raises
+    except Exception as error:
         raise RecipeError(
             f"model.name = {name!r}: has no tokenizer that can be loaded ({_first_line(error)}); "
             "save one beside the model with AutoTokenizer.save_pretrained"

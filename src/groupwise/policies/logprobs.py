@@ -25,7 +25,7 @@ from groupwise.errors import RecipeError
 from groupwise.policies.heads import Head, LogitRule, head_of
 from groupwise.policies.policy import Policy
 
-# float32 logits of one chunk, in bytes: large enough for full matrix products, small beside weights.
+# Bytes of one chunk's float32 logits: enough for full matrix products, small beside weights.
 _CHUNK_BYTES = 64 * 2**20
 
 
@@ -216,7 +216,7 @@ def token_logprobs(
     chunk = chunk_tokens or 256
     parts = [
         checkpoint(_plain_head, h, t, linear, head.rule, temperature, use_reentrant=False)
-        for h, t in zip(hidden.split(chunk), targets.split(chunk))
+        for h, t in zip(torch.split(hidden, chunk), torch.split(targets, chunk))
     ]
     return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
 
@@ -268,7 +268,7 @@ class _ChunkedHead(torch.autograd.Function):
         return chosen, entropy
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad_chosen: Tensor | None, grad_entropy: Tensor | None) -> Any:
         hidden, weight, bias, targets, log_sum, entropy = ctx.saved_tensors
         hidden_m, weight_m = hidden.to(ctx.exact), weight.to(ctx.exact)

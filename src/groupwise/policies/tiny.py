@@ -12,6 +12,7 @@ import json
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from groupwise.policies.cache import cached_folder
 
@@ -106,7 +107,7 @@ def _build(recipe: TinyRecipe, folder: Path) -> None:
     ).save_pretrained(folder)
 
 
-def _tokenizer():  # type: ignore[no-untyped-def]  # tokenizers has no types
+def _tokenizer() -> Any:
     """One token per printable character; role and end markers are single special tokens."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 
@@ -122,7 +123,7 @@ def _tokenizer():  # type: ignore[no-untyped-def]  # tokenizers has no types
     return tokenizer
 
 
-def _untrained(recipe: TinyRecipe):  # type: ignore[no-untyped-def]
+def _untrained(recipe: TinyRecipe) -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     ids = _vocabulary()
@@ -144,7 +145,7 @@ def _untrained(recipe: TinyRecipe):  # type: ignore[no-untyped-def]
     )
 
 
-def _cold_start(model, recipe: TinyRecipe) -> None:  # type: ignore[no-untyped-def]
+def _cold_start(model: Any, recipe: TinyRecipe) -> None:
     """Cross-entropy on the noisy labels of all 55 sums, and on the end that follows each digit.
 
     The data set holds every pair with many labels. Its rows with equal labels are one row with a

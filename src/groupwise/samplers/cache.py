@@ -1,7 +1,7 @@
 """Keys and values of a batch being decoded: room for the whole batch is made once.
 
-Left out: which rows are in it (transformers_sampler.py). The cache that transformers makes by itself
-copies everything at every token.
+The cache that transformers makes by itself copies everything at every token. Left out: which rows
+are in it (transformers_sampler.py).
 """
 
 from __future__ import annotations

@@ -45,9 +45,9 @@ def draw(
     """The next token of every row.
 
     p = softmax(logits / T) in float32; with C the cumulative sum of p in id order (over blocks of
-    256 ids, then inside the block), the token is the first id with p > 0 and C > u * total. A greedy
-    row takes the first most likely id; its log-probability is at temperature 1. A row depends on
-    nothing but itself.
+    256 ids, then inside the block), the token is the first id with p > 0 and C > u * total. A
+    greedy row takes the first most likely id; its log-probability is at temperature 1. A row
+    depends on nothing but itself.
     """
     rows, vocabulary = logits.shape
     divisor = torch.where(greedy, 1.0, temperatures)
@@ -62,7 +62,8 @@ def draw(
     block_sums = blocks.sum(-1)
     block_ends = block_sums.cumsum(-1)
     total = block_ends[:, -1]
-    ids = torch.where(greedy, best_id, _inverse_cdf(blocks, block_sums, block_ends, uniforms * total))
+    drawn = _inverse_cdf(blocks, block_sums, block_ends, uniforms * total)
+    ids = torch.where(greedy, best_id, drawn)
     log_total = total.log()
     logprobs = scaled.gather(1, ids[:, None])[:, 0] - best - log_total
     entropy = None

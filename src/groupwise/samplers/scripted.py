@@ -12,7 +12,9 @@ from groupwise.templates import Template
 from groupwise.types import Completion, FinishReason, Request
 
 Reply = str | Sequence[int]
-Script = Callable[[Request, int], Reply] | Mapping[tuple[int, ...], Sequence[Reply]] | Sequence[Reply]
+Script = (
+    Callable[[Request, int], Reply] | Mapping[tuple[int, ...], Sequence[Reply]] | Sequence[Reply]
+)
 
 
 class ScriptedSampler:

@@ -24,11 +24,14 @@ class SamplingSettings(BaseModel):
     )
     max_tokens: int = Field(default=128, ge=1, description="The most tokens a completion may have.")
     top_p: float = Field(
-        default=1.0, gt=0.0, le=1.0, description="Kept probability mass; 1 = all, as training needs."
+        default=1.0, gt=0.0, le=1.0, description="Kept probability mass; training needs all, 1."
     )
-    top_k: int = Field(default=0, ge=0, description="Kept tokens; 0 = all, as training needs.")
+    top_k: int = Field(default=0, ge=0, description="Kept tokens; training needs all, 0.")
     min_p: float = Field(
-        default=0.0, ge=0.0, le=1.0, description="Kept relative probability; 0 = all, as training needs."
+        default=0.0,
+        ge=0.0,
+        le=1.0,
+        description="Smallest kept share of the top probability; training needs 0.",
     )
     stop: tuple[str, ...] = Field(
         default=(), description="Texts that end a completion, beside the model's own stop ids."
@@ -49,8 +52,8 @@ class SamplingSettings(BaseModel):
         ):
             if value != whole:
                 raise ValueError(
-                    f"{name} = {value}: training samples from the whole distribution, because the "
-                    f"learner's log-probabilities are over the whole vocabulary and the kept tokens "
-                    f"are not stored, so every ratio would be off by the kept mass; set {name} = {whole}"
+                    f"{name} = {value}: training samples from the whole distribution. The learner's "
+                    "log-probabilities are over the whole vocabulary and the kept tokens are not "
+                    f"stored, so every ratio would be off by the kept mass; set {name} = {whole}"
                 )
         return self

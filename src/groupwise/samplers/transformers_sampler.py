@@ -233,9 +233,7 @@ class _Decoding:
         positions = (self.mask[:, :width].cumsum(-1) - 1).clamp(min=0)
         logits = self._forward(ids.to(device), positions, width)
         number = {prompt: place for place, prompt in enumerate(prompts)}
-        expand = torch.tensor(
-            [number[row.request.prompt_ids] for row in self.rows], device=device
-        )
+        expand = torch.tensor([number[row.request.prompt_ids] for row in self.rows], device=device)
         if len(prompts) != len(self.rows):
             self.cache.batch_select_indices(expand)
         self.mask = self.mask[expand]

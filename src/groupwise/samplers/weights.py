@@ -23,7 +23,7 @@ class SamplingWeights:
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
-        self._pairs: list[tuple[nn.Parameter, nn.Parameter]] = []
+        self._pairs: list[tuple[Tensor, Tensor]] = []
         self.model: nn.Module = policy.model
         if policy.dtype != torch.float32:
             self.model = self._shadow(policy.model, policy.dtype)
@@ -32,7 +32,7 @@ class SamplingWeights:
         """A second set of modules over the same tensors, its matrices replaced by copies."""
         shared: dict[int, Tensor] = {id(tensor): tensor for tensor in model.parameters()}
         shared.update((id(tensor), tensor) for tensor in model.buffers())
-        shadow = copy.deepcopy(model, shared)  # type: ignore[arg-type]
+        shadow = copy.deepcopy(model, shared)
         copies: dict[int, nn.Parameter] = {}
         head = head_of(shadow).linear
         for module in shadow.modules():

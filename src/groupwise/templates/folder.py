@@ -41,7 +41,7 @@ def read_folder(folder: Path) -> TemplateParts:
         )
     try:
         tokenizer = Tokenizer.from_file(str(file))
-    except Exception as error:  # noqa: BLE001 - the library raises nothing narrower
+    except Exception as error:
         raise RecipeError(f"model.name: cannot read {str(file)!r}: {error}") from error
     stop_ids, pad_id = read_ids(folder)
     settings = _read_json(folder / "tokenizer_config.json")

@@ -54,7 +54,5 @@ class StopStrings:
         The last token may go on past the stop string. Its id stays (ids are never re-encoded), but
         what it adds is not part of the completion's text.
         """
-        ends = [
-            at + len(string) for string in self.strings if (at := text.find(string)) >= 0
-        ]
+        ends = [at + len(string) for string in self.strings if (at := text.find(string)) >= 0]
         return text[: min(ends)] if ends else text

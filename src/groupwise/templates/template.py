@@ -60,9 +60,8 @@ class Template:
         self.vocab_size: int = tokenizer.get_vocab_size(with_added_tokens=True)
         self.bos_id = self._special_id("bos_token")
         self.eos_id = self._special_id("eos_token")
-        known = set(stop_ids) | ({self.eos_id} if self.eos_id is not None else set())
-        turn_end = self._turn_end_id()
-        self.stop_ids: frozenset[int] = frozenset(known | ({turn_end} - {None}))
+        known = (*stop_ids, self.eos_id, self._turn_end_id())
+        self.stop_ids: frozenset[int] = frozenset(i for i in known if i is not None)
         pad = pad_id if pad_id is not None else self._special_id("pad_token")
         self.pad_id: int = pad if pad is not None else min(self.stop_ids, default=0)
         self._prefix = self._ids_put_in_front()
@@ -127,7 +126,7 @@ class Template:
                 ids = self._prefix + ids
         ids = self._with_one_bos(ids)
         if not ids:
-            raise RecipeError(f"prompt {prompt.id!r}: has no tokens; give a prompt that is not empty")
+            raise RecipeError(f"prompt {prompt.id!r}: has no tokens; give one that is not empty")
         return ids
 
     def _with_one_bos(self, ids: tuple[int, ...]) -> tuple[int, ...]:
