@@ -349,3 +349,38 @@ def test_gradcheck_of_the_kl_estimators(estimator: str) -> None:
         ).loss
 
     assert torch.autograd.gradcheck(loss, (NEW.clone().requires_grad_(True),), atol=1e-7)
+
+
+def test_the_critics_loss_adds_up_over_micro_batches() -> None:
+    ppo = preset("ppo", kl_coef=0)
+    plan = ppo.plan_update(MASK)
+    values = torch.where(MASK, NEW, math.nan)
+    whole = values.clone().requires_grad_(True)
+    inputs = {"mask": MASK, "old_values": OLD, "returns": REF}
+    out = ppo.value_terms(whole, plan=plan, **inputs)
+    (want,) = torch.autograd.grad(out.loss, whole)
+    assert want.isfinite().all()
+    split = values.clone().requires_grad_(True)
+    total = 0.0
+    for part in (slice(0, 3), slice(3, 8)):
+        terms = ppo.value_terms(
+            split[part], plan=plan.rows(part), **{k: v[part] for k, v in inputs.items()}
+        )
+        terms.loss.backward()
+        total += terms.loss.item()
+    assert total == pytest.approx(out.loss.item(), abs=1e-12)
+    torch.testing.assert_close(split.grad, want, atol=1e-12, rtol=0)
+    by_hand = value_loss(NEW, OLD, REF, 0.2)[MASK].mean().item() * 0.1
+    assert out.loss.item() == pytest.approx(by_hand, abs=1e-12)
+    with pytest.raises(ValueError, match="no value_loss"):
+        preset("grpo").value_terms(values, plan=plan, **inputs)
+
+
+def test_a_micro_batch_without_rows_adds_nothing() -> None:
+    dapo = preset("dapo")
+    plan = dapo.plan_update(MASK)
+    lp = NEW.clone().requires_grad_(True)
+    terms = dapo.loss_terms(lp[:0], plan=plan.rows(slice(0, 0)), mask=MASK[:0], advantages=ONES[:0])
+    terms.loss.backward()
+    assert terms.loss.item() == 0.0
+    assert not lp.grad.any()  # type: ignore[union-attr]

@@ -1,6 +1,7 @@
 """Pure tensor maths of every method: parts, presets and the written formula of each."""
 
 from groupwise.algorithms.algorithm import Algorithm
+from groupwise.algorithms.catalogue import PRESETS, Preset
 from groupwise.algorithms.contracts import (
     Filtered,
     GroupCounts,
@@ -11,15 +12,17 @@ from groupwise.algorithms.contracts import (
     Needs,
     UpdatePlan,
 )
+from groupwise.algorithms.curves import Curve, surrogate_curve
 from groupwise.algorithms.describe import Description, describe
 from groupwise.algorithms.groups import group_counts
-from groupwise.algorithms.presets import PRESETS, Preset, algorithm_from_table, preset
+from groupwise.algorithms.presets import algorithm_from_table, preset
 from groupwise.algorithms.state import AlgorithmState
 
 __all__ = [
     "PRESETS",
     "Algorithm",
     "AlgorithmState",
+    "Curve",
     "Description",
     "Filtered",
     "GroupCounts",
@@ -34,4 +37,5 @@ __all__ = [
     "describe",
     "group_counts",
     "preset",
+    "surrogate_curve",
 ]

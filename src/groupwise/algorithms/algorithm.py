@@ -25,7 +25,7 @@ from groupwise.algorithms.contracts import (
     UpdatePlan,
 )
 from groupwise.algorithms.corrections import CorrectionOutput, NoCorrection
-from groupwise.algorithms.extras import AdaptiveEntropy
+from groupwise.algorithms.extras import AdaptiveEntropy, ValueLoss
 from groupwise.algorithms.filters import (
     FilterInputs,
     OverlongMask,
@@ -377,6 +377,24 @@ class Algorithm:
         if plan.num_tokens:
             self.end_update(metrics, state)
         return LossOutput(terms.loss, metrics)
+
+    def value_terms(
+        self,
+        values: Tensor,
+        *,
+        plan: UpdatePlan,
+        mask: Tensor,
+        old_values: Tensor,
+        returns: Tensor,
+    ) -> LossTerms:
+        """The critic's loss for a micro-batch [B, T] (comparator only); adds to `loss_terms`.
+
+        `values` live, `old_values` at the start of the update, `returns` from `returns(...)`.
+        """
+        for part in self.extras:
+            if isinstance(part, ValueLoss):
+                return loss.value_terms(part, values, plan, mask, old_values, returns)
+        raise ValueError(f"algorithm {self.name!r} has no value_loss among its extras")
 
     def end_update(self, metrics: Mapping[str, float], state: AlgorithmState | None) -> None:
         """One optimiser update is done: moves what moves per update (the adaptive coefficient).

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from groupwise.algorithms.algorithm import Algorithm
+from groupwise.algorithms.catalogue import PRESETS
 from groupwise.algorithms.corrections import NoCorrection
 from groupwise.algorithms.parts import formula_of
-from groupwise.algorithms.presets import PRESETS
 from groupwise.algorithms.tables import LISTS, SLOTS
+from groupwise.algorithms.verified import verified
 
 
 @dataclass(frozen=True)
@@ -57,19 +58,11 @@ def describe(algorithm: Algorithm) -> Description:
         parts=_parts(algorithm),
         citation=entry.citation if entry else "",
         typical=entry.typical if entry else "",
-        verified=VERIFIED if same else (),
+        verified=verified(algorithm.name) if same else (),
         unsettled=entry.unsettled if entry else "",
         misread_of=entry.misread_of if entry else "",
         warnings=tuple(algorithm.warnings),
     )
-
-
-VERIFIED = (
-    "value and gradient against golden values, 1e-9 in float64, where an entry exists",
-    "value and gradient against an independent reference in plain loops, 1e-9 in float64",
-    "2, 4 and 8 micro-batches, row order, padding, two ranks: same gradient, 1e-10 in float64",
-    "junk under the mask changes no bit of loss, gradient or metrics",
-)
 
 
 def _formula(a: Algorithm) -> tuple[str, ...]:

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from groupwise.algorithms.contracts import LossTerms, MetricSums, UpdatePlan
 from groupwise.algorithms.corrections import CorrectionOutput, NoCorrection
-from groupwise.algorithms.extras import AdaptiveEntropy, EntropyBonus, TokenWeightPart
+from groupwise.algorithms.extras import AdaptiveEntropy, EntropyBonus, TokenWeightPart, ValueLoss
 from groupwise.algorithms.filters import LossFilter
+from groupwise.algorithms.gae import value_loss
 from groupwise.algorithms.kl import k3
 from groupwise.algorithms.ratios import NoRatio, bounded_exp
 from groupwise.algorithms.state import AlgorithmState
@@ -142,6 +143,8 @@ def compute(
             f"the plan's rows have the shape {tuple(plan.weight.shape)}, logprobs "
             f"{tuple(x.mask.shape)}; slice it with plan.rows(index) and plan.columns(width)"
         )
+    if x.logprobs.numel() == 0:
+        return LossTerms(x.logprobs.sum(), MetricSums())
     weight = plan.weight.to(x.logprobs.dtype)
     terms = token_terms(algorithm, x, plan)
     raw = algorithm.surrogate(terms)
@@ -160,6 +163,29 @@ def compute(
             loss = loss - coef * x.entropies.sum() / max(plan.num_tokens, 1)
     sums = _sums(algorithm, x, terms, shaped, correction, surrogate)
     return LossTerms(loss + 0.0, sums)
+
+
+def value_terms(
+    part: ValueLoss,
+    values: Tensor,
+    plan: UpdatePlan,
+    mask: Tensor,
+    old_values: Tensor,
+    returns: Tensor,
+) -> LossTerms:
+    """The critic's part of the loss for a micro-batch of whole rows; adds up like the policy's."""
+    if not values.shape == mask.shape == old_values.shape == returns.shape == plan.weight.shape:
+        raise ValueError("values, mask, old_values, returns and the plan's rows differ in shape")
+    keep = mask.bool()
+    work = values.dtype if values.dtype in (torch.float32, torch.float64) else torch.float32
+    live, old, target = (
+        torch.where(keep, x.to(work), 0) for x in (values, old_values.detach(), returns.detach())
+    )
+    per_token = torch.where(keep, value_loss(live, old, target, part.clip), 0)
+    loss = part.coef * (plan.weight.to(work) * per_token).sum()
+    tokens = float(keep.sum())
+    error = float((live - target).detach().square().sum())
+    return LossTerms(loss, MetricSums(means={"value/error": (error, tokens)}))
 
 
 def _correction(algorithm: Algorithm, x: LossInputs) -> CorrectionOutput | None:

@@ -78,7 +78,7 @@ def override(base: Algorithm, changes: Mapping[str, Any]) -> Algorithm:
 
 def table_of(algorithm: Algorithm) -> dict[str, Any]:
     """Every slot in full (None fields left out), plus the preset that it started from if known."""
-    from groupwise.algorithms.presets import PRESETS
+    from groupwise.algorithms.catalogue import PRESETS
 
     table: dict[str, Any] = {}
     if algorithm.name in PRESETS:
