@@ -52,8 +52,8 @@ class SamplingSettings(BaseModel):
         ):
             if value != whole:
                 raise ValueError(
-                    f"{name} = {value}: training samples from the whole distribution. The learner's "
-                    "log-probabilities are over the whole vocabulary and the kept tokens are not "
-                    f"stored, so every ratio would be off by the kept mass; set {name} = {whole}"
+                    f"{name} = {value}: training samples from the whole distribution, as the "
+                    "learner's log-probabilities are over the whole vocabulary and the kept tokens "
+                    f"are not stored: ratios would be off by the kept mass; set {name} = {whole}"
                 )
         return self
