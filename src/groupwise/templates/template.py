@@ -23,7 +23,7 @@ from groupwise.templates.folder import TemplateParts, read_folder
 from groupwise.templates.stops import StopStrings
 from groupwise.types import Message, Prompt
 
-_OPEN_THINK = re.compile(r"<[^<>\s]*(?:think|thought|reason)[^<>\s/]*>\s*\Z", re.IGNORECASE)
+_OPEN_THINK = re.compile(r"<(?!/)[^<>\s]*(?:think|thought|reason)[^<>\s/]*>\s*\Z", re.IGNORECASE)
 
 
 class Template:
