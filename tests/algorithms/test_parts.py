@@ -384,3 +384,15 @@ def test_a_micro_batch_without_rows_adds_nothing() -> None:
     terms.loss.backward()
     assert terms.loss.item() == 0.0
     assert not lp.grad.any()  # type: ignore[union-attr]
+
+
+def test_a_plan_moves_with_its_rows() -> None:
+    plan = preset("dapo").plan_update(MASK, group_ids=[0] * 8)
+    assert plan.to(torch.device("cpu")) is plan
+    away = plan.to(torch.device("meta"))
+    assert away.weight.device.type == "meta"
+    assert (away.num_rows, away.num_tokens) == (8, 23)
+    assert away.group_index is not None
+    assert away.group_index.device.type == "meta"
+    picked = plan.rows(torch.tensor([3, 1])).columns(2)
+    assert torch.equal(picked.weight, plan.weight[[3, 1], :2])

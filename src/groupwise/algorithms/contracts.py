@@ -109,6 +109,20 @@ class UpdatePlan:
             group_rows=None if self.group_rows is None else self.group_rows[at],
         )
 
+    def to(self, device: torch.device) -> UpdatePlan:
+        """The plan on a device (float32 weights where it has no float64)."""
+        if self.weight.device == device:
+            return self
+        weight = self.weight.float() if device.type == "mps" else self.weight
+        moved = (
+            None if x is None else x.to(device)
+            for x in (self.keep, self.group_index, self.group_rows)
+        )
+        keep, index, rows = moved
+        return replace(
+            self, weight=weight.to(device), keep=keep, group_index=index, group_rows=rows
+        )
+
     def columns(self, width: int) -> UpdatePlan:
         """The plan cut to its first `width` columns, for a micro-batch with less padding."""
         return replace(

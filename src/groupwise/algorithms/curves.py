@@ -34,7 +34,8 @@ def surrogate_curve(
 ) -> Curve:
     """f and phi for one token at each ratio; a surrogate of pairs is 0 everywhere.
 
-    Ratios whose new probability would exceed 1 are left out. Raises ValueError for an advantage of 0.
+    Ratios whose new probability would exceed 1 are left out. Raises ValueError where the advantage
+    is 0.
     """
     if advantage == 0:
         raise ValueError("a curve needs an advantage other than 0")

@@ -143,6 +143,7 @@ def compute(
             f"the plan's rows have the shape {tuple(plan.weight.shape)}, logprobs "
             f"{tuple(x.mask.shape)}; slice it with plan.rows(index) and plan.columns(width)"
         )
+    plan = plan.to(x.logprobs.device)
     if x.logprobs.numel() == 0:
         return LossTerms(x.logprobs.sum(), MetricSums())
     weight = plan.weight.to(x.logprobs.dtype)
@@ -176,7 +177,7 @@ def value_terms(
     """The critic's part of the loss for a micro-batch of whole rows; adds up like the policy's."""
     if not values.shape == mask.shape == old_values.shape == returns.shape == plan.weight.shape:
         raise ValueError("values, mask, old_values, returns and the plan's rows differ in shape")
-    keep = mask.bool()
+    plan, keep = plan.to(values.device), mask.bool()
     work = values.dtype if values.dtype in (torch.float32, torch.float64) else torch.float32
     live, old, target = (
         torch.where(keep, x.to(work), 0) for x in (values, old_values.detach(), returns.detach())
