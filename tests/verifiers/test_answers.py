@@ -49,7 +49,7 @@ def outcome(name, completion, answer, **arguments):
         ("tagged", "<answer>8</answer> or <answer>7</answer>", "7", "correct"),
         ("tagged", "<answer>7 or 8</answer>", "7", "incorrect"),
         ("tagged", "<think><answer>7</answer></think>", "7", "no_answer"),
-        ("tagged", "<answer>the dog</answer>", "The  dog", "incorrect"),
+        ("tagged", "<answer>the dog</answer>", "The  Dog", "correct"),
         ("tagged", "<answer>Dog</answer>", "dog", "correct"),
         ("boxed", r"\boxed{\frac{1}{2}}", "0.5", "correct"),
         ("boxed", r"\boxed{5} no, \boxed{7}", "7", "correct"),

@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -80,20 +82,40 @@ def _running(pid):
 
 
 def test_closing_leaves_no_process_and_no_descriptor():
-    before = len(os.listdir("/proc/self/fd"))
+    before, others = len(os.listdir("/proc/self/fd")), set(_workers())
     pool = WorkerPool("reward_functions:make_job_runner", size=2)
     pool.map([("echo", 0), ("sleep", 30)], 0.5)
     pool.close()
-    children = [each for each in psutil.Process().children() if "verifiers.worker" in _line(each)]
-    assert children == []
+    assert set(_workers()) == others
     assert len(os.listdir("/proc/self/fd")) <= before
 
 
-def _line(process):
-    try:
-        return " ".join(process.cmdline())
-    except psutil.Error:
-        return ""
+def _workers(parent=None):
+    found = psutil.Process(parent).children()
+    return [each.pid for each in found if "verifiers.worker" in " ".join(each.cmdline())]
+
+
+@pytest.mark.slow
+def test_a_killed_parent_leaves_no_worker_idle_or_at_work():
+    code = (
+        "from groupwise.verifiers.workers import WorkerPool;"
+        "pool = WorkerPool('reward_functions:make_job_runner', size=2);"
+        "pool.map([('echo', 0)] * 4, 5); print('ready', flush=True);"
+        "pool.map([('sleep', 100)], 1.0)"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment)
+    assert parent.stdout.readline() == b"ready\n"
+    time.sleep(0.3)
+    pids = _workers(parent.pid)
+    assert len(pids) == 2
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    deadline = time.monotonic() + 15
+    while any(_running(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not any(_running(pid) for pid in pids)
 
 
 def test_a_worker_that_cannot_start_says_why():

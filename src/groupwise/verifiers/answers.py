@@ -42,6 +42,13 @@ def verdict(right: bool, given: str, gold: str) -> Score:
     return Score(0.0, "incorrect", f"{_short(given)} is not {_short(gold)}")
 
 
+def graded(value: float, reason: str) -> Score:
+    """A value between wrong (0 and below) and right (1 and above)."""
+    if value >= 1:
+        return Score(value, "correct", reason)
+    return Score(value, "partial" if value > 0 else "incorrect", reason)
+
+
 class Exact(SettingsVerifier):
     """The whole text after the reasoning is the answer, character by character.
 

@@ -26,6 +26,7 @@ _EMPTY = re.compile(r"\\left(?![a-zA-Z])|\\right(?![a-zA-Z])|\\displaystyle|\\!|
 _THIN = re.compile(r"(?<=\d)(?:\\,|\{,\}|\\ )(?=\d{3}(?!\d))")
 _SPACES = re.compile(r"\\[,;: ]|~|\\q?quad(?![a-zA-Z])|\\\(|\\\)|\\\[|\\\]|\\\\")
 _FRAC = re.compile(r"\\[dtc]frac(?![a-zA-Z])|(?<![\\a-zA-Z])frac(?=\s*[\{\d])")
+_LETTERS = re.compile(r"[^\W\d_][^\W\d_'’-]*(?: [^\W\d_][^\W\d_'’-]*)*")
 _BOLD = re.compile(r"\*\*|__|`")
 
 
@@ -56,13 +57,13 @@ def cleaned(text: str) -> str:
 def plain(text: str) -> str:
     r"""An answer's form for comparing as text: cleaned, no `$`, no spaces, no final period.
 
-    Words of two letters and more are compared without case; single letters keep theirs.
+    Words are compared without case; single letters keep theirs.
 
-    >>> plain(r"$\text{Tuesday}$.") == plain("tuesday"), plain("B") == plain("b")
+    >>> plain(r"$\text{The dog}$.") == plain("the dog"), plain("B") == plain("b")
     (True, False)
     """
     text = cleaned(text).replace("$", " ").strip().rstrip(".,;!").strip()
     words = " ".join(text.split())
-    if re.fullmatch(r"[^\W\d_][^\W\d_' -]+", words):
+    if _LETTERS.fullmatch(words) and any(len(word) > 1 for word in words.split()):
         return words.casefold()
     return re.sub(r"\s*([^\w\s])\s*", r"\1", words)

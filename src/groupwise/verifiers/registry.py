@@ -29,6 +29,14 @@ BUILTIN: dict[str, str] = {
     "boxed": "groupwise.verifiers.answers:Boxed",
     "format": "groupwise.verifiers.formats:Format",
     "math": "groupwise.verifiers.math:Math",
+    "choice": "groupwise.verifiers.choice:Choice",
+    "regex": "groupwise.verifiers.patterns:Regex",
+    "contains_all": "groupwise.verifiers.patterns:ContainsAll",
+    "json_schema": "groupwise.verifiers.json_schema:JsonSchema",
+    "language": "groupwise.verifiers.language:Language",
+    "length": "groupwise.verifiers.lengths:Length",
+    "repetition": "groupwise.verifiers.lengths:Repetition",
+    "instructions": "groupwise.verifiers.instructions:Instructions",
 }
 
 

@@ -223,6 +223,8 @@ class WorkerPool:
             worker.boot()
             yield worker
         finally:
+            if worker is not None and not self._started:
+                worker.close()
             if worker is not None and not worker.alive:
                 worker = self._make() if self._started else None
             self._idle.put(worker)

@@ -1,0 +1,142 @@
+"""25 instructions by IFEval's ids: a text that follows each, and texts that do not."""
+
+import pytest
+
+from groupwise.errors import RecipeError
+from groupwise.types import Prompt
+from groupwise.verifiers import Case, load_verifier, score_cases
+from groupwise.verifiers.instruction_checks import CHECKS, sentences
+
+LONG = "The weather is nice today and we are going for a walk in the park"
+
+# (id, arguments, texts that follow it, texts that do not)
+ROWS = [
+    ("keywords:existence", {"keywords": ["cat", "ice cream"]},
+     ["A Cat eats ice cream."], ["A cat.", "cats and ice cream"]),
+    ("keywords:frequency", {"keyword": "cat", "frequency": 2, "relation": "at least"},
+     ["cat, Cat", "cat cat cat"], ["cat", "cat catalogue"]),
+    ("keywords:frequency", {"keyword": "cat", "frequency": 2, "relation": "less than"},
+     ["cat", "dog"], ["cat cat"]),
+    ("keywords:forbidden_words", {"forbidden_words": ["cat", "dog"]},
+     ["a bird", "concatenate"], ["a cat", "DOG!"]),
+    ("keywords:letter_frequency", {"letter": "z", "let_frequency": 2, "let_relation": "at least"},
+     ["Zebra zoo"], ["zebra"]),
+    ("language:response_language", {"language": "de"},
+     ["Das Wetter ist heute sehr schön und wir gehen spazieren."], [LONG]),
+    ("length_constraints:number_sentences", {"num_sentences": 2, "relation": "at least"},
+     ["One. Two!", "Dr. Who is here. He costs 3.5 dollars."], ["One", "It is 3.5 m.", "..."]),
+    ("length_constraints:number_paragraphs", {"num_paragraphs": 2},
+     ["a\n***\nb", "***\na\n***\nb"], ["a", "a\n***\n\n***\nb", "a\n***\nb\n***\nc"]),
+    ("length_constraints:number_words", {"num_words": 3, "relation": "less than"},
+     ["two words", "it's well-known"], ["one two three"]),
+    ("length_constraints:nth_paragraph_first_word",
+     {"num_paragraphs": 2, "nth_paragraph": 2, "first_word": "Then"},
+     ["First.\n\nThen second.", "a\n\n\n\"Then,\" b"],
+     ["First.\n\nSecond.", "Then", "a\n\nb\n\nThen"]),
+    ("detectable_content:number_placeholders", {"num_placeholders": 2},
+     ["[name] at [address]"], ["[name]", "[] []"]),
+    ("detectable_content:postscript", {"postscript_marker": "P.S."},
+     ["Bye.\nP.S. I forgot.", "Bye\np.s.: more"], ["Bye.", "Bye. PSA follows"]),
+    ("detectable_content:postscript", {"postscript_marker": "P.P.S"},
+     ["Bye.\nP.P.S I forgot."], ["Bye.\nP.S. I forgot."]),
+    ("detectable_format:number_bullet_lists", {"num_bullets": 2},
+     ["* a\n* b", "- a\n  - b"], ["* a", "* a\n* b\n* c", "** a **\n* b", "---\n* a"]),
+    ("detectable_format:constrained_response", {},
+     ["My answer is yes.", "Well. My answer is maybe."],
+     ["yes", "My answer is yes. My answer is no."]),
+    ("detectable_format:number_highlighted_sections", {"num_highlights": 2},
+     ["*a* and *b*", "**a** and *b*"], ["*a*", "** ** and *a*", "* a\n* b"]),
+    ("detectable_format:multiple_sections", {"section_spliter": "Section", "num_sections": 2},
+     ["Section 1\nx\nSection 2\ny", "## Section I\nx\n## SECTION II"],
+     ["Section 1\nx", "Section a"]),
+    ("detectable_format:json_format", {}, ['{"a": 1}', '```json\n{"a": 1}\n```'], ["{a}", "so {}"]),
+    ("detectable_format:title", {}, ["<<A title>>\ntext"], ["<A title>", "<<>>", "<< >>"]),
+    ("combination:two_responses", {}, ["a\n******\nb"], ["a", "a******a", "a******b******c"]),
+    ("combination:repeat_prompt", {"prompt_to_repeat": "Write a poem."},
+     ["Write a  poem.\nRoses"], ["Roses. Write a poem."]),
+    ("startend:end_checker", {"end_phrase": "The end."},
+     ["Once. The end.", 'x the end."\n'], ["The end. Or not"]),
+    ("startend:quotation", {}, ['"quoted"', ' "a"\n'], ['"half', "none", '"', '""']),
+    ("change_case:capital_word_frequency", {"capital_frequency": 2, "capital_relation": "at least"},
+     ["NASA and ESA"], ["NASA and Esa"]),
+    ("change_case:english_capital", {}, [LONG.upper()], [LONG]),
+    ("change_case:english_lowercase", {}, [LONG.lower()], [LONG]),
+    ("punctuation:no_comma", {}, ["no such thing"], ["well, no", "十，百"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "arguments", "good", "bad"), ROWS)
+def test_each_instruction(name, arguments, good, bad):
+    for text in good:
+        assert CHECKS[name](text, **arguments), text
+    for text in bad:
+        assert not CHECKS[name](text, **arguments), text
+
+
+def test_there_are_ifevals_25_and_each_is_tested():
+    assert len(CHECKS) == 25
+    assert {name for name, *_ in ROWS} == set(CHECKS)
+
+
+def judged(text, ids, kwargs, **arguments):
+    columns = {"instruction_id_list": ids, "kwargs": kwargs}
+    case = Case(Prompt("p", text="q", columns=columns), text)
+    return score_cases(load_verifier("instructions", **arguments), [case])[0]
+
+
+IDS = ["punctuation:no_comma", "length_constraints:number_words"]
+KWARGS = [{"num_words": None}, {"num_words": 3, "relation": "at least", "keyword": None}]
+
+
+def test_the_share_and_all():
+    assert judged("one two three", IDS, KWARGS).value == 1.0
+    half = judged("one, two", IDS[:1] + IDS, [{}, *KWARGS])
+    assert (half.value, half.outcome) == (0.0, "incorrect")
+    half = judged("one two", IDS, KWARGS)
+    assert (half.value, half.outcome) == (0.5, "partial")
+    assert half.reason == "not followed: length_constraints:number_words"
+    assert judged("one two", IDS, KWARGS, count="all").value == 0.0
+    assert judged("", IDS, KWARGS).outcome == "no_answer"
+    assert judged("<think>a, b</think>one two three", IDS, KWARGS).value == 1.0
+
+
+def test_loose_reading():
+    ids, kwargs = ["startend:end_checker"], [{"end_phrase": "The end."}]
+    text = "Sure!\nThe end.\nHope it helps"
+    assert judged(text, ids, kwargs).value == 0.0
+    assert judged(text, ids, kwargs, loose=True).value == 1.0
+
+
+def test_the_same_for_every_prompt():
+    verifier = load_verifier("instructions", ids=["punctuation:no_comma"])
+    assert verifier.required_columns == frozenset()
+    assert score_cases(verifier, [Case(Prompt("p", text="q"), "a b")])[0].value == 1.0
+
+
+@pytest.mark.parametrize(
+    ("ids", "kwargs", "message"),
+    [
+        (["punctuation:no_coma"], [{}], "did you mean 'punctuation:no_comma'"),
+        (["punctuation:no_comma"], [], "1 instruction ids and 0 tables"),
+        (["keywords:existence"], [{}], "takes keywords; got none"),
+        (["punctuation:no_comma"], [{"x": 1}], "takes no arguments; got x"),
+        (
+            ["length_constraints:number_words"],
+            [{"num_words": 3, "relation": "above"}],
+            "a relation",
+        ),
+    ],
+)
+def test_bad_instructions(ids, kwargs, message):
+    assert message in judged("text", ids, kwargs).reason
+    prompt = Prompt("p", text="q", columns={"instruction_id_list": ids, "kwargs": kwargs})
+    assert message in load_verifier("instructions").check_answer(prompt)
+    if kwargs:
+        with pytest.raises(RecipeError):
+            load_verifier("instructions", ids=ids, kwargs=kwargs)
+
+
+def test_sentences():
+    assert sentences("Hi there! How are you? (Fine.) Mr. Smith paid 3.50 dollars.") == [
+        "Hi there", "How are you", "(Fine", "Mr Smith paid 3.50 dollars",
+    ]  # fmt: skip

@@ -1,0 +1,87 @@
+"""JSON by schema, strictly: no NaN, no duplicate keys, no endless patterns."""
+
+import time
+
+import pytest
+
+from groupwise.errors import RecipeError
+from groupwise.types import Prompt
+from groupwise.verifiers import load_verifier, verify
+from groupwise.verifiers.json_schema import strict_json
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"a": {"type": "integer"}, "b": {"type": "string", "pattern": "^(x+)+$"}},
+    "required": ["a"],
+    "additionalProperties": False,
+}
+
+
+def judged(text, schema=SCHEMA, **fields):
+    return verify("json_schema", completion=text, json_schema=schema, **fields)
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome"),
+    [
+        ('{"a": 1}', "correct"),
+        ('  {"a": 1, "b": "xx"}\n', "correct"),
+        ('```json\n{"a": 1}\n```', "correct"),
+        ('Here it is:\n```\n{"a": 1}\n```\nDone.', "correct"),
+        ('<think>{}</think>{"a": 1}', "correct"),
+        ('{"a": "1"}', "incorrect"),
+        ("{}", "incorrect"),
+        ('{"a": 1, "c": 2}', "incorrect"),
+        ("[1]", "incorrect"),
+        ('{"a": 1} and more', "no_answer"),
+        ('{"a": NaN}', "no_answer"),
+        ('{"a": Infinity}', "no_answer"),
+        ('{"a": 1, "a": 2}', "no_answer"),
+        ('```\n{"a": 1}\n```\n```\n{"a": 2}\n```', "no_answer"),
+        ("[" * 100_000, "no_answer"),
+        ("[" * 100 + "]" * 100, "no_answer"),
+        ("{'a': 1}", "no_answer"),
+        ("", "no_answer"),
+        ('{"a": ' + "9" * 5000 + "}", "no_answer"),
+    ],
+)
+def test_outcomes(text, outcome):
+    assert judged(text).outcome == outcome
+
+
+def test_the_reason_names_the_place():
+    assert judged('{"a": "1"}').reason.startswith("a: ")
+
+
+def test_patterns_take_linear_time():
+    start = time.monotonic()
+    assert judged('{"a": 1, "b": "' + "x" * 5000 + '!"}').outcome == "incorrect"
+    assert time.monotonic() - start < 1
+
+
+def test_a_schema_from_the_column():
+    for schema in (SCHEMA, '{"type": "array"}'):
+        score = verify("json_schema", completion='{"a": 1}', columns={"schema": schema})
+        assert score.value == float(schema is SCHEMA)
+    assert load_verifier("json_schema").required_columns == {"schema"}
+    prompts = [Prompt("p", text="q", columns={"schema": each}) for each in (SCHEMA, "{", [])]
+    reasons = load_verifier("json_schema").check_answers(prompts)
+    assert [reason is None for reason in reasons] == [True, False, False]
+
+
+def test_the_gold_answer_can_be_compared():
+    assert judged('{"a": 1}', answer={"a": 1}, match_answer=True).value == 1.0
+    assert judged('{"a": 2}', answer='{"a": 1}', match_answer=True).outcome == "incorrect"
+    assert judged('{"a": 2}', answer="{", match_answer=True).outcome == "bad_answer"
+    verifier = load_verifier("json_schema", json_schema=SCHEMA, match_answer=True)
+    assert verifier.check_answer(Prompt("p", text="q", answer={"a": 1})) is None
+    assert verifier.check_answer(Prompt("p", text="q", answer={"b": 1})) is not None
+
+
+def test_a_bad_schema_is_refused():
+    with pytest.raises(RecipeError, match="not a JSON schema"):
+        load_verifier("json_schema", json_schema={"type": "objekt"})
+
+
+def test_strict_json_keeps_values():
+    assert strict_json('[1, 2.5, "[{", null, true]') == [1, 2.5, "[{", None, True]
