@@ -114,6 +114,9 @@ def test_a_piece_of_something_is_not_a_number(text):
         (r"$\approx 5$", 5),
         ("7 a day", 7),
         ("5 or 6 or 7", 7),
+        ("at 5 p.m. today", 5),
+        ("a 24-hour day", 24),
+        ("$8 + $5 = $13", 13),
     ],
 )
 def test_the_last_number_in_prose(text, value):

@@ -66,3 +66,71 @@ def test_score_by_name_takes_columns():
     assert verify("number", completion="7", answer="7", columns={"level": 1}).value == 1.0
     prompt = Prompt("p", ({"role": "user", "content": "3+4="},), "7")
     assert score_cases(load_verifier("exact"), [Case(prompt, "7")])[0].value == 1.0
+
+
+# One entry a built-in: its arguments, and a prompt that fits it. A newcomer must be added here.
+COLUMNS = {
+    "choices": ["a cat", "the dog"],
+    "language": "en",
+    "schema": {"type": "object"},
+    "instruction_id_list": ["punctuation:no_comma"],
+    "kwargs": [{}],
+}
+SETUPS = {
+    "exact": ({}, "dog"),
+    "number": ({}, "7"),
+    "tagged": ({}, "7"),
+    "boxed": ({}, "7"),
+    "format": ({}, "7"),
+    "math": ({}, "7"),
+    "choice": ({}, "B"),
+    "regex": ({"pattern": r"(?P<answer>\d+)"}, "7"),
+    "contains_all": ({}, "dog"),
+    "json_schema": ({}, None),
+    "language": ({}, None),
+    "length": ({"max_tokens": 8, "slack": 4}, None),
+    "repetition": ({}, None),
+    "instructions": ({}, None),
+}
+TEXTS = ["", " ", "7", "dog", "<think>", "</think>", "<answer>7</answer>", r"\boxed{7}",
+         "\x00\ud7ff", "a" * 5000, "7 " * 2000, "{}", "{" * 500, "\\" * 500, "(" * 500, "\n" * 500, "🙂 7", "７",
+         "The answer is B.", "We add the two numbers and then divide."]  # fmt: skip
+
+
+def setup(name):
+    arguments, answer = SETUPS[name]
+    return load_verifier(name, **arguments), Prompt("p", text="q", answer=answer, columns=COLUMNS)
+
+
+def test_the_conformance_table_is_complete():
+    assert set(SETUPS) == set(BUILTIN)
+
+
+@pytest.mark.parametrize("name", SETUPS)
+def test_scores_are_finite_in_order_and_do_not_depend_on_the_batch(name):
+    verifier, prompt = setup(name)
+    cases = [Case(prompt, text, completion_ids=tuple(range(len(text)))) for text in TEXTS]
+    batch = score_cases(verifier, cases)
+    assert batch == [score_cases(verifier, [case])[0] for case in cases]
+    assert batch == score_cases(verifier, cases[::-1])[::-1]
+    for score in batch:
+        assert score.value is None or -1 <= score.value <= 1
+        assert score.reason
+        assert len(score.reason) < 400
+
+
+@pytest.mark.parametrize("name", SETUPS)
+def test_its_own_gold_answer_is_accepted_and_its_signature_is_stable(name):
+    verifier, prompt = setup(name)
+    assert verifier.check_answer(prompt) is None
+    assert verifier.signature() == setup(name)[0].signature()
+    assert verifier.name == name
+    assert verifier.required_columns <= set(COLUMNS)
+
+
+@pytest.mark.parametrize("name", SETUPS)
+def test_a_row_without_what_it_needs_is_not_scored(name):
+    verifier, _ = setup(name)
+    if verifier.needs_answer:
+        (score,) = score_cases(verifier, [Case(Prompt("p", text="q", columns=COLUMNS), "7")])
+        assert (score.value, score.outcome) == (None, "bad_answer")

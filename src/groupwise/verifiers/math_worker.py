@@ -1,7 +1,8 @@
 """Algebra on two short answers with math-verify, inside a worker process that can be killed.
 
 math-verify's own timers are off: they need the main thread and do not stop everything. Its numeric
-comparison is loose (pi equals 3.14159265); an exact one has the last word here.
+comparison is loose (pi equals 3.14159265); an exact one has the last word here. Answers are read as
+LaTeX alone: the other parser on offer, for plain expressions, evaluates Python.
 """
 
 from __future__ import annotations

@@ -213,7 +213,7 @@ _RIGHT_PIECE = re.compile(
     rf"|[ ]*\\(?!(?:{_COMMANDS_BEHIND})(?![A-Za-z]))[A-Za-z]"  # 4\sqrt{2}
     r"|[ ]*(?:π|√|pi\b|sqrt\b)"
     rf"|[ ]*[*+/^×·÷-][ ]*{_OPERAND}"  # 1/e
-    r"|[ ]?(?![mgshlLKCF](?![A-Za-z]))[b-zB-HJ-Z](?![A-Za-z'])"  # 4x, but 4m
+    r"|[ ]?(?![mgshlLKCF](?![A-Za-z]))[b-zB-HJ-Z](?![A-Za-z']|\.[A-Za-z])"  # 4x, but 4m, 4 p.m.
     rf"|(?:[xyz]|pi|{_FUNCTION})(?![a-z])"
 )
 _NEXT_WORD = re.compile(r"\s*(%|[A-Za-z]+)")
