@@ -6,10 +6,10 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from toy_tokenizers import byte_bpe, words
 
 from groupwise.errors import RecipeError
 from groupwise.templates import StopStrings, Template
+from toy_tokenizers import byte_bpe, words
 
 TEXTS = ["</answer> and more </answer>", "answer> é日本 </ans wer>", "\n\nQ: a\n\n"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 
 import pytest
-from toy_tokenizers import merging, words
 
 from groupwise.errors import RecipeError
 from groupwise.templates import Template
 from groupwise.types import Prompt
+from toy_tokenizers import merging, words
 
 CHAT = Prompt("p", messages=({"role": "user", "content": "hi"},))
 RAW = Prompt("p", text="hi")

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toy_tokenizers import words
 
 from groupwise.errors import RecipeError
 from groupwise.templates import Template
+from toy_tokenizers import words
 
 SPECIAL = ["<pad>", "<s>", "<eos>", "<end>", "<more>"]
 

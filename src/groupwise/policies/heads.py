@@ -50,6 +50,11 @@ class Head:
     linear: nn.Module
     rule: LogitRule
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """The head's own precision, which its product is taken in."""
+        return next(self.linear.parameters()).dtype
+
     def hidden_states(self, input_ids: Tensor) -> Tensor:
         """[B, S] int64 right-padded ids to [B, S, D].
 

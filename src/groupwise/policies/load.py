@@ -112,7 +112,7 @@ def load_policy(
     model.to(chosen_device)
     model.eval()
     if gradient_checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        checkpoint_activations(model)
     return Policy(
         name=name,
         model=model,
@@ -121,6 +121,26 @@ def load_policy(
         dtype=chosen_dtype,
         max_length=info.max_length,
     )
+
+
+def checkpoint_activations(model: Any) -> None:
+    """Recompute every decoder layer in the backward pass. Raises RecipeError where it cannot.
+
+    transformers checkpoints a layer in training mode only, so a dropout that a layer applies by
+    itself would come back with it: its rate is set to 0.
+    """
+    enable = getattr(model, "activation_checkpointing_enable", None)
+    try:
+        (enable or model.gradient_checkpointing_enable)({"use_reentrant": False})
+    except ValueError as error:
+        raise RecipeError(
+            f"model.gradient_checkpointing = true: {_first_line(error)} Give false"
+        ) from error
+    for module in model.modules():
+        if getattr(module, "gradient_checkpointing", False):
+            for name, value in vars(module).items():
+                if "dropout" in name and isinstance(value, float):
+                    setattr(module, name, 0.0)
 
 
 def choose_device(device: str) -> torch.device:

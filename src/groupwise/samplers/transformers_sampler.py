@@ -253,7 +253,7 @@ class _Decoding:
             **{self.cache_name: self.cache},
         )
         with torch.autocast(ids.device.type, enabled=False):
-            raw = self.head.linear(output.last_hidden_state[:, -1].float())
+            raw = self.head.linear(output.last_hidden_state[:, -1].to(self.head.dtype))
         return self.head.rule.apply_(raw)
 
     def _compact(self, alive: list[int]) -> Tensor:
