@@ -13,15 +13,15 @@ from groupwise.verifiers import math as math_module
 from groupwise.verifiers.math import unboxed_answer
 from groupwise.verifiers.workers import Reply
 
-LIMIT = 1.2
-HAZARDS = ("tower", "huge sum")
+LIMIT = 1.0
+HAZARDS = ("tower", pytest.param("huge sum", marks=pytest.mark.slow))
 CASES = [Case(Prompt(name, text="q", answer=gold), text) for name, gold, text, _ in TABLE]
-EASY = [row for row, entry in enumerate(TABLE) if entry[0] not in HAZARDS]
+EASY = [row for row, entry in enumerate(TABLE) if entry[0] not in ("tower", "huge sum")]
 
 
 @pytest.fixture(scope="module")
 def math():
-    verifier = load_verifier("math", time_limit=LIMIT)
+    verifier = load_verifier("math")
     score_cases(verifier, [Case(Prompt("p", text="q", answer="x+1"), r"\boxed{1+x}")] * 4)
     return verifier
 
@@ -58,7 +58,7 @@ def test_hazards_end_within_twice_the_limit_and_the_pool_still_scores(math, name
     check(math, EASY[:10])
     row = next(row for row, entry in enumerate(TABLE) if entry[0] == name)
     start = time.monotonic()
-    (score,) = score_cases(math, [CASES[row]])
+    (score,) = score_cases(load_verifier("math", time_limit=LIMIT), [CASES[row]])
     seconds = time.monotonic() - start
     assert (score.value, score.outcome) == (0.0, "timeout")
     assert "twice" in score.reason
@@ -66,6 +66,7 @@ def test_hazards_end_within_twice_the_limit_and_the_pool_still_scores(math, name
     check(math, EASY)
 
 
+@pytest.mark.slow
 def test_more_hazards_than_workers(math):
     towers = [Case(Prompt("p", text="q", answer="2"), rf"\boxed{{9^{{9^{{9^{n}}}}}}}")
               for n in range(5, 8)]  # fmt: skip

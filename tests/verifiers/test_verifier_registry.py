@@ -93,8 +93,8 @@ SETUPS = {
     "instructions": ({}, None),
 }
 TEXTS = ["", " ", "7", "dog", "<think>", "</think>", "<answer>7</answer>", r"\boxed{7}",
-         "\x00\ud7ff", "a" * 5000, "7 " * 2000, "{}", "{" * 500, "\\" * 500, "(" * 500, "\n" * 500, "🙂 7", "７",
-         "The answer is B.", "We add the two numbers and then divide."]  # fmt: skip
+         "\x00\ud7ff", "a" * 5000, "7 " * 2000, "{}", "{" * 500, "\\" * 500, "(" * 500, "\n" * 500,
+         "🙂 7", "７", "The answer is B.", "We add the two numbers and then divide."]  # fmt: skip
 
 
 def setup(name):

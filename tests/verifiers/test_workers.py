@@ -131,7 +131,7 @@ def cases(*texts):
 
 @pytest.fixture(scope="module")
 def limited():
-    table = {"name": "reward_functions:sometimes_stuck", "time_limit": 1.0}
+    table = {"name": "reward_functions:sometimes_stuck", "time_limit": 0.6}
     verifier = compose([table])
     score_cases(verifier, cases("warm", "up"))
     verifier.take_logs()
@@ -168,6 +168,6 @@ def test_errors_in_the_worker_name_the_row(limited):
 
 
 def test_the_limit_is_for_ones_own_verifiers_and_is_recorded(limited):
-    assert '"time_limit": 1.0' in limited.signature()
+    assert '"time_limit": 0.6' in limited.signature()
     with pytest.raises(RecipeError, match="time_limit is for"):
         compose([{"name": "number", "time_limit": 1.0}])
