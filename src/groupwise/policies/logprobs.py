@@ -104,7 +104,7 @@ def score(
     policy: Policy,
     prompt_ids: Sequence[int],
     completion_ids: Sequence[int],
-    temperature: float = 1.0,
+    temperature: float | int = 1.0,
 ) -> Float[Tensor, " T"]:
     """log p of each completion token, float32 on the CPU, no gradient.
 
@@ -112,7 +112,7 @@ def score(
     """
     with torch.no_grad():
         output = sequence_logprobs(
-            policy, [tuple(prompt_ids)], [tuple(completion_ids)], temperature=temperature
+            policy, [tuple(prompt_ids)], [tuple(completion_ids)], temperature=float(temperature)
         )
     return output.logprobs[0].float().cpu()
 

@@ -35,10 +35,10 @@ def make_sampler(name: str, policy: Policy, *, batch_rows: int = 128) -> Sampler
 
 def sample(
     policy: Policy,
-    prompts: Sequence[str | Prompt | Sequence[Mapping[str, Any]] | Sequence[int]],
+    prompts: Sequence[Any],
     group_size: int = 8,
     max_tokens: int = 64,
-    temperature: float = 1.0,
+    temperature: float | int = 1.0,
     seed: int = 0,
     sampler: str | Sampler = "auto",
 ) -> list[list[Completion]]:
@@ -63,7 +63,7 @@ def sample(
                 prompt_ids=ids,
                 key=stream_key(seed, "probe", digest, visit, index),
                 max_tokens=max_tokens,
-                temperature=1.0 if greedy else temperature,
+                temperature=1.0 if greedy else float(temperature),
                 greedy=greedy,
             )
             for index in range(group_size)

@@ -131,7 +131,7 @@ class _Decoding:
         self.prefill_width = longest
         capacity = longest + max(row.request.max_tokens for row in rows)
         self.cache = make_cache(config, capacity, policy.dtype)
-        names = inspect.signature(head.decoder.forward).parameters
+        names = inspect.signature(type(head.decoder).forward).parameters
         self.cache_name = "cache" if "cache" in names else "past_key_values"
         self.mask = torch.zeros((0, capacity), dtype=torch.int64)
         self.asked_entropies = any(row.request.entropies for row in rows)
