@@ -396,3 +396,11 @@ def test_a_plan_moves_with_its_rows() -> None:
     assert away.group_index.device.type == "meta"
     picked = plan.rows(torch.tensor([3, 1])).columns(2)
     assert torch.equal(picked.weight, plan.weight[[3, 1], :2])
+
+
+@pytest.mark.parametrize("baseline", ["none", "batch_mean", "leave_one_out"])
+def test_a_scale_zeroes_flat_groups_whatever_the_baseline(baseline: str) -> None:
+    algorithm = preset("grpo", baseline=baseline)
+    out = algorithm.advantages(f64([[0.1 + 0.2, 0.3, 0.3], [1.0, 0.0, 0.5]]))
+    assert not out[0].any()
+    assert out[1].abs().max() > 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from typing import Any
 
 import pytest
 import torch
@@ -45,40 +46,38 @@ def compare(name: str, case: Case) -> None:
         assert not gradient[i, len(expected) :].any()
 
 
+STEPS = {
+    "seed": st.integers(0, 10**6),
+    "sizes": st.lists(st.integers(1, 5), min_size=1, max_size=4),
+    "drift": st.sampled_from([0.0, 0.05, 0.5, 1.5]),
+    "longest": st.integers(1, 7),
+    "unscored": st.sampled_from([0.0, 0.2, 1.0]),
+    "empty": st.sampled_from([0.0, 0.3]),
+    "rewards": st.sampled_from([(0.0, 1.0), (0.0, 0.1 + 0.2, 0.3, -0.5, 1.0)]),
+}
+
+
+def compare_random(name: str, sizes: list[int], **step: Any) -> None:
+    """One random step; the first group has two rows, so that some group can be compared."""
+    shape = (2,) * len(sizes) if name in PAIRS else (2, *sizes)
+    case = random_case(sizes=shape, **step)
+    if any(case.lp):
+        compare(name, case)
+
+
 @pytest.mark.parametrize("name", sorted(PRESETS))
 @settings(max_examples=12, deadline=None, derandomize=True)
-@given(
-    seed=st.integers(0, 10**6),
-    sizes=st.lists(st.integers(1, 5), min_size=1, max_size=4),
-    drift=st.sampled_from([0.0, 0.05, 0.5, 1.5]),
-    longest=st.integers(1, 7),
-    unscored=st.sampled_from([0.0, 0.2, 1.0]),
-    empty=st.sampled_from([0.0, 0.3]),
-    binary=st.booleans(),
-)
-def test_preset_equals_its_reference(
-    name: str,
-    seed: int,
-    sizes: list[int],
-    drift: float,
-    longest: int,
-    unscored: float,
-    empty: float,
-    binary: bool,
-) -> None:
-    shape = (2,) * len(sizes) if name in PAIRS else (2, *sizes)
-    case = random_case(
-        seed,
-        sizes=shape,
-        drift=drift,
-        longest=longest,
-        unscored=unscored,
-        empty=empty,
-        rewards=(0.0, 1.0) if binary else (0.0, 0.1 + 0.2, 0.3, -0.5, 1.0),
-    )
-    if not any(case.lp):
-        return
-    compare(name, case)
+@given(step=st.fixed_dictionaries(STEPS))
+def test_preset_equals_its_reference(name: str, step: dict[str, Any]) -> None:
+    compare_random(name, **step)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(PRESETS))
+@settings(max_examples=60, deadline=None)
+@given(step=st.fixed_dictionaries(STEPS))
+def test_preset_equals_its_reference_at_length(name: str, step: dict[str, Any]) -> None:
+    compare_random(name, **step)
 
 
 @pytest.mark.parametrize("visits", [1, 2, 3])
