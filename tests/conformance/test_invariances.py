@@ -123,9 +123,8 @@ def test_micro_batches_in_float32(name: str) -> None:
     algorithm, step = make(name), as_step(case_of(name))
     out, gradient = whole_loss(algorithm, step, torch.float32)
     assert out.loss.dtype == torch.float32
-    for num in (2, 8):
-        _, found, _ = split_loss(algorithm, step, num, torch.float32)
-        assert (found - gradient).norm() <= 1e-5 * gradient.norm()
+    _, found, _ = split_loss(algorithm, step, 4, torch.float32)
+    assert (found - gradient).norm() <= 1e-5 * gradient.norm()
 
 
 @pytest.mark.parametrize("name", list(VARIANTS))
@@ -140,16 +139,17 @@ def test_padding_amount(name: str) -> None:
     same_metrics(wide.metrics, out.metrics, tol=1e-12)
 
 
+JUNK = [1e9, math.nan, math.inf, -math.inf]
+
+
 @pytest.mark.parametrize("name", list(VARIANTS))
-@pytest.mark.parametrize("junk", [0.0, 1e9, -1e9, math.nan, math.inf, -math.inf])
-def test_junk_under_the_mask_changes_no_bit(name: str, junk: float) -> None:
+def test_junk_under_the_mask_changes_no_bit(name: str) -> None:
+    """In every [B, T] input of advantages and loss: the same loss, gradient and metrics."""
     algorithm, case = make(name), case_of(name)
-    step, dirty = as_step(case, extra=1), as_step(case, extra=1, fill=junk)
+    step = as_step(case, extra=1)
     mask, advantages = filtered_mask(algorithm, step), advantages_of(algorithm, step)
-    assert torch.equal(advantages_of(algorithm, dirty), advantages)
-    spoiled = torch.where(mask, advantages if advantages.dim() == 2 else advantages[:, None], junk)
-    results = []
-    for source, a in ((step, advantages), (dirty, spoiled)):
+
+    def result(source: Step, a: Tensor) -> tuple[float, Tensor, str]:
         logprobs = source.tokens["lp"].clone().requires_grad_(True)
         out = algorithm.loss(
             logprobs,
@@ -160,11 +160,16 @@ def test_junk_under_the_mask_changes_no_bit(name: str, junk: float) -> None:
             **token_inputs(algorithm, source),
         )
         (gradient,) = torch.autograd.grad(out.loss, logprobs)
-        results.append((out.loss.item(), gradient, out.metrics))
-    (loss, gradient, metrics), (loss2, gradient2, metrics2) = results
-    assert loss == loss2
-    assert torch.equal(gradient, gradient2)
-    assert str(metrics) == str(metrics2)
+        return out.loss.item(), gradient, str(out.metrics)
+
+    loss, gradient, metrics = result(step, advantages)
+    for junk in JUNK:
+        dirty = as_step(case, extra=1, fill=junk)
+        assert torch.equal(advantages_of(algorithm, dirty), advantages)
+        wide = advantages if advantages.dim() == 2 else advantages.unsqueeze(1)
+        found = result(dirty, torch.where(mask, wide, junk))
+        assert (found[0], found[2]) == (loss, metrics)
+        assert torch.equal(found[1], gradient)
 
 
 @pytest.mark.parametrize("name", list(VARIANTS))

@@ -66,7 +66,7 @@ def compare_random(name: str, sizes: list[int], **step: Any) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(PRESETS))
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(max_examples=8, deadline=None, derandomize=True)
 @given(step=st.fixed_dictionaries(STEPS))
 def test_preset_equals_its_reference(name: str, step: dict[str, Any]) -> None:
     compare_random(name, **step)
