@@ -235,33 +235,20 @@ def _names_at(location: Sequence[str]) -> list[str]:
 def check(recipe: Recipe) -> None:
     """Combinations that no single room can see. Raises RecipeError."""
     sampling, training, algorithm = recipe.sampling, recipe.training, recipe.algorithm
-    needs = algorithm.needs
-    if sampling.group_size < needs.min_group_size:
-        raise RecipeError(
-            f"sampling.group_size = {sampling.group_size}: {algorithm.name} compares the "
-            f"completions of a group; give {needs.min_group_size} or more"
-        )
-    if needs.group_size is not None and sampling.group_size != needs.group_size:
-        raise RecipeError(
-            f"sampling.group_size = {sampling.group_size}: {algorithm.name} is defined for "
-            f"groups of {needs.group_size}; give {needs.group_size}"
-        )
     if training.minibatches > training.prompts_per_step:
         raise RecipeError(
             f"training.minibatches = {training.minibatches}: a minibatch is whole groups and a "
             f"step has {training.prompts_per_step}; give at most {training.prompts_per_step}"
         )
-    if sampling.temperature <= 0:
-        raise RecipeError(
-            f"sampling.temperature = {sampling.temperature}: training samples, and log-ratios are "
-            "taken at this temperature; give a value above 0, for example 1.0"
-        )
-    if needs.step_rewards:
-        raise RecipeError(
-            f"algorithm {algorithm.name!r} needs step rewards, and environment "
-            f"{recipe.environment.name!r} gives none; give a preset without process rewards, "
-            "for example grpo"
-        )
+    algorithm.check(
+        group_size=sampling.group_size,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        top_k=sampling.top_k,
+        min_p=sampling.min_p,
+        reference=True,
+        step_rewards=False,
+    )
 
 
 def field_table() -> list[tuple[str, str, str, str]]:

@@ -86,6 +86,11 @@ def _rollout_metrics() -> Iterator[Metric]:
     yield Metric(
         "outcomes/<outcome>", "rollouts", "rollouts with that outcome of the score", whole=True
     )
+    yield Metric(
+        "custom/<name>",
+        "any",
+        "what a reward function logged with log_metric(name, value) in the step, as it was given",
+    )
     yield Metric("completions/count", "rollouts", "rollouts collected in the step", whole=True)
     for part, words in (("mean", "mean"), ("min", "smallest"), ("max", "largest")):
         yield Metric(

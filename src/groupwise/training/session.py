@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from groupwise.algorithms import AlgorithmState
 from groupwise.batches import split_rows
 from groupwise.checkpoints import (
@@ -126,6 +128,40 @@ class Session:
         self.state.load_state_dict(counters["algorithm"])
         self.first_step = step
         self.policy.version = step
+
+    def notes(self) -> list[str]:
+        """What a person should know before the first step."""
+        found = list(self.evaluation_sets.notes)
+        for source in (self.environment.verifier, self.recipe.algorithm):
+            warnings = getattr(source, "warnings", None)
+            found += warnings() if callable(warnings) else list(warnings or ())
+        return found
+
+    def refresh_reference(self, version: int) -> None:
+        """Mix the policy into the reference where the algorithm's KL schedule says so."""
+        share = self.recipe.algorithm.kl.mix_at(version)
+        if share == 0.0 or self.learner.reference is None:
+            return
+        pairs = zip(
+            self.learner.reference.model.parameters(), self.policy.model.parameters(), strict=True
+        )
+        with torch.no_grad():
+            for old, new in pairs:
+                old.lerp_(new, share)
+
+    def reference_state(self) -> dict[str, torch.Tensor]:
+        """The reference's weights where they move, empty where the model's start gives them."""
+        if self.recipe.algorithm.kl.refresh_every == 0 or self.learner.reference is None:
+            return {}
+        return dict(self.learner.reference.model.named_parameters())
+
+    def load_reference(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        if self.learner.reference is None:
+            return
+        own = dict(self.learner.reference.model.named_parameters())
+        with torch.no_grad():
+            for name, tensor in tensors.items():
+                own[name].copy_(tensor)
 
     def close(self) -> None:
         self.sampler.close()

@@ -25,6 +25,7 @@ from groupwise.checkpoints import (
     save_checkpoint,
     training_state,
 )
+from groupwise.errors import VerifierError
 from groupwise.evaluation import evaluate
 from groupwise.training.interruption import Interrupted, Interruption
 from groupwise.learner import peak_memory_bytes
@@ -43,6 +44,7 @@ from groupwise.records import (
 from groupwise.rollouts import collect
 from groupwise.training.session import Prepared, Session, open_session, prepare
 from groupwise.types import Batch, Group
+from groupwise.verifiers import VerifierLogs
 
 
 class Callback:
@@ -97,6 +99,7 @@ class Loop:
         self.callbacks = callbacks
         self.recipe = session.recipe
         self.clock = Clock()
+        self.logs = VerifierLogs()
         self.evaluations: dict[int, dict[str, Value]] = {}
         self.last_line: Mapping[str, Value] = {}
         self.started = time.perf_counter()
@@ -127,7 +130,8 @@ class Loop:
     def collect(self, step: int) -> list[Group]:
         """Sample and score the step's groups."""
         needs = self.recipe.algorithm.needs
-        return collect(
+        self.session.environment.verifier.begin_step(step)
+        groups = collect(
             self.session.environment,
             self.session.sampler,
             self.session.template,
@@ -141,6 +145,9 @@ class Loop:
             top_k=needs.top_k,
             timer=self.clock,
         )
+        self.logs = self.session.environment.verifier.take_logs()
+        _refuse_unscored(groups, step)
+        return groups
 
     def make_batch(self, groups: Sequence[Group], step: int) -> Batch:
         """Rows, their fixed log-probabilities, and what the algorithm makes of their rewards."""
@@ -171,6 +178,7 @@ class Loop:
         """The sampler takes the new weights."""
         with self.clock("load"):
             self.session.policy.version = version
+            self.session.refresh_reference(version)
             self.session.sampler.load(self.session.policy, version)
 
     def record(
@@ -180,11 +188,16 @@ class Loop:
         tokens = sum(rollout.num_tokens for group in groups for rollout in group.rollouts)
         self.session.tokens_total += tokens
         with self.clock("record"):
-            self.writer.rollouts(step, rollout_rows(step, groups, batch.advantages.tolist()))
+            rows = rollout_rows(step, groups, batch.advantages.tolist())
+            for name, column in self.logs.columns.items():
+                for row, value in zip(rows, column, strict=True):
+                    row.setdefault(name, value)
+            self.writer.rollouts(step, rows)
         line = self.writer.metrics(
             step,
             {
                 **group_totals(groups).finish(),
+                **{f"custom/{name}": value for name, value in self.logs.metrics.items()},
                 **batch.metrics,
                 **values,
                 **self.clock.metrics(),
@@ -267,6 +280,7 @@ class Loop:
             model_state=model_state,
             optimizer_state=optimizer_state,
             state=self.session.counters(),
+            extra_tensors=self.session.reference_state(),
             metrics=dict(self.last_line),
         )
         prune(folder, keep=settings.keep, best=settings.best, direction=settings.direction)
@@ -338,6 +352,18 @@ def train(
     return open_run(folder)
 
 
+def _refuse_unscored(groups: Sequence[Group], step: int) -> None:
+    """A step without a single score teaches nothing and says that the verifier is broken."""
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    if any(rollout.score.scored for rollout in rollouts):
+        return
+    first = rollouts[0].score
+    raise VerifierError(
+        f"step {step}: none of its {len(rollouts)} rollouts could be scored; the first is "
+        f"{first.outcome} ({first.reason or 'no reason given'})"
+    )
+
+
 def _staleness(groups: Sequence[Group], step: int) -> float:
     ages = [step - rollout.version for group in groups for rollout in group.rollouts]
     return sum(ages) / len(ages)
@@ -377,7 +403,7 @@ def _train(
             writer.event("resumed" if going_on else "started", step=session.first_step)
             for callback in callbacks:
                 callback.on_ready(session)
-                for note in session.evaluation_sets.notes:
+                for note in session.notes():
                     callback.on_warning(note)
             loop.run(interruption)
         summary = loop.summary("finished")
@@ -409,5 +435,6 @@ def _restore(session: Session, writer: RunWriter, going_on: bool) -> None:
             step = checkpoint.step
             restore_training_state(session.policy.model, session.learner.optimizer, checkpoint)
             session.load_counters(checkpoint.state, step)
+            session.load_reference(checkpoint.extra_tensors)
         writer.truncate_after(step)
     session.sampler.load(session.policy, session.policy.version)
