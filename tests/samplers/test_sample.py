@@ -72,6 +72,9 @@ def test_training_with_truncation_is_refused_with_the_reason(field: dict[str, fl
         ({"temperature": 0.0}, "greater than 0"),
         ({"max_tokens": 0}, "greater than or equal to 1"),
         ({"temprature": 1.0}, "Extra inputs"),
+        ({"sampler": "transformer"}, r"did you mean 'transformers'\?"),
+        ({"sampler": "scripted"}, "samples nothing"),
+        ({"stop": ["a", ""]}, "a stop string is empty"),
     ],
 )
 def test_illegal_settings(field: dict[str, float], message: str) -> None:

@@ -299,9 +299,15 @@ def test_new_weights_are_used_after_load_and_nothing_old_survives(dtype: torch.d
     assert [c.token_ids for c in after] != [c.token_ids for c in before]
     assert {c.version for c in before} == {0}
     assert {c.version for c in after} == {3}
+    policy.model, policy.version = copy.deepcopy(policy.model), 4
+    with torch.no_grad():
+        policy.model.model.norm.weight.mul_(0.5)
+    sampler.load(policy, 4)
+    assert sampler.sample(requests()) == make_sampler("auto", policy).sample(requests())
     other = copy.deepcopy(policy)
+    expected = [c.token_ids for c in sampler.sample(requests())]
     sampler.load(other, 4)
-    assert [c.token_ids for c in sampler.sample(requests())] == [c.token_ids for c in after]
+    assert [c.token_ids for c in sampler.sample(requests())] == expected
 
 
 def test_bfloat16_does_what_the_learners_autocast_does() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from groupwise.errors import RecipeError
 from groupwise.templates import Template
+from groupwise.types import Prompt
 from toy_tokenizers import words
 
 SPECIAL = ["<pad>", "<s>", "<eos>", "<end>", "<more>"]
@@ -53,6 +54,18 @@ def test_the_special_tokens_map_and_settings_together(tmp_path: Path) -> None:
         )
     )
     assert template.special_tokens == {"eos_token": "<eos>", "bos_token": "<s>"}
+
+
+@pytest.mark.parametrize(("says", "expected"), [(True, (1, 5)), (False, (5,)), (None, (5,))])
+def test_the_settings_say_whether_bos_is_put_in_front(
+    tmp_path: Path, says: bool | None, expected: tuple[int, ...]
+) -> None:
+    settings = {"bos_token": "<s>", "add_bos_token": says}
+    template = Template.from_folder(folder(tmp_path, tokenizer_config=settings))
+    assert template.encode_prompt(Prompt("p", text="a")) == expected
+    words(SPECIAL, [*"abc"], bos="<s>").save(str(tmp_path / "tokenizer.json"))
+    template = Template.from_folder(tmp_path)
+    assert template.encode_prompt(Prompt("p", text="a")) == ((5,) if says is False else (1, 5))
 
 
 def test_the_chat_templates_file_goes_before_the_settings(tmp_path: Path) -> None:

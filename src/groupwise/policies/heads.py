@@ -84,7 +84,8 @@ def head_of(model: nn.Module) -> Head:
     Raises GroupwiseError where no rule explains the model's logits.
     """
     known = _HEADS.get(model)
-    if known is None:
+    lm = causal_lm(model)
+    if known is None or known.linear is not lm.get_output_embeddings():
         known = _find_head(model)
         _HEADS[model] = known
     return known

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +10,7 @@ from groupwise.errors import RecipeError
 from groupwise.policies.policy import Policy
 from groupwise.randomness import stream_key
 from groupwise.samplers.contract import Sampler
-from groupwise.samplers.settings import SAMPLERS
+from groupwise.samplers.settings import why_no_sampler
 from groupwise.samplers.transformers_sampler import TransformersSampler
 from groupwise.types import Completion, Prompt, Request
 
@@ -21,16 +20,10 @@ def make_sampler(name: str, policy: Policy, *, batch_rows: int = 128) -> Sampler
 
     Raises RecipeError for an unknown name.
     """
-    if name in ("auto", "transformers"):
-        return TransformersSampler(policy, batch_rows=batch_rows)
-    if name == "scripted":
-        raise RecipeError(
-            "sampling.sampler = 'scripted': it says what a test tells it and samples nothing; "
-            "build samplers.ScriptedSampler(template, script) and pass the object"
-        )
-    near = difflib.get_close_matches(name, SAMPLERS, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(SAMPLERS)}"
-    raise RecipeError(f"sampling.sampler = {name!r} is not a sampler; {hint}")
+    problem = why_no_sampler(name)
+    if problem is not None:
+        raise RecipeError(problem)
+    return TransformersSampler(policy, batch_rows=batch_rows)
 
 
 def sample(

@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+import difflib
 
-SAMPLERS = ("auto", "transformers", "scripted")
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+SAMPLERS = ("auto", "transformers")
+
+
+def why_no_sampler(name: str) -> str | None:
+    """None for the name of a sampler that a recipe can ask for, else what is wrong with it."""
+    if name in SAMPLERS:
+        return None
+    if name == "scripted":
+        return (
+            "sampling.sampler = 'scripted': it says what a test tells it and samples nothing; "
+            "build samplers.ScriptedSampler(template, script) and pass the object"
+        )
+    near = difflib.get_close_matches(name, SAMPLERS, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(SAMPLERS)}"
+    return f"sampling.sampler = {name!r} is not a sampler; {hint}"
 
 
 class SamplingSettings(BaseModel):
@@ -42,6 +58,21 @@ class SamplingSettings(BaseModel):
         description="Seconds after which unfinished completions are returned as they are.",
     )
     batch_rows: int = Field(default=128, ge=1, description="The most completions decoded at once.")
+
+    @field_validator("sampler")
+    @classmethod
+    def _known_sampler(cls, value: str) -> str:
+        problem = why_no_sampler(value)
+        if problem is not None:
+            raise ValueError(problem)
+        return value
+
+    @field_validator("stop")
+    @classmethod
+    def _no_empty_stop(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if "" in value:
+            raise ValueError("sampling.stop: a stop string is empty; give at least one character")
+        return value
 
     @model_validator(mode="after")
     def _whole_distribution(self) -> SamplingSettings:

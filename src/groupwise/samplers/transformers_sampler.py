@@ -73,7 +73,7 @@ class TransformersSampler:
     def load(self, policy: Policy, version: int) -> None:
         """Sample from `policy`'s present weights; no key or value of older ones is kept."""
         weights = getattr(self, "_weights", None)
-        if weights is None or weights.policy is not policy:
+        if weights is None or not weights.follow(policy):
             self._weights = SamplingWeights(policy)
         else:
             weights.refresh()
@@ -141,6 +141,8 @@ class _Decoding:
     def run(self) -> None:
         """Decode until every row has its finish reason."""
         self._past_deadline()
+        if all(row.finish_reason is not None for row in self.rows):
+            return
         logits = self._prefill()
         step = 0
         while True:

@@ -22,7 +22,7 @@ class SamplingWeights:
     """A model for decoding, kept in step with a policy by `refresh`."""
 
     def __init__(self, policy: Policy) -> None:
-        self.policy = policy
+        self._sources = list(policy.model.parameters())
         self._pairs: list[tuple[Tensor, Tensor]] = []
         self.model: nn.Module = policy.model
         if policy.dtype != torch.float32:
@@ -45,6 +45,13 @@ class SamplingWeights:
                 self._pairs.append((source, weight))
             module.weight = copies[id(source)]
         return shadow
+
+    def follow(self, policy: Policy) -> bool:
+        """True where these weights are this policy's: the same parameter objects."""
+        present = list(policy.model.parameters())
+        return len(present) == len(self._sources) and all(
+            ours is theirs for ours, theirs in zip(self._sources, present)
+        )
 
     @torch.no_grad()
     def refresh(self) -> None:

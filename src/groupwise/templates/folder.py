@@ -26,6 +26,7 @@ class TemplateParts:
     special_tokens: dict[str, str] = field(default_factory=dict[str, str])
     stop_ids: tuple[int, ...] = ()
     pad_id: int | None = None
+    add_bos: bool | None = None
 
 
 def read_folder(folder: Path) -> TemplateParts:
@@ -45,12 +46,14 @@ def read_folder(folder: Path) -> TemplateParts:
         raise RecipeError(f"model.name: cannot read {str(file)!r}: {error}") from error
     stop_ids, pad_id = read_ids(folder)
     settings = _read_json(folder / "tokenizer_config.json")
+    add_bos = settings.get("add_bos_token")
     return TemplateParts(
         tokenizer=tokenizer,
         chat_template=_chat_template(folder, settings),
         special_tokens=_special_tokens(folder, settings),
         stop_ids=stop_ids,
         pad_id=pad_id,
+        add_bos=add_bos if isinstance(add_bos, bool) else None,
     )
 
 

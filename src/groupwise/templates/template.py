@@ -40,6 +40,7 @@ class Template:
         special_tokens: Mapping[str, str] | None = None,
         stop_ids: Sequence[int] = (),
         pad_id: int | None = None,
+        add_bos: bool | None = None,
         now: datetime | None = None,
     ) -> None:
         """Args:
@@ -48,6 +49,8 @@ class Template:
         special_tokens: texts of `bos_token`, `eos_token`, `pad_token`, ... (chat variables too).
         stop_ids: ids known to end a completion, beside `eos_token` and the chat's end marker.
         pad_id: id for padding; default the pad token, else a stop id, else 0.
+        add_bos: whether the model's settings say that BOS is put in front of a text; None where
+            they do not say, and what the tokenizer does by itself decides.
         now: what a chat template gets for today; fixed here so that one object always renders
             one text. Default: the time of construction.
         """
@@ -64,7 +67,7 @@ class Template:
         self.stop_ids: frozenset[int] = frozenset(i for i in known if i is not None)
         pad = pad_id if pad_id is not None else self._special_id("pad_token")
         self.pad_id: int = pad if pad is not None else min(self.stop_ids, default=0)
-        self._prefix = self._ids_put_in_front()
+        self._prefix = self._ids_put_in_front(add_bos)
         self._one_bos = self.bos_id is not None and (
             self.bos_id in self._prefix or self._chat_writes_bos()
         )
@@ -85,6 +88,7 @@ class Template:
             special_tokens=parts.special_tokens,
             stop_ids=parts.stop_ids,
             pad_id=parts.pad_id,
+            add_bos=parts.add_bos,
             now=now,
         )
 
@@ -192,14 +196,20 @@ class Template:
         found: int | None = None if text is None else self.tokenizer.token_to_id(text)
         return found
 
-    def _ids_put_in_front(self) -> tuple[int, ...]:
-        """The ids that the tokenizer's post-processor puts before a text."""
+    def _ids_put_in_front(self, add_bos: bool | None) -> tuple[int, ...]:
+        """The ids before every text: what the post-processor puts there, and the settings' BOS."""
         bare = self.tokenizer.encode("a", add_special_tokens=False).ids
         full = self.tokenizer.encode("a", add_special_tokens=True).ids
+        prefix: tuple[int, ...] = ()
         for start in range(len(full) - len(bare) + 1):
             if bare and full[start : start + len(bare)] == bare:
-                return tuple(full[:start])
-        return ()
+                prefix = tuple(full[:start])
+                break
+        if add_bos is False:
+            return tuple(i for i in prefix if i != self.bos_id)
+        if add_bos and self.bos_id is not None and self.bos_id not in prefix:
+            return (self.bos_id, *prefix)
+        return prefix
 
     def _chat_writes_bos(self) -> bool:
         """True where the chat template writes `bos_token`.
