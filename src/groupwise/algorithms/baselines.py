@@ -213,8 +213,8 @@ class Gae(Part):
 
     def formula(self) -> str:
         return (
-            f"Â_t = δ_t + {number(self.gamma)}·{number(self.lam)}·Â_t+1, "
-            f"δ_t = r_t + {number(self.gamma)}·V_t+1 - V_t"
+            f"A_i,t = δ_i,t + {number(self.gamma)}·{number(self.lam)}·A_i,t+1, "
+            f"δ_i,t = R_i,t + {number(self.gamma)}·V_i,t+1 - V_i,t"
         )
 
 

@@ -174,6 +174,7 @@ _ENTRIES = (
         "Group relative policy optimisation",
         "Shao et al. 2024, DeepSeekMath, arXiv 2402.03300 [P]",
         "kl 0.04, group size 64, learning rate 1e-6 (R1-Zero: kl 0.001, group size 16)",
+        unsettled="the paper names no clip; 0.2 is PPO's",
     ),
     Preset(
         replace(_GRPO, name="grpo_process", transform=Steps(), spread=SuffixSum()),
@@ -253,6 +254,7 @@ _ENTRIES = (
         "CISPO: capped importance weights, no token silenced",
         "MiniMax-M1, arXiv 2506.13585 [I]",
         "cap 5.0 (an absolute weight), no floor",
+        unsettled="the paper's own number for the cap; 4 to 8 are ScaleRL's, 5.0 is TRL's default",
     ),
     Preset(
         replace(
@@ -272,13 +274,15 @@ _ENTRIES = (
         "VESPO: a gamma kernel on the completion's importance weight",
         "VESPO, arXiv 2602.10693 [R]",
         "(k, λ) = (2, 3) for A ≥ 0, (3, 2) for A < 0; near on-policy data",
+        unsettled="the official docstring names other values than the official code; the code's "
+        "are used",
     ),
     *(
         Preset(
             _dppo(divergence, threshold),
             f"DPPO: trust region by divergence ({divergence})",
             _DPPO,
-            f"threshold {threshold}, cap 20",
+            f"threshold {threshold}, cap 20 (the official code: 10)",
         )
         for divergence, threshold in (
             ("binary_tv", 0.15),

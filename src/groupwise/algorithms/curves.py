@@ -1,7 +1,8 @@
 """A surrogate and its gradient weight against the ratio, for the docs' plots.
 
 Left out: the plotting. One token is one row; its advantage is `advantage`, its old log-probability
-`old_logprob` (it matters only where a bound depends on the probability).
+`old_logprob` (it matters only where a bound depends on the probability). Every row has a partner of
+the opposite advantage at ratio 1, which only a surrogate of pairs looks at.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def surrogate_curve(
     advantage: float = 1.0,
     old_logprob: float = -2.0,
 ) -> Curve:
-    """f and phi for one token at each ratio; a surrogate of pairs is 0 everywhere.
+    """f and phi for one token at each ratio.
 
     Ratios whose new probability would exceed 1 are left out. Raises ValueError where the advantage
     is 0.
@@ -41,16 +42,17 @@ def surrogate_curve(
         raise ValueError("a curve needs an advantage other than 0")
     fits = tuple(r for r in ratios if 0 < r <= math.exp(-old_logprob))
     num = len(fits)
-    old = torch.full((num, 1), old_logprob, dtype=torch.float64)
-    shift = torch.tensor(fits, dtype=torch.float64).log().unsqueeze(1)
+    signs = torch.tensor([1.0] * num + [-1.0] * num, dtype=torch.float64)
+    old = torch.full((2 * num, 1), old_logprob, dtype=torch.float64)
+    shift = torch.tensor([*fits, *[1.0] * num], dtype=torch.float64).log().unsqueeze(1)
     logprobs = (old + shift).requires_grad_(True)
-    mask = torch.ones(num, 1, dtype=torch.bool)
+    mask = torch.ones(2 * num, 1, dtype=torch.bool)
     top = logprobs.detach().unsqueeze(2) if algorithm.needs.top_k else None
     sampler_top = old.unsqueeze(2) if algorithm.needs.top_k else None
     inputs = clean_inputs(
         logprobs,
         mask,
-        torch.full((num,), advantage, dtype=torch.float64),
+        advantage * signs,
         old,
         None,
         old,
@@ -58,12 +60,12 @@ def surrogate_curve(
         top,
         sampler_top,
     )
-    plan = algorithm.plan_update(mask, group_ids=list(range(num)), max_tokens=1)
+    plan = algorithm.plan_update(mask, group_ids=[*range(num), *range(num)], max_tokens=1)
     out = algorithm.surrogate(token_terms(algorithm, inputs, plan))
     value = out.value if isinstance(out, SurrogateOutput) else out
-    (slope,) = torch.autograd.grad(value.sum(), logprobs)
+    (slope,) = torch.autograd.grad(value[:num].sum(), logprobs)
     return Curve(
         fits,
-        tuple(value.detach().squeeze(1).tolist()),
-        tuple((slope / advantage).squeeze(1).tolist()),
+        tuple(value[:num].detach().squeeze(1).tolist()),
+        tuple((slope[:num] / advantage).squeeze(1).tolist()),
     )

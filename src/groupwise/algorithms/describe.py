@@ -1,15 +1,41 @@
-"""An algorithm in words and formulas, rendered from its parts, so that it cannot drift."""
+"""An algorithm in words and formulas, rendered from its parts, so that it cannot drift.
+
+Left out: the documentation page and its plot (docs/render.py), which are made from a `Description`.
+"""
 
 from __future__ import annotations
 
+import re
+import textwrap
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from groupwise.algorithms.algorithm import Algorithm
-from groupwise.algorithms.catalogue import PRESETS
+from groupwise.algorithms.baselines import Gae, NoBaseline, Smoothed
+from groupwise.algorithms.catalogue import PRESETS, Preset
 from groupwise.algorithms.corrections import NoCorrection
+from groupwise.algorithms.entropy_shaping import EntropyShaped
+from groupwise.algorithms.filters import RowFilter
+from groupwise.algorithms.misread import MISREAD
 from groupwise.algorithms.parts import formula_of
+from groupwise.algorithms.scales import BatchWhiten, NoScale
 from groupwise.algorithms.tables import LISTS, SLOTS
+from groupwise.algorithms.transforms import Steps
 from groupwise.algorithms.verified import verified
+
+NOTATION = (
+    "lp: log-probability of the token now; old: at the start of the step's updates; sampler: as "
+    "sampled; ref: of the reference. R: reward, A: advantage, sg[·]: no gradient; completion i of "
+    "its group, token t of n_i"
+)
+MARKS = {
+    "[P]": "formula read in the paper",
+    "[R]": "formula read in the authors' own code",
+    "[I]": "two or more independent implementations agree; the paper itself was not read",
+    "[M]": "from memory, not confirmed",
+}
+_FROM_MEMORY = "the composition is from memory and was not confirmed against the paper"
 
 
 @dataclass(frozen=True)
@@ -17,6 +43,8 @@ class Description:
     """What `groupwise algorithms show NAME` prints, and what its docs page is made from.
 
     `formula`: lines from the reward to the loss. `parts`: (slot, kind or function, formula).
+    `needs`: what the loop has to provide. `misread`: what others often make of the method;
+    `offered`: presets that are such forms; `misread_of`: the method that this one is taken for.
     """
 
     name: str
@@ -25,32 +53,73 @@ class Description:
     parts: tuple[tuple[str, str, str], ...]
     citation: str
     typical: str
+    needs: tuple[str, ...]
     verified: tuple[str, ...]
-    unsettled: str
+    unsettled: tuple[str, ...]
+    misread: str
+    offered: tuple[str, ...]
     misread_of: str
     warnings: tuple[str, ...]
 
+    @property
+    def source(self) -> str:
+        """What the citation's mark means, "" without one."""
+        return "; ".join(words for mark, words in MARKS.items() if mark in self.citation)
+
     def text(self) -> str:
-        """The whole as plain text."""
-        lines = [f"{self.name}: {self.title}", f"  {self.citation}", "", "Formula (minimised)"]
-        lines += [f"  {line}" for line in self.formula]
-        lines += ["", "Parts"]
-        lines += [f"  {slot:<10} {kind}" for slot, kind, _ in self.parts]
-        for title, body in (("Typical values", self.typical), ("Not settled", self.unsettled)):
+        """The whole as plain text, at most 100 columns where words can break."""
+        cited = f"{self.citation} ({self.source})" if self.source else self.citation
+        lines = [f"{self.name}: {self.title}", *_wrapped(cited), "", "Formula (minimised)"]
+        for line in self.formula:
+            lines += _wrapped(line, hang="    ")
+        lines += ["", *_wrapped(NOTATION), "", "Parts"]
+        for slot, kind, formula in self.parts:
+            shown = f"{slot:<10} {kind:<18} {formula}".rstrip()
+            lines += _wrapped(shown, hang=" " * 30)
+        misread = (self.misread,) if self.misread else ()
+        for title, body in (
+            ("Typical values", (self.typical,) if self.typical else ()),
+            ("Needs", self.needs),
+            ("Verified", self.verified),
+            ("Not settled", self.unsettled),
+            ("Often misread", (*misread, *self._relations())),
+            ("Warnings", self.warnings),
+        ):
             if body:
-                lines += ["", title, f"  {body}"]
-        if self.misread_of:
-            lines += ["", f"Not {self.misread_of}: a form that is often taken for it."]
-        if self.verified:
-            lines += ["", "Verified", *(f"  {line}" for line in self.verified)]
-        lines += [f"Warning: {warning}" for warning in self.warnings]
+                lines += ["", title]
+                for entry in body:
+                    lines += _wrapped(entry, hang="  ")
         return "\n".join(lines)
+
+    def _relations(self) -> list[str]:
+        lines = [f"offered under its own name: {name}" for name in self.offered]
+        if self.misread_of:
+            lines.append(f"this is not {self.misread_of}, for which the form is often taken")
+        return lines
+
+
+def _wrapped(text: str, hang: str = "") -> list[str]:
+    if not text:
+        return []
+    return textwrap.wrap(
+        text,
+        width=100,
+        initial_indent="  ",
+        subsequent_indent="  " + hang,
+        break_long_words=False,
+        break_on_hyphens=False,
+        drop_whitespace=True,
+    )
 
 
 def describe(algorithm: Algorithm) -> Description:
-    """The description of any algorithm; a preset's with its paper and what was verified."""
+    """The description of any algorithm; a preset's with its paper and what was verified.
+
+    A preset with a part changed keeps its citation, but nothing verified is claimed of it.
+    """
     entry = PRESETS.get(algorithm.name)
     same = entry is not None and entry.algorithm == algorithm
+    surrogate = str(getattr(algorithm.surrogate, "kind", ""))
     return Description(
         name=algorithm.name,
         title=entry.title + ("" if same else " (changed)") if entry else "own composition",
@@ -58,31 +127,89 @@ def describe(algorithm: Algorithm) -> Description:
         parts=_parts(algorithm),
         citation=entry.citation if entry else "",
         typical=entry.typical if entry else "",
-        verified=verified(algorithm.name) if same else (),
-        unsettled=entry.unsettled if entry else "",
+        needs=_needs(algorithm),
+        verified=verified(algorithm.name, surrogate) if same else (),
+        unsettled=_unsettled(entry) if entry else (),
+        misread=MISREAD.get(algorithm.name, ""),
+        offered=tuple(
+            name for name, other in PRESETS.items() if other.misread_of == algorithm.name
+        ),
         misread_of=entry.misread_of if entry else "",
         warnings=tuple(algorithm.warnings),
     )
 
 
+def _unsettled(entry: Preset) -> tuple[str, ...]:
+    memory = (_FROM_MEMORY,) if "[M]" in entry.citation else ()
+    return (*memory, *((entry.unsettled,) if entry.unsettled else ()))
+
+
 def _formula(a: Algorithm) -> tuple[str, ...]:
-    """From the reward to the loss, one line a slot that does something."""
-    anchor = {"old": "old", "sampler": "sampler", "none": "lp"}[a.anchor]
+    """From the reward to the loss in the order of the computation, a line a slot that acts."""
+    rows = [part for part in a.filters if isinstance(part, RowFilter)]
+    tokens = [part for part in a.filters if not isinstance(part, RowFilter)]
     lines = [formula_of(part) for part in a.shapers]
-    lines.append(formula_of(a.transform))
-    if a.kl.in_reward:
-        lines.append(a.kl.formula())
-    lines += [formula_of(a.baseline), formula_of(a.scale), formula_of(a.spread)]
-    lines.append(formula_of(a.ratio).replace("{anchor}", anchor))
-    lines.append(formula_of(a.surrogate))
+    lines += _advantage_lines(a)
+    lines += [formula_of(part) for part in rows]
+    lines += [_ratio_formula(a), formula_of(a.surrogate)]
     if not isinstance(a.correction, NoCorrection):
         lines.append(formula_of(a.correction))
-    lines += [formula_of(part) for part in (*a.filters, *a.extras)]
-    lines.append(formula_of(a.weight))
-    loss = "loss = -Σ_i,t w_i,t·f_i,t"
+    lines += [formula_of(part) for part in tokens]
+    terms = [formula_of(part) for part in a.extras]
+    lines += [term for term in terms if not term.startswith("loss ")]
+    lines += [formula_of(a.weight), "loss = -Σ_i,t w_i,t·f_i,t"]
     if a.kl.on and a.kl.placement == "loss":
-        loss += " + Σ_i,t w_i,t·" + a.kl.formula().removeprefix("loss + ")
-    return (*lines, loss)
+        lines.append(f"loss ← loss + Σ_i,t w_i,t·{a.kl.formula()}")
+    lines += [f"loss ← {term}" for term in terms if term.startswith("loss ")]
+    return tuple(lines)
+
+
+def _advantage_lines(a: Algorithm) -> list[str]:
+    """From the signal to the advantage of every token; whitening comes last of all."""
+    lines = [formula_of(a.transform)]
+    if a.kl.in_reward and a.kl.placement == "sequence_reward":
+        lines.append(a.kl.formula())
+    if isinstance(a.baseline, Gae):
+        lines += [a.kl.token_rewards("x_i", "R_i,j"), formula_of(a.baseline)]
+    else:
+        lines += _indexed(_centred(a), a)
+        if a.kl.in_reward and a.kl.placement == "token_reward":
+            lines.append(a.kl.formula())
+        if _letter(a) != "t":
+            lines.append(formula_of(a.spread))
+    if isinstance(a.scale, BatchWhiten):
+        lines.append(formula_of(a.scale))
+    return lines
+
+
+def _centred(a: Algorithm) -> list[str]:
+    """Baseline and scale; one line where one of them does it all."""
+    plain = isinstance(a.scale, NoScale | BatchWhiten)
+    if isinstance(a.baseline, NoBaseline) and plain:
+        return ["A_i = x_i"]
+    baseline = formula_of(a.baseline)
+    if isinstance(a.baseline, Smoothed) and plain:
+        return [baseline]
+    return [baseline, "A_i = x_i - b_i" if plain else formula_of(a.scale)]
+
+
+def _letter(a: Algorithm) -> str:
+    """The second index of a signal that is one a step (j) or one a token (t), else ""."""
+    if isinstance(a.transform, EntropyShaped):
+        return "t" if a.transform.level == "token" else ""
+    return "j" if isinstance(a.transform, Steps) else ""
+
+
+def _indexed(lines: Iterable[str], a: Algorithm) -> list[str]:
+    letter = _letter(a)
+    if not letter:
+        return list(lines)
+    return [re.sub(r"\b([xA])_i\b(?!,)", rf"\1_i,{letter}", line) for line in lines]
+
+
+def _ratio_formula(a: Algorithm) -> str:
+    anchor = {"old": "old", "sampler": "sampler", "none": "lp"}[a.anchor]
+    return formula_of(a.ratio).replace("{anchor}", anchor)
 
 
 def _parts(a: Algorithm) -> tuple[tuple[str, str, str], ...]:
@@ -90,14 +217,45 @@ def _parts(a: Algorithm) -> tuple[tuple[str, str, str], ...]:
     for slot in (*SLOTS, "anchor", "kl"):
         value = getattr(a, slot)
         if slot == "anchor":
-            out.append((slot, str(value), ""))
+            out.append((slot, str(value), _ANCHORS[a.anchor]))
         elif slot == "kl":
-            kind = a.kl.placement if not a.kl.on else f"{a.kl.estimator} in {a.kl.placement}"
+            kind = f"{a.kl.estimator} in {a.kl.placement}" if a.kl.on else "none"
             out.append((slot, kind, a.kl.formula()))
+        elif slot == "ratio":
+            out.append((slot, _kind(value), _ratio_formula(a)))
         else:
-            out.append((slot, str(getattr(value, "kind", value)), formula_of(value)))
+            out.append((slot, _kind(value), formula_of(value)))
     for name in LISTS:
-        out.extend(
-            (name, str(getattr(part, "kind", part)), formula_of(part)) for part in getattr(a, name)
-        )
+        out.extend((name, _kind(part), formula_of(part)) for part in getattr(a, name))
     return tuple(out)
+
+
+_ANCHORS = {
+    "old": "the learner's own log-probabilities at the start of the step",
+    "sampler": "the log-probabilities that the sampler reported",
+    "none": "no anchor",
+}
+
+
+def _kind(part: Any) -> str:
+    return str(getattr(part, "kind", "")) or formula_of(part)
+
+
+def _needs(a: Algorithm) -> tuple[str, ...]:
+    n = a.needs
+    size = f"exactly {n.group_size}" if n.group_size else f"{n.min_group_size} or more"
+    wanted = (
+        (n.group_size is not None or n.min_group_size > 1, f"sampling.group_size of {size}"),
+        (n.ref_logprobs, "a frozen reference"),
+        (n.sampler_logprobs, "the sampler's log-probabilities"),
+        (n.top_k > 0, f"the {n.top_k} most likely ids of every token, from sampler and learner"),
+        (n.entropies != "none", "the entropy at every token"),
+        (n.greedy, "one greedy completion a prompt"),
+        (n.step_rewards, "step rewards from the verifier"),
+        (n.components, "the reward's components (two or more verifiers)"),
+        (n.values, "a critic"),
+        (n.max_tokens, "sampling.max_tokens, as the constant of its weight"),
+        (n.state, "a memory of every prompt's earlier rewards, kept in the checkpoint"),
+        (n.whole_groups, "whole groups in a micro-batch"),
+    )
+    return tuple(words for needed, words in wanted if needed)

@@ -105,19 +105,24 @@ class Kl:
         return self.coef * kl_value(self.estimator, old - ref)
 
     def formula(self) -> str:
-        names = {
-            "k1": "(lp - ref)",
-            "k2": "(lp - ref)²/2",
-            "k3": "(exp(ref - lp) - (ref - lp) - 1)",
-            "k3+": "k3 with the gradient of k2",
-            "k3_ratio": "r·(exp(ref - lp) - (ref - lp) - 1)",
-        }
+        """The term as it enters the loss or the reward, with the estimator's name."""
         if not self.on:
             return "no KL term"
-        coef = number(self.coef)
         if self.placement == "loss":
-            return f"loss + {coef}·{names[self.estimator]} a token [{self.estimator}]"
-        name = names[self.estimator].replace("lp", "old")
+            return self._term("lp")
         if self.placement == "sequence_reward":
-            return f"R_i ← R_i - {coef}·Σ_t {name} [{self.estimator}]"
-        return f"r_i,t = -{coef}·{name} + 1[t last]·A_i [{self.estimator}]"
+            return f"x_i ← x_i - {self._term('old', sum_='Σ_t ')}"
+        return self.token_rewards("A_i", "A_i,j")
+
+    def token_rewards(self, row: str, entry: str) -> str:
+        """How a row's number and the KL make one number a token, in the caller's letters."""
+        term = f" - {self._term('old')}" if self.placement == "token_reward" and self.on else ""
+        return f"{entry} = 1[j is the row's last token]·{row}{term}"
+
+    def _term(self, lp: str, sum_: str = "") -> str:
+        k3_text = f"(exp(ref - {lp}) - (ref - {lp}) - 1)"
+        names = {"k1": f"({lp} - ref)", "k2": f"({lp} - ref)²/2"}
+        if self.placement == "loss":
+            names |= {"k3+": "k3 with the gradient of k2", "k3_ratio": f"r·{k3_text}"}
+        text = names.get(self.estimator, k3_text)
+        return f"{number(self.coef)}·{sum_}{text} [{self.estimator}]"
