@@ -1,0 +1,48 @@
+"""Runs code that a model wrote, and keeps what it must not know or touch out of its reach.
+
+`run_code` and `Sandbox` are what others use. The untrusted side is `guest/`; expected values and
+every comparison stay in this process. What each tier protects against, and what it does not:
+docs/security.md. Linux only; other systems are refused with the reason.
+"""
+
+from groupwise.sandbox.results import (
+    Call,
+    CodeOutcome,
+    CodeResult,
+    Job,
+    Kind,
+    Limits,
+    Program,
+    SandboxUnavailable,
+    TrustedCallFailed,
+    make_tests,
+)
+from groupwise.sandbox.tiers import Tier, TierChoice
+
+__all__ = [
+    "Call",
+    "CodeOutcome",
+    "CodeResult",
+    "Job",
+    "Kind",
+    "Limits",
+    "Program",
+    "Sandbox",
+    "SandboxUnavailable",
+    "Tier",
+    "TierChoice",
+    "TrustedCallFailed",
+    "make_job",
+    "make_tests",
+    "run_code",
+    "shared_sandbox",
+]
+
+
+def __getattr__(name: str) -> object:
+    """The pool needs Unix; it loads when it is asked for, so that importing works everywhere."""
+    if name in ("Sandbox", "make_job", "run_code", "shared_sandbox"):
+        from importlib import import_module
+
+        return getattr(import_module("groupwise.sandbox.pool"), name)
+    raise AttributeError(f"module 'groupwise.sandbox' has no attribute {name!r}")

@@ -1,0 +1,204 @@
+"""The system calls that a child may make, as a classic BPF program.
+
+An allow-list: everything else is refused with EPERM (clone3 with ENOSYS, so that libc falls back to
+clone, whose flags can be read). x86-64 and arm64 have tables of their own; only the x86-64 one has
+been executed, the arm64 one is checked in a BPF interpreter in the tests. Numbers: the kernel's
+`asm/unistd_64.h` and `asm-generic/unistd.h`; program layout: `linux/seccomp.h`, `linux/filter.h`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+
+ALLOW = 0x7FFF0000
+KILL = 0x80000000
+EPERM = 0x00050001
+ENOSYS = 0x00050026
+
+AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+
+# name: (x86-64 number, arm64 number); None where the architecture has no such call.
+PLAIN: dict[str, tuple[int | None, int | None]] = {
+    "read": (0, 63),
+    "write": (1, 64),
+    "mmap": (9, 222),
+    "munmap": (11, 215),
+    "brk": (12, 214),
+    "futex": (202, 98),
+    "newfstatat": (262, 79),
+    "lseek": (8, 62),
+    "fstat": (5, 80),
+    "close": (3, 57),
+    "rt_sigaction": (13, 134),
+    "rt_sigprocmask": (14, 135),
+    "mprotect": (10, 226),
+    "mremap": (25, 216),
+    "madvise": (28, 233),
+    "clock_gettime": (228, 113),
+    "getrandom": (318, 278),
+    "stat": (4, None),
+    "lstat": (6, None),
+    "statx": (332, 291),
+    "readv": (19, 65),
+    "writev": (20, 66),
+    "pread64": (17, 67),
+    "readlink": (89, None),
+    "readlinkat": (267, 78),
+    "getcwd": (79, 17),
+    "getdents64": (217, 61),
+    "access": (21, None),
+    "faccessat": (269, 48),
+    "faccessat2": (439, 439),
+    "rt_sigreturn": (15, 139),
+    "sigaltstack": (131, 132),
+    "set_robust_list": (273, 99),
+    "rseq": (334, 293),
+    "sched_yield": (24, 124),
+    "sched_getaffinity": (204, 123),
+    "getpid": (39, 172),
+    "getppid": (110, 173),
+    "gettid": (186, 178),
+    "getuid": (102, 174),
+    "geteuid": (107, 175),
+    "getgid": (104, 176),
+    "getegid": (108, 177),
+    "getrusage": (98, 165),
+    "getrlimit": (97, 163),
+    "clock_getres": (229, 114),
+    "clock_nanosleep": (230, 115),
+    "nanosleep": (35, 101),
+    "gettimeofday": (96, 169),
+    "time": (201, None),
+    "times": (100, 153),
+    "exit": (60, 93),
+    "exit_group": (231, 94),
+    "uname": (63, 160),
+    "sysinfo": (99, 179),
+    "dup": (32, 23),
+    "dup2": (33, None),
+    "dup3": (292, 24),
+    "pipe": (22, None),
+    "pipe2": (293, 59),
+    "poll": (7, None),
+    "ppoll": (271, 73),
+    "select": (23, None),
+    "pselect6": (270, 72),
+    "setitimer": (38, 103),
+    "alarm": (37, None),
+    "restart_syscall": (219, 128),
+    "close_range": (436, 436),
+}
+OPEN = (2, None)
+OPENAT = (257, 56)
+IOCTL = (16, 29)
+FCNTL = (72, 25)
+PRLIMIT64 = (302, 261)
+CLONE = (56, 220)
+CLONE3 = (435, 435)
+
+WRITE_FLAGS = 0x3 | 0x40 | 0x200 | 0x400000
+"""open(2): write access, O_CREAT, O_TRUNC, O_TMPFILE; the same bits on both architectures."""
+IOCTL_ALLOWED = (0x5401, 0x5450, 0x5451)
+"""TCGETS (isatty), FIONCLEX, FIOCLEX."""
+FCNTL_ALLOWED = (0, 1, 2, 3, 4, 1030)
+"""F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC."""
+THREAD_FLAGS = 0x3D0F00
+"""What pthread_create of glibc asks of clone(2), exactly."""
+
+X32_BIT = 0x40000000
+
+_LD_ABS, _JEQ, _JGE, _JSET, _RET = 0x20, 0x15, 0x35, 0x45, 0x06
+_NR, _ARCH = 0, 4
+
+Instruction = tuple[int, int, int, int]
+"""code, jump if true, jump if false, constant."""
+
+
+def program(machine: str, *, threads: bool = False) -> list[Instruction]:
+    """The filter for `machine` ("x86_64" or "aarch64"); `threads` lets clone(2) make threads.
+
+    `ValueError` for another machine. Each check is self-contained: it returns or falls through with
+    the call's number still loaded.
+    """
+    if machine not in AUDIT_ARCH:
+        raise ValueError(f"no system-call table for {machine!r}; there is x86_64 and aarch64")
+    column = 0 if machine == "x86_64" else 1
+    code: list[Instruction] = [
+        (_LD_ABS, 0, 0, _ARCH),
+        (_JEQ, 1, 0, AUDIT_ARCH[machine]),
+        (_RET, 0, 0, KILL),
+        (_LD_ABS, 0, 0, _NR),
+    ]
+    if machine == "x86_64":
+        code += [(_JGE, 0, 1, X32_BIT), (_RET, 0, 0, EPERM)]
+    for numbers in PLAIN.values():
+        code += _when(numbers[column], [(_RET, 0, 0, ALLOW)])
+    for numbers, argument in ((OPEN, 1), (OPENAT, 2)):
+        code += _when(numbers[column], _without_bits(argument, WRITE_FLAGS))
+    code += _when(IOCTL[column], _one_of(1, IOCTL_ALLOWED))
+    code += _when(FCNTL[column], _one_of(1, FCNTL_ALLOWED))
+    code += _when(PRLIMIT64[column], _own_limits())
+    code += _when(CLONE3[column], [(_RET, 0, 0, ENOSYS)])
+    if threads:
+        code += _when(CLONE[column], _one_of(0, (THREAD_FLAGS,)))
+    code.append((_RET, 0, 0, EPERM))
+    return code
+
+
+def _when(number: int | None, body: list[Instruction]) -> list[Instruction]:
+    return [] if number is None else [(_JEQ, 0, len(body), number), *body]
+
+
+def _low(argument: int) -> Instruction:
+    return (_LD_ABS, 0, 0, 16 + 8 * argument)
+
+
+def _high(argument: int) -> Instruction:
+    return (_LD_ABS, 0, 0, 20 + 8 * argument)
+
+
+def _without_bits(argument: int, bits: int) -> list[Instruction]:
+    return [
+        _low(argument),
+        (_JSET, 0, 1, bits),
+        (_RET, 0, 0, EPERM),
+        (_RET, 0, 0, ALLOW),
+    ]
+
+
+def _one_of(argument: int, values: tuple[int, ...]) -> list[Instruction]:
+    body = [_low(argument)]
+    for value in values:
+        body += [(_JEQ, 0, 1, value), (_RET, 0, 0, ALLOW)]
+    return [*body, (_RET, 0, 0, EPERM)]
+
+
+def _own_limits() -> list[Instruction]:
+    """prlimit64 of this process (pid 0) with no new limit: reading only."""
+    body: list[Instruction] = []
+    for load in (_low(0), _low(2), _high(2)):
+        body += [load, (_JEQ, 1, 0, 0), (_RET, 0, 0, EPERM)]
+    return [*body, (_RET, 0, 0, ALLOW)]
+
+
+class _Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
+
+
+def packed(code: list[Instruction]) -> bytes:
+    """The program as the kernel reads it."""
+    return b"".join(struct.pack("=HBBI", *each) for each in code)
+
+
+def prepare(code: list[Instruction]) -> tuple[_Program, ctypes.Array[ctypes.c_char]]:
+    """The argument of `install`, made once; keep both alive."""
+    raw = packed(code)
+    memory = ctypes.create_string_buffer(raw, len(raw))
+    return _Program(len(code), ctypes.addressof(memory)), memory
+
+
+def install(libc: ctypes.CDLL, prepared: _Program) -> None:
+    """Puts the filter on this process for good; it must already have no_new_privs. `OSError`."""
+    if libc.prctl(22, 2, ctypes.byref(prepared), 0, 0) != 0:  # PR_SET_SECCOMP, MODE_FILTER
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_SECCOMP)")

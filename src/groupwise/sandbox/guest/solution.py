@@ -1,0 +1,167 @@
+"""Running what the policy wrote: answering calls one at a time, or as a program on stdin.
+
+Everything here runs in a process that the code under test controls; nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import contextlib
+import os
+import random
+import sys
+import threading
+import types
+from collections.abc import Mapping
+from typing import Any
+
+from .frames import read_frame, write_frame
+from .values import decode, encode
+
+MAX_MESSAGE = 300
+
+
+def settle(threads: bool) -> None:
+    """The same start for every child: fresh streams, the same random numbers, threads or none.
+
+    Without threads, `Thread.start` runs the thread to its end at once: right for the idiom that
+    starts one thread to get a deeper stack, wrong for threads that wait for each other.
+    """
+    streams: Any = sys
+    streams.stdin = streams.__stdin__ = _stream(0, "r", "strict")
+    streams.stdout = streams.__stdout__ = _stream(1, "w", "strict")
+    streams.stderr = streams.__stderr__ = _stream(2, "w", "backslashreplace")
+    random.seed(0)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(0)
+    if not threads:
+        kind: Any = threading.Thread
+        kind.start, kind.join = _run_now, _joined
+
+
+def _stream(descriptor: int, mode: str, errors: str) -> Any:
+    return open(descriptor, mode, encoding="utf-8", errors=errors, closefd=False)
+
+
+def _run_now(thread: threading.Thread) -> None:
+    thread.run()
+
+
+def _joined(thread: threading.Thread, timeout: float | None = None) -> None:
+    return
+
+
+def module(source: str, name: str) -> dict[str, Any]:
+    """Executes `source` as the module `name`; its namespace."""
+    made = types.ModuleType(name)
+    sys.modules[name] = made
+    exec(compile(source, f"<{name}>", "exec", dont_inherit=True), made.__dict__)
+    return made.__dict__
+
+
+def describe(error: BaseException) -> list[str]:
+    """An exception as data: its type, its message, the built-in type it derives from."""
+    message = ""
+    with contextlib.suppress(BaseException):
+        message = str(error)[:MAX_MESSAGE]
+    base = next(
+        (
+            each.__name__
+            for each in type(error).__mro__
+            if getattr(builtins, each.__name__, 0) is each
+        ),
+        "Exception",
+    )
+    return [type(error).__name__, message, base]
+
+
+def serve(job: Mapping[str, Any]) -> None:
+    """Loads the source, then answers `[nonce, entry, arguments, keywords, mutated]` until EOF.
+
+    A reply is `[nonce, "value", told value, told arguments or None]`, `[nonce, "error", what]` or
+    `[nonce, "memory"]`; the loading's own has the nonce 0.
+    """
+    namespace: dict[str, Any] = {}
+
+    def load() -> list[Any]:
+        namespace.update(module(job["source"], "solution"))
+        return ["value", None, None]
+
+    write_frame([0, *_guarded(load)])
+    while True:
+        try:
+            nonce, entry, arguments, keywords, mutated = read_frame()
+        except EOFError:
+            return
+        write_frame(
+            [nonce, *_guarded(lambda: _call(namespace, entry, arguments, keywords, mutated))]  # noqa: B023
+        )
+
+
+def _guarded(action: Any) -> list[Any]:
+    try:
+        return list(action())
+    except MemoryError:
+        return ["memory"]
+    except BaseException as error:  # noqa: BLE001 (the code under test raised it; told as data)
+        return ["error", describe(error)]
+
+
+def _call(
+    namespace: dict[str, Any], entry: str, arguments: Any, keywords: Any, mutated: bool
+) -> list[Any]:
+    function = lookup(namespace, entry)
+    positional = [decode(each) for each in arguments]
+    value = function(*positional, **{name: decode(each) for name, each in keywords.items()})
+    told = encode(value)
+    after = None
+    if mutated and any(isinstance(each, (list, dict, set, bytearray)) for each in positional):
+        after = [encode(each) for each in positional]
+    return ["value", told, after]
+
+
+def lookup(namespace: dict[str, Any], entry: str) -> Any:
+    """`f`, `Class.method` (of a fresh instance), or a method of `Solution`. `NameError`."""
+    name, _, method = entry.partition(".")
+    if name in namespace:
+        found = namespace[name]
+        return getattr(found(), method) if method else found
+    holder = namespace.get("Solution")
+    if not method and hasattr(holder, name):
+        return getattr(holder(), name)  # type: ignore[misc]
+    raise NameError(f"name {entry!r} is not defined")
+
+
+def run_program(job: Mapping[str, Any]) -> int:
+    """Runs the source as `__main__`; the exit code. How it ended is told in one frame."""
+    code, frame = 0, ["ended", 0]
+    try:
+        try:
+            module(job["source"], "__main__")
+        except SystemExit as stop:
+            code = _exit_code(stop.code)
+            frame = ["ended", code]
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+    except MemoryError:
+        code, frame = 1, ["memory"]
+    except BaseException as error:  # noqa: BLE001 (the code under test raised it; told as data)
+        code, frame = 1, ["error", describe(error)]
+        with contextlib.suppress(BaseException):
+            sys.stdout.flush()
+    with contextlib.suppress(OSError):
+        write_frame(frame)
+    return code
+
+
+def _exit_code(code: object) -> int:
+    if code is None:
+        return 0
+    return code & 0xFF if isinstance(code, int) else 1
+
+
+def leave(code: int) -> None:
+    """Ends the child without the interpreter's own way out."""
+    os._exit(code)

@@ -1,0 +1,152 @@
+"""Values as data: exact built-in types to JSON and back, and nothing that could act.
+
+Scalars stand for themselves; everything else is a list whose first item names the type. A subclass
+is flattened to the built-in type it derives from, through that type's own methods; numpy scalars
+and arrays become numbers and lists. An unknown type is an error.
+"""
+
+from __future__ import annotations
+
+import sys
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+MAX_DEPTH = 64
+MAX_DIGITS = 10_000
+MAX_HASHED = 10_000
+"""Elements of a set or dict that `decode` builds: colliding hashes stay cheap."""
+
+_SMALL = 1 << 62
+_BITS_PER_DIGIT = 3.33
+_SEQUENCES: tuple[tuple[type, str], ...] = (
+    (list, "l"),
+    (tuple, "t"),
+    (set, "s"),
+    (frozenset, "f"),
+)
+
+
+class Unencodable(ValueError):  # noqa: N818 (it names the value, not a failure of ours)
+    """The value cannot be told as data."""
+
+
+def encode(value: Any, depth: int = MAX_DEPTH, digits: int = MAX_DIGITS) -> Any:
+    """The value as JSON-able data; `Unencodable` says what was in the way.
+
+    >>> encode((1, [True, None]))
+    ['t', [1, ['l', [True, None]]]]
+    """
+    kind = type(value)
+    if value is None or kind is bool or kind is str or kind is float:
+        return value
+    if kind is int:
+        return _encode_int(value, digits)
+    if depth == 0:
+        raise Unencodable("nested too deep")
+    for base, tag in _SEQUENCES:
+        if issubclass(kind, base):
+            return [tag, [encode(item, depth - 1, digits) for item in _iterate(base, value)]]
+    if issubclass(kind, dict):
+        pairs = [
+            [encode(key, depth - 1, digits), encode(item, depth - 1, digits)]
+            for key, item in dict.items(value)
+        ]
+        return ["d", pairs]
+    return _encode_rare(value, kind, depth, digits)
+
+
+def _iterate(base: Any, value: Any) -> Any:
+    """The items, by the built-in type's own method."""
+    return base.__iter__(value)
+
+
+def _encode_int(value: int, digits: int) -> Any:
+    if -_SMALL < value < _SMALL:
+        return value
+    if value.bit_length() > digits * _BITS_PER_DIGIT:
+        raise Unencodable(f"an integer of more than {digits} digits")
+    return ["i", hex(value)]
+
+
+def _encode_rare(value: Any, kind: type, depth: int, digits: int) -> Any:
+    if issubclass(kind, bytes):
+        return ["b", bytes.hex(value)]
+    if issubclass(kind, bytearray):
+        return ["ba", bytearray.hex(value)]
+    if issubclass(kind, int):
+        return _encode_int(int.__int__(value), digits)
+    if issubclass(kind, float):
+        return float.__float__(value)
+    if issubclass(kind, str):
+        return str.__str__(value)
+    if kind is complex:
+        return ["c", [value.real, value.imag]]
+    if kind is range:
+        return ["r", [_encode_int(each, digits) for each in (value.start, value.stop, value.step)]]
+    if kind is Fraction:
+        return ["q", [_encode_int(value.numerator, digits), _encode_int(value.denominator, digits)]]
+    if kind is Decimal:
+        if len(value.as_tuple().digits) > digits:
+            raise Unencodable(f"a decimal of more than {digits} digits")
+        return ["n", str(value)]
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        if issubclass(kind, numpy.ndarray):
+            return encode(numpy.ndarray.tolist(value), depth - 1, digits)
+        if issubclass(kind, numpy.generic):
+            return encode(numpy.generic.item(value), depth - 1, digits)
+    raise Unencodable(f"a value of type {kind.__name__}")
+
+
+def decode(data: Any, depth: int = MAX_DEPTH, max_hashed: int = MAX_HASHED) -> Any:
+    """The value that `encode` told; `ValueError` for anything that `encode` does not make.
+
+    >>> decode(["t", [1, ["l", [True, None]]]])
+    (1, [True, None])
+    """
+    kind = type(data)
+    if data is None or kind is bool or kind is str or kind is float or kind is int:
+        return data
+    if depth == 0:
+        raise ValueError("nested too deep")
+    if kind is not list or len(data) != 2 or type(data[0]) is not str:
+        raise ValueError("not a told value")
+    tag, body = data
+    try:
+        return _decode_tagged(tag, body, depth - 1, max_hashed)
+    except (TypeError, ArithmeticError) as error:
+        raise ValueError(f"not a told value: {error}") from error
+
+
+def _decode_tagged(tag: str, body: Any, depth: int, max_hashed: int) -> Any:
+    if tag in ("i", "b", "ba", "n"):
+        if type(body) is not str:
+            raise ValueError("not a told value")
+        if tag in ("i", "n") and len(body) > MAX_DIGITS + 10:
+            raise ValueError(f"a number of more than {MAX_DIGITS} digits")
+        if tag == "i":
+            return int(body, 16)
+        if tag == "n":
+            return Decimal(body)
+        raw = bytes.fromhex(body)
+        return raw if tag == "b" else bytearray(raw)
+    if type(body) is not list:
+        raise ValueError("not a told value")
+    if tag in ("s", "f", "d") and len(body) > max_hashed:
+        raise ValueError(f"a set or dict of more than {max_hashed} elements")
+    if tag == "d":
+        return {decode(k, depth, max_hashed): decode(v, depth, max_hashed) for k, v in body}
+    items = [decode(each, depth, max_hashed) for each in body]
+    makers: dict[str, Any] = {
+        "l": list,
+        "t": tuple,
+        "s": set,
+        "f": frozenset,
+        "c": lambda pair: complex(*pair),
+        "r": lambda ends: range(*ends),
+        "q": lambda pair: Fraction(*pair),
+    }
+    if tag not in makers:
+        raise ValueError(f"no such type: {tag[:20]!r}")
+    return makers[tag](items)

@@ -1,0 +1,89 @@
+"""Where named packages lie, so that they alone become readable in the sandbox.
+
+Found by their metadata, without importing them here.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from groupwise.errors import RecipeError
+
+_WITH = {"numpy": ("numpy.random", "numpy.linalg")}
+"""What a package imports lazily and solutions use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packages:
+    """What to import in the zygote, where it is found, and every path that it needs."""
+
+    names: tuple[str, ...] = ()
+    site: str | None = None
+    paths: tuple[str, ...] = ()
+
+
+def find_packages(names: Iterable[str]) -> Packages:
+    """Paths of the named import packages and of what their distributions require.
+
+    `RecipeError` where one is not installed.
+    """
+    names = tuple(dict.fromkeys(names))
+    if not names:
+        return Packages()
+    site = os.path.dirname(_location(names[0]))
+    paths: dict[str, None] = {}
+    for name in names:
+        paths[_location(name)] = None
+        for distribution in _with_requirements(name):
+            for path in _top_level(distribution):
+                paths[path] = None
+    imported = [each for name in names for each in (name, *_WITH.get(name, ()))]
+    return Packages(tuple(imported), site, tuple(path for path in paths if os.path.exists(path)))
+
+
+def _location(name: str) -> str:
+    spec = importlib.util.find_spec(name)
+    if spec is None:
+        raise RecipeError(
+            f"sandbox package {name!r} is not installed; install it in this environment, or leave "
+            "it out of `packages`"
+        )
+    if spec.submodule_search_locations:
+        return os.path.realpath(next(iter(spec.submodule_search_locations)))
+    return os.path.realpath(spec.origin or name)
+
+
+def _with_requirements(name: str) -> list[importlib.metadata.Distribution]:
+    """The distribution of an import package and what it requires, where installed; no extras."""
+    providers = importlib.metadata.packages_distributions()
+    waiting = list(providers.get(name, ()))
+    found: dict[str, importlib.metadata.Distribution] = {}
+    while waiting:
+        each = waiting.pop()
+        key = re.sub(r"[-_.]+", "-", each).lower()
+        if key in found:
+            continue
+        try:
+            found[key] = importlib.metadata.distribution(each)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        for requirement in found[key].requires or ():
+            needed, _, marker = requirement.partition(";")
+            if "extra ==" not in marker and "extra==" not in marker:
+                waiting.append(re.split(r"[^\w.-]", needed.strip(), maxsplit=1)[0])
+    return list(found.values())
+
+
+def _top_level(distribution: importlib.metadata.Distribution) -> set[str]:
+    """The folders and files a distribution put into site-packages, its metadata included."""
+    tops: set[str] = set()
+    for file in distribution.files or ():
+        first = file.parts[0]
+        if first not in ("..", "__pycache__", "") and not first.endswith(".pth"):
+            tops.add(os.path.realpath(str(distribution.locate_file(first))))
+    return tops

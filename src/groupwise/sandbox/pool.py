@@ -1,0 +1,328 @@
+"""The sandbox: a few warm zygotes of the strongest tier that works, and graded runs on them.
+
+Works from any thread and inside a running event loop. Runs whose trouble is ours are tried once
+more on a new zygote, then reported as `infrastructure_error`; they are never a 0.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from groupwise.errors import RecipeError
+from groupwise.sandbox.comparison import told_expected
+from groupwise.sandbox.guest.values import decode, encode
+from groupwise.sandbox.packages import Packages, find_packages
+from groupwise.sandbox.probes import context_of, run_probes, unexpectedly_open
+from groupwise.sandbox.results import (
+    Call,
+    CodeResult,
+    Job,
+    Kind,
+    Limits,
+    SandboxUnavailable,
+    TrustedCallFailed,
+    make_tests,
+)
+from groupwise.sandbox.runs import Ended, Solution, grade, told_error
+from groupwise.sandbox.tiers import Tier, TierChoice, candidates, plan, refuse_other_systems
+from groupwise.sandbox.zygotes import Zygote, ZygoteLost
+
+logger = logging.getLogger("groupwise.sandbox")
+
+
+class Sandbox:
+    """A pool of zygotes. `packages` are importable beside the standard library (numpy, ...).
+
+    `tier` "auto" takes A, else B; a named tier is taken or refused; "unsafe" is rlimits alone.
+    Starting runs the isolation probes. `SandboxUnavailable` where no tier works.
+    """
+
+    def __init__(
+        self,
+        *,
+        size: int | None = None,
+        tier: TierChoice = "auto",
+        packages: Sequence[str] = (),
+    ) -> None:
+        refuse_other_systems()
+        self.size = size or len(os.sched_getaffinity(0))
+        self._packages = find_packages(packages)
+        self._idle: queue.LifoQueue[Zygote | None] = queue.LifoQueue()
+        self.tier, first = _start_strongest(tier, self._packages)
+        for _ in range(self.size - 1):
+            self._idle.put(None)
+        self._idle.put(first)
+        self._closed = False
+
+    def grade(self, job: Job) -> CodeResult:
+        """One graded run."""
+        cause = ""
+        for _ in range(2):
+            try:
+                with self._zygote() as zygote:
+                    return grade(zygote, job)
+            except (ZygoteLost, SandboxUnavailable) as error:
+                cause = str(error)
+                logger.warning("a graded run met trouble of the sandbox's own: %s", cause)
+        return CodeResult("infrastructure_error", 0, len(job.tests), cause)
+
+    def grade_all(self, jobs: Sequence[Job], tries: int = 1) -> list[CodeResult]:
+        """One result a job, in order, as many at a time as there are zygotes.
+
+        A run that timed out is tried again up to `tries` times in all, after the others.
+        """
+        results: list[CodeResult | None] = [None] * len(jobs)
+        attempts = [0] * len(jobs)
+        waiting = deque(range(len(jobs)))
+        failures: list[BaseException] = []
+
+        def work() -> None:
+            while not failures:
+                try:
+                    row = waiting.popleft()
+                except IndexError:
+                    return
+                try:
+                    results[row] = result = self.grade(jobs[row])
+                    attempts[row] += 1
+                    if result.outcome == "timeout" and attempts[row] < tries:
+                        waiting.append(row)
+                except BaseException as error:  # noqa: BLE001 (raised again by the caller's thread)
+                    failures.append(error)
+
+        threads = [
+            threading.Thread(target=work, name="groupwise-sandbox", daemon=True)
+            for _ in range(min(self.size, len(jobs)) - 1)
+        ]
+        for thread in threads:
+            thread.start()
+        work()
+        for thread in threads:
+            thread.join()
+        if failures:
+            raise failures[0]
+        return [result for result in results if result is not None]
+
+    def evaluate(
+        self,
+        source: str,
+        entry: str,
+        arguments: Sequence[Any] = (),
+        *,
+        limits: Limits | None = None,
+    ) -> Any:
+        """The value that trusted `source` gives for untrusted arguments, as data.
+
+        For scorers and checkers of others, which may execute what they judge. Its value is
+        believed: give it no source that the policy wrote. `TrustedCallFailed` says why there is no
+        value.
+        """
+        limits = limits or Limits()
+        job = Job(source, ("",), entry=entry, limits=limits)
+        told = [encode(each) for each in arguments]
+        cause = "no zygote answered"
+        for _ in range(2):
+            try:
+                with self._zygote() as zygote:
+                    return self._evaluated(zygote, job, told)
+            except ZygoteLost as error:
+                cause = str(error)
+        raise TrustedCallFailed(f"{entry}: infrastructure_error: {cause}")
+
+    def _evaluated(self, zygote: Zygote, job: Job, told: list[Any]) -> Any:
+        solution = Solution(zygote, job, time.monotonic() + job.limits.total_time)
+        entry = job.entry or ""
+        try:
+            kind, *rest = solution.call(entry, told, {}, solution.deadline(), mutated=False)
+            if kind == "value":
+                return decode(rest[0])
+        except Ended as ended:
+            raise TrustedCallFailed(f"{entry}: {': '.join(ended.verdict)}") from None
+        except ValueError as error:
+            raise TrustedCallFailed(f"{entry}: {error}") from None
+        finally:
+            solution.end()
+        cause = "out_of_memory: MemoryError" if kind == "memory" else told_error(rest)
+        raise TrustedCallFailed(f"{entry}: {cause}")
+
+    @contextmanager
+    def _zygote(self) -> Iterator[Zygote]:
+        zygote = self._idle.get()
+        try:
+            if zygote is None:
+                zygote = Zygote(plan(self.tier, self._packages))
+            yield zygote
+        except BaseException:
+            # Whatever went wrong, a new one is cheaper than finding out.
+            if zygote is not None:
+                zygote.close()
+            zygote = None
+            raise
+        finally:
+            if self._closed and zygote is not None:
+                zygote.close()
+                zygote = None
+            self._idle.put(zygote)
+
+    def start(self) -> None:
+        """Starts every zygote now, so that the first runs find them warm."""
+        slots = [self._idle.get() for _ in range(self.size)]
+        for zygote in slots:
+            self._idle.put(zygote or Zygote(plan(self.tier, self._packages)))
+
+    def close(self) -> None:
+        """Ends every idle zygote; those at work end with their run. Safe to call twice."""
+        self._closed = True
+        for _ in range(self.size):
+            try:
+                zygote = self._idle.get_nowait()
+            except queue.Empty:
+                return
+            if zygote is not None:
+                zygote.close()
+            self._idle.put(None)
+
+    def __enter__(self) -> Sandbox:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _start_strongest(choice: TierChoice, packages: Packages) -> tuple[Tier, Zygote]:
+    """The first tier that starts and passes its self-test, with its first zygote."""
+    causes: list[str] = []
+    for tier in candidates(choice):
+        try:
+            zygote = Zygote(plan(tier, packages))
+        except SandboxUnavailable as error:
+            causes.append(str(error))
+            continue
+        if tier == "unsafe":
+            _log(tier, zygote, causes)
+            return tier, zygote
+        try:
+            findings = run_probes(zygote, context_of())
+        except ZygoteLost as error:
+            zygote.close()
+            causes.append(f"tier {tier}: {error}")
+            continue
+        through = unexpectedly_open(tier, findings)
+        if through:
+            zygote.close()
+            names = ", ".join(f"{each.name} ({each.evidence})" for each in through)
+            causes.append(f"tier {tier}: the self-test got through: {names}")
+            continue
+        _log(tier, zygote, causes)
+        return tier, zygote
+    raise SandboxUnavailable(
+        "code that a model wrote is not run without isolation, and none works here. "
+        + "; ".join(causes)
+        + '. tier = "unsafe" runs it with resource limits alone, at your own risk'
+    )
+
+
+def _log(tier: Tier, zygote: Zygote, causes: Sequence[str]) -> None:
+    because = f" ({'; '.join(causes)})" if causes else ""
+    if tier == "unsafe":
+        logger.warning("sandbox tier unsafe: code that a model wrote runs with your rights")
+    else:
+        logger.info("sandbox tier %s, Landlock ABI %d%s", tier, zygote.landlock, because)
+
+
+_shared: dict[tuple[Any, ...], Sandbox] = {}
+_shared_lock = threading.Lock()
+
+
+def shared_sandbox(tier: TierChoice = "auto", packages: Sequence[str] = ()) -> Sandbox:
+    """The process-wide sandbox for a tier and packages, started on first use, closed at exit.
+
+    After a fork the child starts its own.
+    """
+    key = (os.getpid(), tier, tuple(sorted(set(packages))))
+    with _shared_lock:
+        if key not in _shared:
+            _shared[key] = Sandbox(tier=tier, packages=key[2])
+        return _shared[key]
+
+
+@atexit.register
+def close_shared_sandboxes() -> None:
+    """Ends every shared sandbox of this process."""
+    for key in list(_shared):
+        if key[0] == os.getpid():
+            _shared.pop(key).close()
+
+
+def make_job(
+    source: str,
+    tests: Sequence[Any],
+    *,
+    entry: str | None = None,
+    kind: Kind = "calls",
+    setup: str = "",
+    limits: Limits | None = None,
+    **options: Any,
+) -> Job:
+    """A job from tests in any accepted writing. `RecipeError` where one is wrong."""
+    made = make_tests(tests, kind)
+    if kind == "calls":
+        if not entry:
+            raise RecipeError('kind = "calls" needs entry, the name of the function to call')
+        for index, test in enumerate(made):
+            assert isinstance(test, Call)
+            for value in (*test.arguments, *test.keywords.values(), test.expected):
+                cause = told_expected(value)
+                if cause is not None:
+                    raise RecipeError(f"tests[{index}]: {cause} cannot be sent or expected")
+    return Job(source, made, kind, entry, setup, limits or Limits(), **options)
+
+
+def run_code(
+    source: str,
+    tests: Sequence[Any],
+    *,
+    entry: str | None = None,
+    kind: Kind = "calls",
+    setup: str = "",
+    limits: Limits | Mapping[str, Any] | None = None,
+    tolerance: float = 0.0,
+    fresh: bool = False,
+    packages: Sequence[str] = (),
+    tier: TierChoice = "auto",
+) -> CodeResult:
+    """Runs untrusted `source` in the sandbox against `tests`, and judges it here.
+
+    kind "calls": tests are `(arguments, expected)` for the function `entry`; "stdio":
+    `(input, output)` of a program; "asserts": test source, run in a process of its own against a
+    stub of the solution (`setup` runs before it). `limits` is a `Limits` or its fields (seconds and
+    bytes). `packages` are importable beside the standard library. `fresh` isolates the cases from
+    each other. `outcome` is "passed" or why the first case did not pass.
+
+    `RecipeError` for tests that cannot be read; `SandboxUnavailable` where no isolation works.
+
+    >>> run_code("def f(n): return 2 * n + 1", tests=[((2,), 5)], entry="f", kind="calls").outcome
+    'passed'
+    """
+    if isinstance(limits, Mapping):
+        limits = Limits(**limits)
+    job = make_job(
+        source,
+        tests,
+        entry=entry,
+        kind=kind,
+        setup=setup,
+        limits=limits,
+        tolerance=tolerance,
+        fresh=fresh,
+    )
+    return shared_sandbox(tier, packages).grade(job)

@@ -1,0 +1,156 @@
+"""What a graded run is asked for and what it gives: limits, tests, outcomes, results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from groupwise.errors import GroupwiseError, RecipeError
+
+Kind = Literal["calls", "stdio", "asserts"]
+KINDS: tuple[Kind, ...] = ("calls", "stdio", "asserts")
+CodeOutcome = Literal[
+    "passed", "failed", "timeout", "out_of_memory", "crash", "limit", "infrastructure_error"
+]
+
+
+class SandboxUnavailable(GroupwiseError):  # noqa: N818 (it says what is not there)
+    """No tier of isolation works here: names the reason and what would help."""
+
+
+class TrustedCallFailed(GroupwiseError):  # noqa: N818 (it says what failed)
+    """A trusted function called in the sandbox gave no value: names the function and the cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one graded run may use; every one ends with an outcome, never with a hang.
+
+    >>> Limits(time=2.0).total_time
+    20.0
+    """
+
+    time: float = 5.0
+    """Seconds of wall time for each case, loading the source included in the first."""
+    total_time: float = 20.0
+    """Seconds of wall time for all cases together."""
+    memory: int = 512 << 20
+    """Bytes of address space above what the warm interpreter has."""
+    output: int = 1 << 20
+    """Bytes of standard output in a stdio case."""
+    reply: int = 1 << 20
+    """Bytes of one told value."""
+    source: int = 1 << 18
+    """Bytes of source; a longer one is not run."""
+    threads: bool = False
+    """Whether threads may be made. Without, `Thread.start` runs the thread to its end at once."""
+
+    def __post_init__(self) -> None:
+        for name in ("time", "total_time", "memory", "output", "reply", "source"):
+            if not getattr(self, name) > 0:
+                raise RecipeError(f"sandbox limit {name} = {getattr(self, name)}; give more than 0")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One test of kind calls: `entry(*arguments, **keywords)` must give `expected`."""
+
+    arguments: tuple[Any, ...]
+    expected: Any
+    keywords: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One test of kind stdio: what the program reads, and what it must print."""
+
+    stdin: str
+    expected: str
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One graded run: untrusted `source`, and tests that stay in this process.
+
+    `setup` (asserts) is run before the tests, in the tester. `tolerance` is the largest difference
+    between numbers, absolute or relative to the expected one; 0 compares exactly. `alike` reads
+    lists and tuples alike, for expected values that came from JSON. `fresh` gives every case a
+    process of its own, so that no state is shared. `stop_early` ends at the first case not passed.
+    """
+
+    source: str
+    tests: tuple[Call | Program | str, ...]
+    kind: Kind = "calls"
+    entry: str | None = None
+    setup: str = ""
+    limits: Limits = field(default_factory=Limits)
+    tolerance: float = 0.0
+    alike: bool = False
+    fresh: bool = False
+    stop_early: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CodeResult:
+    """What became of a graded run. `outcome` is "passed", or why the first case did not pass.
+
+    `cases` are the outcomes of the cases that were run, in order; a run ends at a timeout.
+
+    >>> CodeResult("passed", 2, 2).passed_all
+    True
+    """
+
+    outcome: CodeOutcome
+    passed: int
+    total: int
+    reason: str = ""
+    cases: tuple[CodeOutcome, ...] = ()
+
+    @property
+    def passed_all(self) -> bool:
+        return self.outcome == "passed"
+
+
+def make_tests(tests: Sequence[Any], kind: Kind) -> tuple[Call | Program | str, ...]:
+    """Tests in any of the accepted writings; `RecipeError` naming the one that is none.
+
+    calls: `(arguments, expected)` or a table with `args`, `expected` and optionally `kwargs`;
+    stdio: `(input, output)` or a table with `input` and `output`; asserts: source text.
+    """
+    if kind not in KINDS:
+        raise RecipeError(f"kind = {kind!r}; give one of {', '.join(KINDS)}")
+    if isinstance(tests, str) or not tests:
+        raise RecipeError("tests: give a list with at least one test")
+    return tuple(_make_test(index, test, kind) for index, test in enumerate(tests))
+
+
+def _make_test(index: int, test: Any, kind: Kind) -> Call | Program | str:
+    if isinstance(test, (Call, Program)):
+        return test
+    if kind == "asserts":
+        if isinstance(test, str) and test.strip():
+            return test
+        raise RecipeError(f"tests[{index}]: an asserts test is source text, got {test!r}")
+    if isinstance(test, Mapping):
+        given = test.get("args", test.get("input"))
+        expected = test.get("expected", test.get("output"))
+        keywords = dict(test.get("kwargs") or {})
+        complete = ("args" in test or "input" in test) and ("expected" in test or "output" in test)
+    else:
+        complete = isinstance(test, (list, tuple)) and len(test) == 2
+        given, expected = test if complete else (None, None)
+        keywords = {}
+    if not complete:
+        raise RecipeError(f"tests[{index}] = {test!r}: give a pair of what goes in and comes out")
+    if kind == "calls":
+        arguments = tuple(given) if isinstance(given, (list, tuple)) else (given,)
+        return Call(arguments, expected, keywords)
+    return Program(_text(given), _text(expected))
+
+
+def _text(value: Any) -> str:
+    """A program's text; lists of lines, as some data sets have them, are joined."""
+    if isinstance(value, (list, tuple)):
+        return "\n".join(str(each) for each in value)
+    return str(value)

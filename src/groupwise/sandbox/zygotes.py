@@ -1,0 +1,344 @@
+"""The parent's end: one zygote process, and the children it forks.
+
+A child is a pidfd and pipes. Every wait on it has a deadline and a cap on bytes; the kill is the
+parent's. Left out: what is sent and what is made of it (`runs.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import time
+import weakref
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from groupwise.sandbox.results import Limits, SandboxUnavailable
+from groupwise.sandbox.tiers import Start
+
+BOOT_LIMIT = 60.0
+"""Seconds within which a zygote must be ready; about 0.3 are usual, more with packages."""
+
+ANSWER_LIMIT = 15.0
+"""Seconds within which an idle zygote must fork, and tell that a killed child has ended."""
+
+_PACKET = 1 << 16
+_SECONDS_OF_CPU_BEYOND = 2
+_STACK = 64 << 20
+
+Role = Literal["calls", "stdio", "tester"]
+
+
+class ZygoteLost(Exception):  # noqa: N818 (inside this room: ours to repair, not the completion's)
+    """The zygote is gone or does not answer."""
+
+
+class Expired(Exception):  # noqa: N818 (inside this room: an outcome)
+    """The deadline passed."""
+
+
+class TooMuch(Exception):  # noqa: N818 (inside this room: an outcome)
+    """More bytes came than the cap."""
+
+
+class Gone(Exception):  # noqa: N818 (inside this room: an outcome)
+    """The child closed its pipe: it has ended, or is about to."""
+
+
+class Garbled(Exception):  # noqa: N818 (inside this room: an outcome)
+    """What came is no frame of ours."""
+
+
+_open: weakref.WeakSet[Zygote] = weakref.WeakSet()
+
+
+def _forget_in_child() -> None:
+    """A fork of the trainer keeps no end of a socket, so that zygotes end with the trainer."""
+    for zygote in list(_open):
+        zygote.forget()
+
+
+if hasattr(os, "register_at_fork"):  # elsewhere the import must do, so that a refusal can say why
+    os.register_at_fork(after_in_child=_forget_in_child)
+
+
+class Zygote:
+    """One warm process; `fork` gives children. Not thread-safe: one run at a time."""
+
+    def __init__(self, start: Start) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control = ours
+        self._ended: dict[int, int] = {}
+        self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        messages = os.memfd_create("groupwise-zygote", os.MFD_CLOEXEC)
+        try:
+            self._process = subprocess.Popen(
+                list(start.command),
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=messages,
+                env=start.environment,
+                start_new_session=True,
+            )
+            _open.add(self)
+            theirs.close()
+            self.landlock = self._boot(start, messages)
+        except OSError as error:
+            theirs.close()
+            self.close()
+            raise SandboxUnavailable(f"tier {start.tier}: {error}") from error
+        finally:
+            os.close(messages)
+
+    @property
+    def pid(self) -> int:
+        """The process started here: the zygote's, or that of bubblewrap around it."""
+        return self._process.pid
+
+    def _boot(self, start: Start, messages: int) -> int:
+        cause: Any = ""
+        try:
+            self._control.settimeout(BOOT_LIMIT)
+            self._control.send(json.dumps(start.settings).encode())
+            reply = json.loads(self._control.recv(_PACKET) or b"{}")
+            cause = reply.get("error", "")
+            if reply.get("ready"):
+                self._control.settimeout(ANSWER_LIMIT)
+                return int(reply["landlock"])
+        except (OSError, ValueError) as error:
+            cause = f"{type(error).__name__}: {error}"
+        said = os.pread(messages, 2000, 0).decode(errors="replace").strip()
+        self.close()
+        raise SandboxUnavailable(
+            f"tier {start.tier}: the zygote did not start: {said or cause or 'it ended'}"
+        )
+
+    def fork(self, role: Role, limits: Limits, stdin: bytes | None = None) -> Child:
+        """A confined child that waits for its job. `ZygoteLost` where the zygote cannot.
+
+        `stdin` makes a stdio child: these bytes are its standard input, and its output is kept.
+        """
+        command_read, command_write = os.pipe2(os.O_CLOEXEC)
+        reply_read, reply_write = os.pipe2(os.O_CLOEXEC)
+        theirs = [command_read, reply_write]
+        output: int | None = None
+        try:
+            read = write = self._null
+            if stdin is not None:
+                read = _memory_file(stdin)
+                output, write = os.pipe2(os.O_CLOEXEC)
+                theirs += [read, write]
+            request = {
+                "role": role,
+                "threads": limits.threads,
+                "rlimits": _rlimits(limits),
+            }
+            passed = [read, write, self._null, command_read, reply_write]
+            pid, pidfd = self._ask(request, passed)
+        except BaseException:
+            for each in (command_write, reply_read, output):
+                if each is not None:
+                    os.close(each)
+            raise
+        finally:
+            for each in theirs:
+                os.close(each)
+        return Child(self, pid, pidfd, command_write, reply_read, output)
+
+    def _ask(self, request: Mapping[str, Any], descriptors: list[int]) -> tuple[int, int]:
+        try:
+            socket.send_fds(self._control, [json.dumps(request).encode()], descriptors)
+            while True:
+                raw, received, _, _ = socket.recv_fds(self._control, _PACKET, 1)
+                if not raw:
+                    raise ZygoteLost("the zygote has ended")
+                answer = json.loads(raw)
+                if "ended" in answer:
+                    self._ended[answer["ended"]] = answer["status"]
+                elif "child" in answer:
+                    return int(answer["child"]), received[0]
+                else:
+                    raise ZygoteLost(str(answer.get("error")))
+        except OSError as error:
+            raise ZygoteLost(f"{type(error).__name__}: {error}") from error
+
+    def status_of(self, pid: int) -> int:
+        """The wait status of a child that has ended or was killed."""
+        while pid not in self._ended:
+            try:
+                raw = self._control.recv(_PACKET)
+            except OSError as error:
+                raise ZygoteLost(f"no end of a child was told: {error}") from error
+            if not raw:
+                raise ZygoteLost("the zygote has ended")
+            answer = json.loads(raw)
+            self._ended[answer["ended"]] = answer["status"]
+        return int(self._ended.pop(pid))
+
+    def close(self) -> None:
+        """Ends the zygote and what it forked. Safe to call twice."""
+        if self._null < 0:
+            return
+        self.forget()
+        process = getattr(self, "_process", None)
+        if process is None:
+            return
+        try:
+            process.wait(2.0)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def forget(self) -> None:
+        """Closes this process's ends and nothing else."""
+        if self._null >= 0:
+            os.close(self._null)
+            self._null = -1
+            self._control.close()
+
+
+class Child:
+    """One confined process: frames in and out, standard output where it was kept, and the kill."""
+
+    def __init__(
+        self, zygote: Zygote, pid: int, pidfd: int, command: int, reply: int, output: int | None
+    ) -> None:
+        self._zygote = zygote
+        self._pid = pid
+        self._pidfd = pidfd
+        self._command = command
+        self._reply = reply
+        self._output = output
+        self._buffer = bytearray()
+        self._status: int | None = None
+        for each in (command, reply, output):
+            if each is not None:
+                os.set_blocking(each, False)
+
+    def send(self, message: Any, deadline: float) -> None:
+        """One frame to the child. `Gone`, `Expired`."""
+        raw = json.dumps(message, separators=(",", ":")).encode()
+        data = memoryview(len(raw).to_bytes(4, "big") + raw)
+        while data:
+            try:
+                data = data[os.write(self._command, data) :]
+            except BlockingIOError:
+                self._wait({self._command: select.POLLOUT}, deadline)
+            except BrokenPipeError:
+                raise Gone from None
+
+    def receive(self, deadline: float, cap: int) -> list[Any]:
+        """The next frame, a list. `Gone`, `Expired`, `TooMuch` (above `cap` bytes), `Garbled`."""
+        length = int.from_bytes(self._take(4, deadline), "big")
+        if length > cap:
+            raise TooMuch
+        try:
+            message = json.loads(self._take(length, deadline))
+        except (ValueError, RecursionError):
+            raise Garbled from None
+        if not isinstance(message, list) or not message:
+            raise Garbled
+        return message
+
+    def _take(self, count: int, deadline: float) -> bytes:
+        while len(self._buffer) < count:
+            try:
+                chunk = os.read(self._reply, 1 << 16)
+            except BlockingIOError:
+                self._wait({self._reply: select.POLLIN}, deadline)
+                continue
+            if not chunk:
+                raise Gone
+            self._buffer += chunk
+        taken = bytes(self._buffer[:count])
+        del self._buffer[:count]
+        return taken
+
+    def read_output(self, deadline: float, cap: int) -> bytes:
+        """All of standard output, until the child has ended. `Expired`, `TooMuch`."""
+        assert self._output is not None
+        chunks: list[bytes] = []
+        size = 0
+        waiting = {self._output: select.POLLIN, self._pidfd: select.POLLIN}
+        while waiting:
+            ready = self._wait(waiting, deadline)
+            if self._output in ready:
+                chunk = os.read(self._output, 1 << 16)
+                size += len(chunk)
+                if size > cap:
+                    raise TooMuch
+                chunks.append(chunk)
+                if not chunk:
+                    del waiting[self._output]
+            elif self._pidfd in ready:
+                del waiting[self._pidfd]
+        return b"".join(chunks)
+
+    def _wait(self, descriptors: Mapping[int, int], deadline: float) -> set[int]:
+        poll = select.poll()
+        for descriptor, events in descriptors.items():
+            poll.register(descriptor, events)
+        left = deadline - time.monotonic()
+        ready = poll.poll(left * 1000) if left > 0 else []
+        if not ready:
+            raise Expired
+        return {descriptor for descriptor, _ in ready}
+
+    def kill(self) -> None:
+        """SIGKILL, through the pidfd, so that it can reach no other process."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+    def end(self) -> int:
+        """Kills it where it still runs, waits for its end, closes all; the wait status."""
+        if self._status is None:
+            try:
+                self.kill()
+                self._status = self._zygote.status_of(self._pid)
+            finally:
+                self._status = -1 if self._status is None else self._status
+                for each in (self._pidfd, self._command, self._reply, self._output):
+                    if each is not None:
+                        os.close(each)
+        return self._status
+
+    def ended(self, seconds: float) -> int | None:
+        """The wait status where it ends by itself within `seconds`; it is then closed."""
+        try:
+            self._wait({self._pidfd: select.POLLIN}, time.monotonic() + seconds)
+        except Expired:
+            return None
+        return self.end()
+
+
+def _memory_file(data: bytes) -> int:
+    """A descriptor from which `data` is read."""
+    descriptor = os.memfd_create("stdin", os.MFD_CLOEXEC)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        os.lseek(descriptor, 0, os.SEEK_SET)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _rlimits(limits: Limits) -> dict[str, int]:
+    """The kernel's own limits, behind the parent's clock. RLIMIT_AS is above the zygote's size."""
+    return {
+        "RLIMIT_AS": int(limits.memory),
+        "RLIMIT_CPU": int(limits.total_time) + _SECONDS_OF_CPU_BEYOND,
+        "RLIMIT_FSIZE": 0,
+        "RLIMIT_NOFILE": 128,
+        "RLIMIT_CORE": 0,
+        "RLIMIT_STACK": _STACK,
+        "RLIMIT_MEMLOCK": 0,
+        "RLIMIT_MSGQUEUE": 0,
+    }

@@ -1,0 +1,114 @@
+"""The 23 isolation probes, one test each and per tier, aimed at things that are really there."""
+
+import os
+import socket
+import stat
+
+import pytest
+
+from groupwise.sandbox.probes import (
+    KNOWN_OPEN,
+    PROBES,
+    Finding,
+    context_of,
+    run_probes,
+    unexpectedly_open,
+)
+from groupwise.sandbox.results import Call, Job, Limits
+from groupwise.sandbox.runs import grade
+
+CANARY = "groupwise-canary-91f2"
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """A secret, a file to delete, an environment variable, listeners: all out of reach."""
+    folder = tmp_path_factory.mktemp("world")
+    secret, victim = folder / "secret", folder / "victim"
+    secret.write_text(CANARY)
+    secret.chmod(0o644)
+    victim.write_text("here")
+    tcp = socket.create_server(("127.0.0.1", 0))
+    unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    unix.bind("\0" + CANARY)
+    unix.listen()
+    os.environ["GROUPWISE_TEST_CANARY"] = CANARY
+    yield context_of(
+        CANARY,
+        secret=str(secret),
+        victim=str(victim),
+        mode=stat.S_IMODE(secret.stat().st_mode),
+        folder=str(folder),
+        address=id(CANARY),
+        port=tcp.getsockname()[1],
+    )
+    del os.environ["GROUPWISE_TEST_CANARY"]
+    tcp.close()
+    unix.close()
+    assert secret.read_text() == CANARY
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o644
+    assert victim.read_text() == "here"
+    assert sorted(each.name for each in folder.iterdir()) == ["secret", "victim"]
+
+
+@pytest.fixture(scope="module")
+def findings():
+    """One run of all probes a tier."""
+    return {}
+
+
+@pytest.mark.parametrize("name", PROBES)
+def test_probe(sandbox, world, findings, name):
+    if sandbox.tier not in findings:
+        with sandbox._zygote() as zygote:
+            found = run_probes(zygote, world)
+        assert [each.name for each in found] == list(PROBES)
+        findings[sandbox.tier] = {each.name: each for each in found}
+    finding = findings[sandbox.tier][name]
+    assert finding.open == (name in KNOWN_OPEN[sandbox.tier]), finding.evidence
+
+
+def test_there_are_23_and_tier_a_leaves_none_open():
+    assert len(set(PROBES)) == 23
+    assert KNOWN_OPEN["A"] == frozenset()
+    assert KNOWN_OPEN["B"] == {"file_exists"}
+
+
+def test_an_open_probe_fails_the_self_test():
+    through = Finding("fork", True, "1234")
+    known = Finding("file_exists", True, "12")
+    assert unexpectedly_open("B", [through, known]) == [through]
+    assert unexpectedly_open("A", [through, known]) == [through, known]
+
+
+SEARCH = f'''
+import gc, sys
+def f():
+    frame, found = sys._getframe().f_back, []
+    while frame:
+        found += [repr(value) for value in frame.f_locals.values()]
+        frame = frame.f_back
+    found += [repr(each) for each in gc.get_objects() if type(each) in (list, tuple, dict)]
+    return any("{CANARY}"[::-1] in each for each in found)
+'''
+
+
+def test_the_expected_value_is_nowhere_in_the_child(sandbox):
+    reversed_canary = CANARY[::-1]
+    assert reversed_canary not in SEARCH
+    job = Job(SEARCH, (Call((), False), Call((), reversed_canary)), entry="f")
+    with sandbox._zygote() as zygote:
+        assert grade(zygote, job).cases == ("passed", "failed")
+
+
+def test_the_asserts_are_nowhere_in_the_solution(sandbox):
+    source = """
+import gc, sys
+def f():
+    return any("a_name_in_the_tests" in repr(each) for each in
+               [*sys.modules, *(vars(each) for each in sys.modules.values())])
+"""
+    test = "a_name_in_the_tests = 7\nassert f() is False"
+    with sandbox._zygote() as zygote:
+        result = grade(zygote, Job(source, (test,), "asserts", limits=Limits()))
+    assert result.outcome == "passed", result.reason

@@ -1,0 +1,225 @@
+# ruff: noqa: E501 (tables: one case a line)
+"""Graded runs of each kind: what passes, what does not, and with which outcome."""
+
+from fractions import Fraction
+
+import pytest
+
+from groupwise.errors import RecipeError
+from groupwise.sandbox import CodeResult, Limits, make_job
+
+
+def graded(sandbox, source, tests, **options):
+    return sandbox.grade(make_job(source, tests, **options))
+
+
+CALLS = {
+    "int": ("def f(n): return 2 * n + 1", ((2,), 5)),
+    "several arguments": ("def f(a, b): return a - b", ((5, 3), 2)),
+    "keyword": ("def f(a, b=1): return a - b", {"args": [5], "kwargs": {"b": 2}, "expected": 3}),
+    "not a tuple": ("def f(a): return a", (7, 7)),
+    "nested": ("def f(a): return {k: (v, None) for k, v in a}", (([("x", 1.5)],), {"x": (1.5, None)})),
+    "set": ("def f(a): return set(a)", (([3, 1, 3],), {1, 3})),
+    "big integer": ("def f(n): return 10 ** n", ((300,), 10**300)),
+    "complex": ("def f(): return 1 + 2j", ((), 1 + 2j)),
+    "bytes": ("def f(): return b'\\x00a'", ((), b"\x00a")),
+    "nan": ("def f(): return float('nan')", ((), float("nan"))),
+    "fraction": ("from fractions import Fraction\ndef f(): return Fraction(2, 4)", ((), Fraction(1, 2))),
+    "Solution": ("class Solution:\n def f(self, n): return n + 1", ((1,), 2)),
+    "subclass": ("from collections import Counter\ndef f(s): return Counter(s)", (("aab",), {"a": 2, "b": 1})),
+    "named tuple": ("from collections import namedtuple\ndef f(): return namedtuple('P', 'x y')(1, 2)", ((), (1, 2))),
+    "dataclass inside": ("from dataclasses import dataclass\n@dataclass\nclass P:\n x: int\ndef f(): return P(3).x", ((), 3)),
+    "standard library": ("import heapq, re, math, itertools, bisect\ndef f(): return math.comb(5, 2)", ((), 10)),
+    "deep recursion": ("import sys\nsys.setrecursionlimit(10**5)\ndef f(n): return 0 if n == 0 else 1 + f(n - 1)", ((20000,), 20000)),
+    "a thread for its stack": ("import threading\nout = []\ndef f():\n threading.stack_size(2**26)\n t = threading.Thread(target=lambda: out.append(7)); t.start(); t.join()\n return out", ((), [7])),
+    "prints": ("def f(n):\n print('x' * n)\n return n", ((100,), 100)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_calls_that_pass(tier_b, name):
+    source, test = CALLS[name]
+    assert graded(tier_b, source, [test], entry="f") == CodeResult(
+        "passed", 1, 1, "1 of 1 cases", ("passed",)
+    )
+
+
+FAILING_CALLS = {
+    "wrong": ("def f(n): return n", "failed", "gave 2"),
+    "wrong type": ("def f(n): return '5'", "failed", "gave '5'"),
+    "bool": ("def f(n): return True", "failed", "gave True"),
+    "raises": ("def f(n): return 1 // 0", "failed", "ZeroDivisionError"),
+    "syntax": ("def f(n) return 5", "failed", "SyntaxError"),
+    "no such function": ("def g(n): return 5", "failed", "NameError"),
+    "raises while loading": ("raise ValueError('no')\ndef f(n): return 5", "failed", "ValueError: no"),
+    "exit while loading": ("import sys; sys.exit(0)", "failed", "SystemExit"),
+    "recursion": ("def f(n): return f(n)", "failed", "RecursionError"),
+    "generator": ("def f(n): yield 5", "failed", "generator"),
+    "nested too deep": ("def f(n):\n x = 5\n for _ in range(99): x = [x]\n return x", "failed", "too deep"),
+    "too many digits": ("def f(n): return 1 << 200000", "failed", "digits"),
+    "endless": ("def f(n):\n while True: pass", "timeout", "0.5 s"),
+    "endless while loading": ("while True:\n try:\n  while True: pass\n except BaseException: pass", "timeout", "0.5 s"),
+    "sleeps": ("import time\ndef f(n): time.sleep(60)", "timeout", "0.5 s"),
+    "exits": ("import os\ndef f(n): os._exit(0)", "crash", "exit code 0"),
+    "aborts": ("import ctypes\ndef f(n): ctypes.string_at(0)", "crash", "SIGSEGV"),
+    "memory": ("def f(n): return len(bytearray(8 << 30))", "out_of_memory", "MemoryError"),
+    "a huge value": ("def f(n): return 'x' * (2 << 20)", "limit", "bytes"),
+    "a new thread": ("import _thread\ndef f(n): _thread.start_new_thread(f, (n,)); return 5", "failed", "can't start"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAILING_CALLS)
+def test_calls_that_do_not_pass(tier_b, name):
+    source, outcome, reason = FAILING_CALLS[name]
+    result = graded(tier_b, source, [((2,), 5)], entry="f", limits=Limits(time=0.5))
+    assert (result.outcome, result.passed, result.total) == (outcome, 0, 1)
+    assert reason in result.reason
+
+
+def test_a_fraction_of_the_cases(sandbox):
+    tests = [((n,), n * n) for n in range(6)]
+    result = graded(sandbox, "def f(n): return n * n if n < 4 else 0", tests, entry="f")
+    assert (result.outcome, result.passed, result.total) == ("failed", 4, 6)
+    assert result.reason == "case 5 of 6: gave 0"
+    early = graded(sandbox, "def f(n): return 0 if n < 1 else 9", tests, entry="f", stop_early=True)
+    assert early.cases == ("passed", "failed")
+
+
+def test_a_crash_costs_one_case_and_a_timeout_the_rest(sandbox):
+    source = "import os, time\ndef f(n):\n {n == 1 and os._exit(3), n == 3 and time.sleep(60)}\n return n"
+    tests = [((n,), n) for n in range(6)]
+    result = graded(sandbox, source, tests, entry="f", limits=Limits(time=0.6))
+    assert result.cases == ("passed", "crash", "passed", "timeout")
+    assert (result.outcome, result.passed, result.total) == ("crash", 2, 6)
+
+
+def test_state_is_shared_by_a_runs_cases_unless_they_are_fresh(sandbox):
+    source = "seen = []\ndef f():\n seen.append(1)\n return len(seen)"
+    tests = [((), 1), ((), 1)]
+    assert graded(sandbox, source, tests, entry="f").cases == ("passed", "failed")
+    assert graded(sandbox, source, tests, entry="f", fresh=True).cases == ("passed", "passed")
+
+
+def test_the_total_time_bounds_a_run(tier_b):
+    source = "import time\ndef f(): time.sleep(0.4)"
+    limits = Limits(time=5.0, total_time=1.0)
+    result = graded(tier_b, source, [((), None)] * 50, entry="f", limits=limits)
+    assert result.outcome == "timeout"
+    assert 1 <= result.passed <= 3
+
+
+def test_random_numbers_and_sets_are_the_same_in_every_run(sandbox):
+    source = "import random\ndef f(): return [random.random(), list({'a', 'b', 'c', 'd'})]"
+    results = {graded(sandbox, source, [((), 0)], entry="f").reason for _ in range(3)}
+    assert len(results) == 1
+
+
+PROGRAMS = {
+    "input": ("print(int(input()) + 1)", ("1", "2\n"), "passed"),
+    "all of stdin": ("import sys\nprint(sum(map(int, sys.stdin.read().split())))", ("1 2\n3", "6"), "passed"),
+    "descriptor 0": ("import os\nos.write(1, os.read(0, 100))", ("hello", "hello"), "passed"),
+    "main guard": ("def main(): print('x')\nif __name__ == '__main__': main()", ("", "x"), "passed"),
+    "exit 0": ("import sys\nprint(1)\nsys.exit()", ("", "1"), "passed"),
+    "lines given": ("print(input()); print(input())", (["a", "b"], ["a", "b"]), "passed"),
+    "trailing blanks": ("print('1 ')\nprint()", ("", "1"), "passed"),
+    "written at exit": ("import atexit, os\natexit.register(lambda: os.write(1, b'7'))", ("", "7"), "passed"),
+    "a large input": ("print(len(open(0).read()))", ("x" * 3_000_000, "3000000"), "passed"),
+    "wrong": ("print(3)", ("", "2"), "failed"),
+    "nothing": ("", ("", "2"), "failed"),
+    "right and exit 1": ("import sys\nprint(2)\nsys.exit(1)", ("", "2"), "failed"),
+    "right and raises": ("print(2)\nraise ValueError", ("", "2"), "failed"),
+    "right and crashes": ("print(2, flush=True)\nimport ctypes\nctypes.string_at(0)", ("", "2"), "crash"),
+    "no input": ("input()", ("", ""), "failed"),
+    "endless": ("while True: pass", ("", "2"), "timeout"),
+    "closes its output": ("import os, time\nos.close(1)\ntime.sleep(60)", ("", ""), "timeout"),
+    "endless output": ("while True: print('x' * 1000)", ("", "2"), "limit"),
+    "memory": ("x = bytearray(8 << 30)", ("", "2"), "out_of_memory"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs(tier_b, name):
+    source, test, outcome = PROGRAMS[name]
+    limits = Limits(time=1.0 if outcome in ("timeout", "limit") else 5.0)
+    result = graded(tier_b, source, [test], kind="stdio", limits=limits)
+    assert result.outcome == outcome, result.reason
+
+
+def test_programs_on_both_tiers_are_fresh_for_each_case(sandbox):
+    tests = [("1", "1.5"), ("2", "2.5"), ("3", "9")]
+    result = graded(sandbox, "print(float(input()) + 0.50001)", tests, kind="stdio", tolerance=1e-3)
+    assert result.cases == ("passed", "passed", "failed")
+    assert result.reason == "case 3 of 3: printed '3.50001\\n'"
+
+
+def test_asserts_in_the_writing_of_mbpp_and_humaneval(sandbox):
+    source = "def add(a, b): return a + b\ndef broken(a): return None"
+    tests = ["assert add(1, 2) == 3", "assert add('a', 'b') == 'ab'", "assert broken(1) == 1"]
+    result = graded(sandbox, source, tests, kind="asserts")
+    assert result.cases == ("passed", "passed", "failed")
+    assert result.reason == "case 3 of 3: assert broken(1) == 1: AssertionError"
+    check = "def check(candidate):\n    assert candidate(2, 3) == 5\ncheck(add)"
+    assert graded(sandbox, source, [check], kind="asserts", entry="add").passed_all
+
+
+ASSERTS = {
+    "raises": ("def f(x): raise ValueError('no')", "try:\n f(1)\nexcept ValueError as e:\n assert str(e) == 'no'", "passed"),
+    "its own exception": ("class Odd(KeyError): pass\ndef f(x): raise Odd('no')", "try:\n f(1)\nexcept KeyError:\n pass", "passed"),
+    "changed in place": ("def f(x): x.sort()", "x = [2, 1]\nf(x)\nassert x == [1, 2]", "passed"),
+    "setup": ("def f(x): return x + 1", "assert f(two) == 3", "passed"),
+    "entry over setup": ("def helper(x): return 100", "assert helper(1) == 2", "passed"),
+    "always equal": ("class E:\n def __eq__(s, o): return True\ndef f(x): return E()", "assert f(1) == 3", "failed"),
+    "an int that is always equal": ("class E(int):\n def __eq__(s, o): return True\ndef f(x): return E(7)", "assert f(1) == 3", "failed"),
+    "patched assert": ("import builtins\nbuiltins.AssertionError = None\ndef f(x): return 0", "assert f(1) == 3", "failed"),
+    "system exit": ("def f(x): raise SystemExit(0)", "assert f(1) == 3", "failed"),
+    "os exit": ("import os\ndef f(x): os._exit(0)", "assert f(1) == 3", "crash"),
+    "endless": ("def f(x):\n while True: pass", "assert f(1) == 3", "timeout"),
+    "memory": ("def f(x): return bytearray(8 << 30)", "assert f(1) == 3", "out_of_memory"),
+    "no function": ("x = 1", "assert f(1) == 3", "failed"),
+    "a function as argument": ("def f(g): return g(1)", "assert f(lambda x: x) == 1", "failed"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ASSERTS)
+def test_asserts(tier_b, name):
+    source, test, outcome = ASSERTS[name]
+    setup = "two = 2\ndef helper(x): return x + 1"
+    limits = Limits(time=0.7 if outcome == "timeout" else 5.0)
+    result = graded(tier_b, source, [test], kind="asserts", setup=setup, limits=limits)
+    assert result.outcome == outcome, result.reason
+
+
+def test_entry_replaces_what_setup_defined(tier_b):
+    job = {"kind": "asserts", "setup": "def f(x): return 5"}
+    assert graded(tier_b, "def f(x): return 6", ["assert f(1) == 5"], **job).passed_all
+    assert not graded(
+        tier_b, "def f(x): return 6", ["assert f(1) == 5"], entry="f", **job
+    ).passed_all
+
+
+def test_tests_that_do_not_run_are_never_a_zero(tier_b):
+    result = graded(tier_b, "def f(): return 1", ["assert f( == 1"], kind="asserts")
+    assert result.outcome == "infrastructure_error"
+    assert "SyntaxError" in result.reason
+
+
+@pytest.mark.parametrize(
+    ("tests", "options", "message"),
+    [
+        ([], {"entry": "f"}, "at least one test"),
+        ([((1,), 2)], {}, "entry"),
+        ([((1,), 2)], {"kind": "nothing"}, "calls, stdio, asserts"),
+        ([1], {"entry": "f"}, r"tests\[0\]"),
+        ([((1,), 2), {"args": [1]}], {"entry": "f"}, r"tests\[1\]"),
+        ([7], {"kind": "asserts"}, r"tests\[0\]"),
+        ([((object(),), 2)], {"entry": "f"}, "object cannot be sent"),
+    ],
+)
+def test_tests_that_cannot_be_read_are_refused(tests, options, message):
+    with pytest.raises(RecipeError, match=message):
+        make_job("def f(): pass", tests, **options)
+
+
+def test_limits_must_be_positive():
+    with pytest.raises(RecipeError, match="memory = 0"):
+        Limits(memory=0)
