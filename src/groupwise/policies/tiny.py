@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.policies.cache import cached_folder
+from groupwise.policies.quiet import quiet_transformers
 
 PAD, BOS, END, UNKNOWN = "<|pad|>", "<|bos|>", "<|end|>", "<|unknown|>"
 ROLES = ("<|system|>", "<|user|>", "<|assistant|>", "<|tool|>")
@@ -96,15 +97,17 @@ def _build(recipe: TinyRecipe, folder: Path) -> None:
             _cold_start(model, recipe)
     finally:
         torch.set_num_threads(threads)
-    model.save_pretrained(folder)
-    PreTrainedTokenizerFast(
+    tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=_tokenizer(),
         bos_token=BOS,
         eos_token=END,
         pad_token=PAD,
         unk_token=UNKNOWN,
         chat_template=CHAT_TEMPLATE,
-    ).save_pretrained(folder)
+    )
+    with quiet_transformers():
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
 
 
 def _tokenizer() -> Any:
