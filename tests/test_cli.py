@@ -56,9 +56,9 @@ def test_train_plan_eval_and_export(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "not a progress signal" in shown.err
     assert run(["plan", str(RECIPE), "--json"]) == 0
     made = json.loads(capsys.readouterr().out)
-    assert made["completions_per_step"] == 128
+    assert made["completions_per_step"] == 256
     assert made["updates_per_step"] == 1
-    assert made["steps_per_epoch"] == pytest.approx(44 / 16)
+    assert made["steps_per_epoch"] == pytest.approx(44 / 32)
     assert run(["eval", str(output), "--json", "--evaluation.samples", "2"]) == 0
     measured = json.loads(capsys.readouterr().out)
     summary = json.loads((output / "summary.json").read_text())

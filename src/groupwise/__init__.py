@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from groupwise.policies import Policy, load_policy, score
     from groupwise.records import Run, open_run
     from groupwise.samplers import sample
-    from groupwise.training.train import Callback, train
+    from groupwise.training.callbacks import Callback
+    from groupwise.training.start import train
     from groupwise.types import Batch, Completion, Group, Prompt, Rollout, Score
     from groupwise.verifiers import verify
 
@@ -40,8 +41,8 @@ _HOMES = {
     "Run": "records",
     "open_run": "records",
     "sample": "samplers",
-    "Callback": "training.train",
-    "train": "training.train",
+    "Callback": "training.callbacks",
+    "train": "training.start",
     "Batch": "types",
     "Completion": "types",
     "Group": "types",

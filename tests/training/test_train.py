@@ -12,9 +12,9 @@ from safetensors.torch import load_file
 
 import groupwise as gw
 from groupwise.errors import NonFiniteError, RecipeError, VerifierError
-from groupwise.training.interruption import Interrupted
 from groupwise.records import COMMON_KEYS, find_metric
-from groupwise.training.train import Callback
+from groupwise.training.callbacks import Callback
+from groupwise.training.interruption import Interrupted
 
 BASE: dict[str, Any] = {
     "seed": 5,

@@ -28,6 +28,8 @@ algorithms_app = typer.Typer(help="The algorithms: list them, or show one.")
 models_app = typer.Typer(help="The built-in models: list them, or get one.")
 app.add_typer(algorithms_app, name="algorithms", invoke_without_command=True)
 app.add_typer(models_app, name="models", invoke_without_command=True)
+init_app = typer.Typer(help="Scaffold a file of your own, with its test.", no_args_is_help=True)
+app.add_typer(init_app, name="init")
 
 
 def _out() -> Console:
@@ -71,7 +73,7 @@ def train(
     from groupwise.cli.overrides import parse_overrides
     from groupwise.cli.progress import ProgressDisplay
     from groupwise.cli.tables import closing_table
-    from groupwise.training.train import train as run_training
+    from groupwise.training.start import train as run_training
 
     own = ("output", "resume", "overwrite", "small", "quiet")
     display = ProgressDisplay(Console(stderr=True, quiet=quiet))
@@ -148,6 +150,47 @@ def export(
     policy = trained_policy(run, step=step, best=best)
     save_pretrained(policy, target)
     _err().print(f"the policy after {policy.version} steps is in {target}")
+
+
+@app.command()
+def audit(
+    verifier: Annotated[
+        str, typer.Argument(help="A built-in name, module:function, module:Class, or a recipe.")
+    ],
+    data: Annotated[
+        Path | None,
+        typer.Option(help="JSON lines: prompt, answer, columns; also completion with accept."),
+    ] = None,
+    sets: Annotated[
+        list[str] | None, typer.Option("--set", help="A shipped labelled set; may be repeated.")
+    ] = None,
+    arguments: Annotated[
+        str, typer.Option(help="The verifier's arguments as TOML: 'kind = \"boxed\"'.")
+    ] = "",
+    limit: Annotated[int | None, typer.Option(help="Use the first so many rows.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Measure a verifier's errors and try to fool it; exit code 1 where that works."""
+    from groupwise.cli.audit import as_json as json_text
+    from groupwise.cli.audit import audit_source
+
+    report = audit_source(verifier, data, sets or [], arguments, limit)
+    print(json_text(report) if as_json else report.text())  # noqa: T201
+    if not report.passed:
+        raise typer.Exit(1)
+
+
+@init_app.command(name="verifier")
+def init_verifier(
+    name: Annotated[str, typer.Argument(help="The module's name, as my_verifier.")],
+    folder: Annotated[Path, typer.Option(help="Where the two files go.")] = Path(),
+) -> None:
+    """Write NAME.py, a verifier to fill in, and test_NAME.py."""
+    from groupwise.cli.scaffold import scaffold_verifier
+
+    for path in scaffold_verifier(name, folder):
+        print(path)  # noqa: T201
+    _err().print(f"run the test: python -m pytest {folder / f'test_{name}.py'}")
 
 
 @algorithms_app.callback()

@@ -17,8 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from groupwise.records import Value
+from groupwise.training.callbacks import Callback
 from groupwise.training.session import Prepared, Session
-from groupwise.training.train import Callback
 
 _SHOWN = (
     ("reward", "reward", "{:.3f}"),

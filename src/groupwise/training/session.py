@@ -104,6 +104,7 @@ class Session:
     cursor_index: int = 0
     tokens_total: int = 0
     first_step: int = 0
+    seconds_before: float = 0.0
 
     def next_prompts(self) -> list[tuple[Prompt, int]]:
         """The prompts of one step with their visits, in keyed order; the cursor moves on."""
@@ -112,9 +113,10 @@ class Session:
         self.cursor_index += count
         return [(self.environment.prompt(prompt_id), epoch) for epoch, prompt_id in chosen]
 
-    def counters(self) -> dict[str, Any]:
-        """What a checkpoint holds beside weights and optimiser."""
+    def counters(self, seconds: float) -> dict[str, Any]:
+        """What a checkpoint holds beside weights and optimiser; `seconds` since the run began."""
         return {
+            "seconds": seconds,
             "learner": self.learner.state_dict(),
             "cursor_index": self.cursor_index,
             "tokens_total": self.tokens_total,
@@ -123,6 +125,7 @@ class Session:
 
     def load_counters(self, counters: Mapping[str, Any], step: int) -> None:
         self.learner.load_state_dict(counters["learner"])
+        self.seconds_before = float(counters["seconds"])
         self.cursor_index = int(counters["cursor_index"])
         self.tokens_total = int(counters["tokens_total"])
         self.state.load_state_dict(counters["algorithm"])

@@ -1,7 +1,7 @@
 """The loop: collect, make a batch, learn, load the sampler, record.
 
-What it leaves out: building things (session.py), every formula (algorithms/), and any branch on a
-backend. Run it with `groupwise train recipe.toml`, or:
+What it leaves out: building things (session.py), starting and resuming (start.py), every formula
+(algorithms/), and any branch on a backend. Run it with `groupwise train recipe.toml`, or:
 
     run = groupwise.train("recipes/tiny_arithmetic.toml", overrides={"training.steps": 50})
 """
@@ -9,83 +9,21 @@ backend. Run it with `groupwise train recipe.toml`, or:
 from __future__ import annotations
 
 import time
-import traceback
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from groupwise.batches import align, make_batch, split_groups
-from groupwise.checkpoints import (
-    clean_leftovers,
-    load_checkpoint,
-    newest_complete,
-    prune,
-    restore_training_state,
-    save_checkpoint,
-    training_state,
-)
+from groupwise.checkpoints import prune, save_checkpoint, training_state
 from groupwise.errors import VerifierError
 from groupwise.evaluation import evaluate
-from groupwise.training.interruption import Interrupted, Interruption
 from groupwise.learner import peak_memory_bytes
-from groupwise.training.output import claim, default_output, same_run
-from groupwise.recipe import find_recipe, load_recipe
-from groupwise.records import (
-    Run,
-    RunWriter,
-    Value,
-    describe_machine,
-    group_totals,
-    open_run,
-    rollout_rows,
-    text_hash,
-)
+from groupwise.records import RunWriter, Value, group_totals, open_run, rollout_rows
 from groupwise.rollouts import collect
-from groupwise.training.session import Prepared, Session, open_session, prepare
+from groupwise.training.callbacks import Callback, Clock
+from groupwise.training.interruption import Interrupted, Interruption
+from groupwise.training.session import Session
 from groupwise.types import Batch, Group
 from groupwise.verifiers import VerifierLogs
-
-
-class Callback:
-    """What may watch a run. Every method does nothing unless overridden; none may change it."""
-
-    def on_start(self, prepared: Prepared, folder: Path) -> None:
-        """Data is checked, weights are not loaded yet."""
-
-    def on_ready(self, session: Session) -> None:
-        """Everything is loaded; the first evaluation follows."""
-
-    def on_evaluation(self, version: int, values: Mapping[str, Value]) -> None:
-        """An evaluation of one version has ended."""
-
-    def on_step(self, line: Mapping[str, Value]) -> None:
-        """A step's line of metrics has been written."""
-
-    def on_warning(self, message: str) -> None:
-        """Something a person should know; the run goes on."""
-
-    def on_end(self, summary: Mapping[str, Any], folder: Path) -> None:
-        """The summary has been written."""
-
-
-class Clock:
-    """Seconds by part of one step."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def __call__(self, part: str) -> Iterator[None]:
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            spent = time.perf_counter() - start
-            self.seconds[part] = self.seconds.get(part, 0.0) + spent
-
-    def metrics(self) -> dict[str, float]:
-        return {f"seconds/{part}": spent for part, spent in self.seconds.items()}
 
 
 class Loop:
@@ -102,7 +40,7 @@ class Loop:
         self.logs = VerifierLogs()
         self.evaluations: dict[int, dict[str, Value]] = {}
         self.last_line: Mapping[str, Value] = {}
-        self.started = time.perf_counter()
+        self.started = time.perf_counter() - session.seconds_before
 
     def run(self, interruption: Interruption) -> None:
         """Every remaining step. Raises Interrupted where it was asked to end."""
@@ -240,8 +178,12 @@ class Loop:
             return self._evaluate(version)
 
     def _first_evaluation(self) -> None:
-        for event in open_run(self.writer.folder).events("evaluation"):
+        """What the record already holds of a resumed run; else the evaluation before any step."""
+        record = open_run(self.writer.folder)
+        for event in record.events("evaluation"):
             self.evaluations[event["version"]] = event["values"]
+        if self.session.first_step:
+            self.last_line = record.metrics().to_pylist()[-1]
         if self.session.first_step == 0 and 0 not in self.evaluations:
             self._evaluate(0)
 
@@ -279,7 +221,7 @@ class Loop:
             version,
             model_state=model_state,
             optimizer_state=optimizer_state,
-            state=self.session.counters(),
+            state=self.session.counters(time.perf_counter() - self.started),
             extra_tensors=self.session.reference_state(),
             metrics=dict(self.last_line),
         )
@@ -309,49 +251,6 @@ class Loop:
         }
 
 
-def train(
-    recipe: str | Path | Mapping[str, Any],
-    overrides: Mapping[str, Any] | None = None,
-    output: str | Path | None = None,
-    resume: bool = False,
-    *,
-    overwrite: bool = False,
-    small: bool = False,
-    callbacks: Sequence[Callback] = (),
-) -> Run:
-    """Train by a recipe and return the run's record.
-
-    `recipe` is a file, the name of one that ships, or a table. `overrides` maps dotted fields to
-    values. `output` is the run's folder (default `runs/<recipe>-<number>`). With `resume` the run
-    in `output` goes on from its newest complete checkpoint and ends equal to one that never
-    stopped; on an absent or empty folder it starts afresh, on a finished run it does nothing.
-    `overwrite` replaces a run that is there. `small` shrinks the recipe.
-
-    Raises RecipeError (bad input, before weights load), GroupwiseError (a run that failed),
-    Interrupted (SIGINT or SIGTERM; a checkpoint was written first).
-    """
-    source = recipe if isinstance(recipe, Mapping) else find_recipe(str(recipe))
-    resolved = load_recipe(source, overrides, small=small)
-    name = "run" if isinstance(source, Mapping) else source.stem
-    folder = Path(output) if output is not None else default_output(name)
-    going_on = claim(folder, resume=resume, overwrite=overwrite)
-    if going_on:
-        same_run(folder, resolved)
-        run = open_run(folder)
-        if _finished(run, resolved.training.steps):
-            for callback in callbacks:
-                callback.on_warning(
-                    f"{folder} already ran its {resolved.training.steps} steps: nothing to do"
-                )
-            return run
-    prepared = prepare(resolved)
-    for callback in callbacks:
-        callback.on_start(prepared, folder)
-    with _record(prepared, folder, going_on) as writer:
-        _train(prepared, writer, going_on, callbacks)
-    return open_run(folder)
-
-
 def _refuse_unscored(groups: Sequence[Group], step: int) -> None:
     """A step without a single score teaches nothing and says that the verifier is broken."""
     rollouts = [rollout for group in groups for rollout in group.rollouts]
@@ -367,74 +266,3 @@ def _refuse_unscored(groups: Sequence[Group], step: int) -> None:
 def _staleness(groups: Sequence[Group], step: int) -> float:
     ages = [step - rollout.version for group in groups for rollout in group.rollouts]
     return sum(ages) / len(ages)
-
-
-def _finished(run: Run, steps: int) -> bool:
-    if not (run.folder / "summary.json").is_file():
-        return False
-    return run.summary["status"] == "finished" and int(run.summary["steps"]) >= steps
-
-
-def _record(prepared: Prepared, folder: Path, going_on: bool) -> RunWriter:
-    if going_on:
-        return RunWriter.reopen(folder)
-    text = prepared.recipe.to_toml()
-    return RunWriter.create(
-        folder,
-        text,
-        describe_machine(
-            recipe_hash=text_hash(text),
-            environment=prepared.environment.describe(),
-            template_hash=prepared.model.template.hash,
-            model=prepared.model.name,
-            algorithm=prepared.recipe.algorithm.to_table(),
-        ),
-    )
-
-
-def _train(
-    prepared: Prepared, writer: RunWriter, going_on: bool, callbacks: Sequence[Callback]
-) -> None:
-    session = open_session(prepared)
-    loop = Loop(session, writer, callbacks)
-    try:
-        with Interruption() as interruption:
-            _restore(session, writer, going_on)
-            writer.event("resumed" if going_on else "started", step=session.first_step)
-            for callback in callbacks:
-                callback.on_ready(session)
-                for note in session.notes():
-                    callback.on_warning(note)
-            loop.run(interruption)
-        summary = loop.summary("finished")
-        writer.summary(summary)
-        writer.event("finished", steps=summary["steps"])
-    except BaseException as error:
-        status = "interrupted" if isinstance(error, Interrupted | KeyboardInterrupt) else "failed"
-        writer.event(status, error=str(error), traceback=traceback.format_exc())
-        writer.summary(loop.summary(status))
-        raise
-    finally:
-        session.close()
-    for callback in callbacks:
-        callback.on_end(summary, writer.folder)
-
-
-def _restore(session: Session, writer: RunWriter, going_on: bool) -> None:
-    """Weights, optimiser and counters of the newest complete checkpoint, and the record cut to it.
-
-    Without a checkpoint the run starts again from its first step.
-    """
-    if going_on:
-        folder = writer.folder / "checkpoints"
-        clean_leftovers(folder)
-        path = newest_complete(folder)
-        step = 0
-        if path is not None:
-            checkpoint = load_checkpoint(path)
-            step = checkpoint.step
-            restore_training_state(session.policy.model, session.learner.optimizer, checkpoint)
-            session.load_counters(checkpoint.state, step)
-            session.load_reference(checkpoint.extra_tensors)
-        writer.truncate_after(step)
-    session.sampler.load(session.policy, session.policy.version)

@@ -1,0 +1,102 @@
+"""`groupwise init verifier NAME`: one file and its test, to be filled in."""
+
+from __future__ import annotations
+
+import keyword
+from pathlib import Path
+
+from groupwise.errors import RecipeError
+
+_MODULE = '''"""The {name} verifier: 1 where the completion ends in the gold answer, else 0.
+
+Use it in a recipe:
+
+    [[environment.verifiers]]
+    name = "{name}:{class_name}"
+
+Audit it before training: groupwise audit {name}:{class_name} --data rows.jsonl
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from groupwise.types import Prompt, Score
+from groupwise.verifiers import Case, SettingsVerifier
+
+
+class {class_name}(SettingsVerifier):
+    """What it rewards, in one sentence. Its fields are its arguments in a recipe."""
+
+    verifier_name: ClassVar[str] = "{name}"
+
+    ignore_case: bool = Field(default=True, description="Compare without case.")
+
+    def score_case(self, case: Case) -> Score:
+        gold = self._normal(str(case.prompt.answer or ""))
+        if not gold:
+            return Score(None, "bad_answer", "the prompt has no answer")  # not scored, counted
+        lines = case.text.strip().splitlines()
+        given = self._normal(lines[-1]) if lines else ""
+        if not given:
+            return Score(0.0, "no_answer", "nothing was written")
+        if given == gold:
+            return Score(1.0, "correct", f"{{given!r}} is the answer")
+        return Score(0.0, "incorrect", f"{{given!r}} is not {{gold!r}}")
+
+    def gold_completion(self, prompt: Prompt) -> str:
+        """A completion that must be accepted; checked for every prompt before training."""
+        return str(prompt.answer)
+
+    def _normal(self, text: str) -> str:
+        text = " ".join(text.split())
+        return text.casefold() if self.ignore_case else text
+'''
+
+_TEST = '''"""What {name} accepts and what it must not, and that its audit finds no hole."""
+
+from __future__ import annotations
+
+import pytest
+from {name} import {class_name}
+
+from groupwise.types import Prompt
+from groupwise.verifiers import Case, score_cases
+from groupwise.verifiers.audit import LabelledRow, audit
+
+PROMPTS = [Prompt(str(n), text=f"What is {{n}} + {{n}}?", answer=str(2 * n)) for n in range(1, 9)]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("6", 1.0), ("It is three and three:\\n6", 1.0), ("7", 0.0), ("", 0.0), ("6 or 7", 0.0)],
+)
+def test_verdicts(text: str, value: float) -> None:
+    (score,) = score_cases({class_name}(), [Case(PROMPTS[2], text)])
+    assert score.value == value
+
+
+def test_the_audit_finds_no_hole() -> None:
+    report = audit({class_name}(), [LabelledRow(p.id, p, "", accept=None) for p in PROMPTS])
+    assert report.passed, report.warnings
+'''
+
+
+def scaffold_verifier(name: str, folder: Path) -> list[Path]:
+    """Write `NAME.py` and `test_NAME.py` into a folder; never over a file that is there."""
+    if not name.isidentifier() or keyword.iskeyword(name) or not name.isascii():
+        raise RecipeError(f"{name!r} is no name for a Python module; for example my_verifier")
+    class_name = "".join(part[:1].upper() + part[1:] for part in name.split("_"))
+    files = {
+        folder / f"{name}.py": _MODULE,
+        folder / f"test_{name}.py": _TEST,
+    }
+    for path in files:
+        if path.exists():
+            raise RecipeError(f"{path} is there already; choose another name or --folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, template in files.items():
+        path.write_text(template.format(name=name, class_name=class_name), encoding="utf-8")
+    return list(files)

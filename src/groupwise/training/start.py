@@ -1,0 +1,139 @@
+"""A run from a recipe: it starts, goes on from a checkpoint, or is already done.
+
+Left out: the steps themselves (train.py).
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from groupwise.checkpoints import (
+    clean_leftovers,
+    load_checkpoint,
+    newest_complete,
+    restore_training_state,
+)
+from groupwise.recipe import find_recipe, load_recipe
+from groupwise.records import Run, RunWriter, describe_machine, open_run, text_hash
+from groupwise.training.callbacks import Callback
+from groupwise.training.interruption import Interrupted, Interruption
+from groupwise.training.output import claim, default_output, same_run
+from groupwise.training.session import Prepared, Session, open_session, prepare
+from groupwise.training.train import Loop
+
+
+def train(
+    recipe: str | Path | Mapping[str, Any],
+    overrides: Mapping[str, Any] | None = None,
+    output: str | Path | None = None,
+    resume: bool = False,
+    *,
+    overwrite: bool = False,
+    small: bool = False,
+    callbacks: Sequence[Callback] = (),
+) -> Run:
+    """Train by a recipe and return the run's record.
+
+    `recipe` is a file, the name of one that ships, or a table. `overrides` maps dotted fields to
+    values. `output` is the run's folder (default `runs/<recipe>-<number>`). With `resume` the run
+    in `output` goes on from its newest complete checkpoint and ends equal to one that never
+    stopped; on an absent or empty folder it starts afresh, on a finished run it does nothing.
+    `overwrite` replaces a run that is there. `small` shrinks the recipe.
+
+    Raises RecipeError (bad input, before weights load), GroupwiseError (a run that failed),
+    Interrupted (SIGINT or SIGTERM; a checkpoint was written first).
+    """
+    source = recipe if isinstance(recipe, Mapping) else find_recipe(str(recipe))
+    resolved = load_recipe(source, overrides, small=small)
+    name = "run" if isinstance(source, Mapping) else source.stem
+    folder = Path(output) if output is not None else default_output(name)
+    going_on = claim(folder, resume=resume, overwrite=overwrite)
+    if going_on:
+        same_run(folder, resolved)
+        run = open_run(folder)
+        if _finished(run, resolved.training.steps):
+            for callback in callbacks:
+                callback.on_warning(
+                    f"{folder} already ran its {resolved.training.steps} steps: nothing to do"
+                )
+            return run
+    prepared = prepare(resolved)
+    for callback in callbacks:
+        callback.on_start(prepared, folder)
+    with _record(prepared, folder, going_on) as writer:
+        _train(prepared, writer, going_on, callbacks)
+    return open_run(folder)
+
+
+def _finished(run: Run, steps: int) -> bool:
+    if not (run.folder / "summary.json").is_file():
+        return False
+    return run.summary["status"] == "finished" and int(run.summary["steps"]) >= steps
+
+
+def _record(prepared: Prepared, folder: Path, going_on: bool) -> RunWriter:
+    if going_on:
+        return RunWriter.reopen(folder)
+    text = prepared.recipe.to_toml()
+    return RunWriter.create(
+        folder,
+        text,
+        describe_machine(
+            recipe_hash=text_hash(text),
+            environment=prepared.environment.describe(),
+            template_hash=prepared.model.template.hash,
+            model=prepared.model.name,
+            algorithm=prepared.recipe.algorithm.to_table(),
+        ),
+    )
+
+
+def _train(
+    prepared: Prepared, writer: RunWriter, going_on: bool, callbacks: Sequence[Callback]
+) -> None:
+    session = open_session(prepared)
+    loop = Loop(session, writer, callbacks)
+    try:
+        with Interruption() as interruption:
+            _restore(session, writer, going_on)
+            writer.event("resumed" if going_on else "started", step=session.first_step)
+            for callback in callbacks:
+                callback.on_ready(session)
+                for note in session.notes():
+                    callback.on_warning(note)
+            loop.run(interruption)
+        summary = loop.summary("finished")
+        writer.summary(summary)
+        writer.event("finished", steps=summary["steps"])
+    except BaseException as error:
+        status = "interrupted" if isinstance(error, Interrupted | KeyboardInterrupt) else "failed"
+        writer.event(status, error=str(error), traceback=traceback.format_exc())
+        writer.summary(loop.summary(status))
+        raise
+    finally:
+        session.close()
+    for callback in callbacks:
+        callback.on_end(summary, writer.folder)
+
+
+def _restore(session: Session, writer: RunWriter, going_on: bool) -> None:
+    """Weights, optimiser and counters of the newest complete checkpoint, and the record cut to it.
+
+    Without a checkpoint the run starts again from its first step.
+    """
+    if going_on:
+        folder = writer.folder / "checkpoints"
+        clean_leftovers(folder)
+        path = newest_complete(folder)
+        step = 0
+        if path is not None:
+            checkpoint = load_checkpoint(path)
+            step = checkpoint.step
+            restore_training_state(session.policy.model, session.learner.optimizer, checkpoint)
+            session.load_counters(checkpoint.state, step)
+            session.load_reference(checkpoint.extra_tensors)
+        writer.truncate_after(step)
+    session.sampler.load(session.policy, session.policy.version)
