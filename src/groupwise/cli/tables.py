@@ -13,8 +13,10 @@ from groupwise.records import Value
 _ACCURACIES = (
     ("all prompts, sampled", "eval/accuracy"),
     ("all prompts, greedy", "eval/greedy"),
+    ("all prompts, strict verifiers", "eval/strict"),
     ("held-out prompts, sampled", "eval/heldout"),
     ("held-out prompts, greedy", "eval/heldout_greedy"),
+    ("held-out prompts, strict verifiers", "eval/heldout_strict"),
 )
 
 

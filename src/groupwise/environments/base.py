@@ -37,7 +37,8 @@ class Environment:
     """Prompts by split, and the verifier that judges what is written to them.
 
     `splits` maps a split's name to its prompts, ids unique over all splits; the usual ones are
-    `train` and `heldout`. `prompts(split="all")` is all of them, in order.
+    `train` and `heldout`. `prompts(split="all")` is all of them, in order. `strict` is a second
+    verifier that training never sees; evaluations score with it too.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Environment:
             raise RecipeError(f"environment {name!r} has no training prompts; its data is empty")
         self.name = name
         self.verifier = verifier
+        self.strict: Verifier | None = None
         self._splits = {split: tuple(prompts) for split, prompts in splits.items()}
         self._facts = dict(facts or {})
         self._by_id = {prompt.id: prompt for each in self._splits.values() for prompt in each}
@@ -105,6 +107,7 @@ class Environment:
             "name": self.name,
             "splits": {split: len(prompts) for split, prompts in self._splits.items()},
             "verifier": self.verifier.signature(),
+            **({} if self.strict is None else {"strict_verifier": self.strict.signature()}),
             "data_hash": data_hash(self.prompts(split="all")),
             **self._facts,
         }
@@ -112,3 +115,5 @@ class Environment:
     def close(self) -> None:
         """Ends what the environment started."""
         self.verifier.close()
+        if self.strict is not None:
+            self.strict.close()

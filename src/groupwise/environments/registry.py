@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from groupwise.environments.base import Environment
+from groupwise.environments.checks import check_answers, check_columns
 from groupwise.environments.settings import EnvironmentSettings
 from groupwise.errors import RecipeError
-from groupwise.verifiers import VerifierSettings, import_object
+from groupwise.verifiers import VerifierSettings, compose, import_object
 from groupwise.verifiers.names import unknown_name
 
 BUILTIN: dict[str, str] = {
@@ -40,10 +41,16 @@ def load_environment(
 
 
 def environment_from_settings(settings: EnvironmentSettings, seed: int = 0) -> Environment:
-    """The environment that a recipe's `[environment]` table states."""
-    return load_environment(
+    """The environment that a recipe's `[environment]` table states, strict verifiers included."""
+    made = load_environment(
         settings.name, seed=seed, verifiers=settings.verifiers, **settings.arguments
     )
+    if settings.strict_verifiers:
+        made.strict = compose(settings.strict_verifiers)
+        where = f"environment {settings.name!r}, strict_verifiers"
+        check_columns(made.strict, made.prompts(split="all"), where)
+        check_answers(made.strict, made.prompts(split="all"), where)
+    return made
 
 
 def _custom(

@@ -25,6 +25,18 @@ class EnvironmentSettings(BaseModel):
         description="What judges completions; the environment's own verifiers where empty.",
     )
 
+    strict_verifiers: tuple[VerifierSettings, ...] = Field(
+        default=(),
+        description="A second, stricter judgement (or hidden test cases) that training never "
+        "sees: it scores the evaluations' completions; its gap to the reward is recorded and "
+        "watched.",
+    )
+    audit: bool = Field(
+        default=True,
+        description="Audit the verifiers on this data before training, once for each pair: a few "
+        "seconds; what it finds is printed and recorded.",
+    )
+
     @property
     def arguments(self) -> dict[str, Any]:
         """The named environment's own arguments."""

@@ -11,12 +11,13 @@ from groupwise.evaluation.estimates import (
     maj_at_k,
     mean_interval,
     pass_at_k,
-    wilson_interval,
 )
+from groupwise.intervals import wilson_interval
 
 if TYPE_CHECKING:
     from groupwise.evaluation.measure import EvaluationSets, evaluate, evaluation_sets
     from groupwise.evaluation.result import EvaluationResult, SetResult, summarise
+    from groupwise.evaluation.strict import gap_alarm
     from groupwise.records.settings import EvaluationSettings
 
 _HOMES = {
@@ -26,6 +27,7 @@ _HOMES = {
     "SetResult": "groupwise.evaluation.result",
     "evaluate": "groupwise.evaluation.measure",
     "evaluation_sets": "groupwise.evaluation.measure",
+    "gap_alarm": "groupwise.evaluation.strict",
     "summarise": "groupwise.evaluation.result",
 }
 
@@ -36,6 +38,7 @@ __all__ = [
     "SetResult",
     "evaluate",
     "evaluation_sets",
+    "gap_alarm",
     "maj_at_k",
     "mean_interval",
     "pass_at_k",

@@ -10,8 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Sequence
 
-Z = 1.959963984540054
-"""The 97.5 % quantile of the normal distribution: two-sided 95 %."""
+from groupwise.intervals import Z, wilson_interval
 
 
 def pass_at_k(*, num_samples: int, num_correct: int, k: int) -> float | None:
@@ -86,24 +85,6 @@ def _draws(
                 following[key] = following.get(key, 0) + ways * math.comb(size, taken)
         states = following
     return states
-
-
-def wilson_interval(mean: float, trials: float) -> tuple[float, float]:
-    """Wilson's 95 % score interval of a share seen in `trials` independent trials.
-
-    `trials` may be a fraction (an effective sample size). Never empty, within [0, 1] (Wilson 1927).
-
-    >>> [round(bound, 4) for bound in wilson_interval(0.5, 10)]
-    [0.2366, 0.7634]
-    """
-    if trials <= 0:
-        raise ValueError(f"trials = {trials}; an interval needs at least one")
-    if not 0 <= mean <= 1:
-        raise ValueError(f"mean = {mean}; a share is within 0 and 1")
-    scale = 1 + Z * Z / trials
-    centre = (mean + Z * Z / (2 * trials)) / scale
-    half = Z / scale * math.sqrt(mean * (1 - mean) / trials + (Z / (2 * trials)) ** 2)
-    return max(0.0, centre - half), min(1.0, centre + half)
 
 
 def mean_interval(means: Sequence[float], num_samples: int) -> tuple[float, float]:

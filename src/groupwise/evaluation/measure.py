@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from groupwise.environments import Environment
 from groupwise.errors import RecipeError
 from groupwise.evaluation.result import EvaluationResult, SetResult, summarise
+from groupwise.evaluation.strict import strict_metrics
 from groupwise.randomness import stream_key
 from groupwise.records.settings import EvaluationSettings
 from groupwise.rollouts import collect
@@ -100,7 +101,7 @@ def evaluate(
 
     `settings.samples` completions a prompt at `sampling.temperature` with `sampling.max_tokens`,
     and one greedy. `sets` are the prompts (those of `evaluation_sets` by default). A prompt that is
-    in several sets is sampled once.
+    in several sets is sampled once. An environment's strict verifier scores the same completions.
 
     Raises RecipeError for a split that is not there, VerifierError as collection does, ValueError
     where there is no prompt.
@@ -122,7 +123,10 @@ def evaluate(
         step=version,
         greedy=True,
     )
-    return result_of(groups, sets, settings=settings, version=version)
+    result = result_of(groups, sets, settings=settings, version=version)
+    if environment.strict is None:
+        return result
+    return replace(result, strict=strict_metrics(groups, sets, environment.strict))
 
 
 def result_of(

@@ -17,8 +17,8 @@ from groupwise.evaluation.estimates import (
     mean_interval,
     mean_or_none,
     pass_at_k,
-    wilson_interval,
 )
+from groupwise.intervals import wilson_interval
 from groupwise.records.rows import rollout_rows
 from groupwise.types import Group, Rollout
 from groupwise.verifiers.cleaning import plain
@@ -55,7 +55,7 @@ class EvaluationResult:
 
     `overall` is over every split's prompts, `heldout` over those that training never samples (None
     where there are none), `splits` and `guards` by name; `groups` are the rollouts themselves, in
-    the splits' order, then the guards'.
+    the splits' order, then the guards'. `strict` are the metrics of a strict verifier, if any.
     """
 
     version: int
@@ -65,6 +65,7 @@ class EvaluationResult:
     splits: Mapping[str, SetResult]
     guards: Mapping[str, SetResult] = field(default_factory=dict[str, SetResult])
     groups: Sequence[Group] = ()
+    strict: Mapping[str, float | int | None] = field(default_factory=dict[str, float | int | None])
 
     @property
     def gap(self) -> float | None:
@@ -106,7 +107,7 @@ class EvaluationResult:
             for name, result in results.items():
                 found[f"eval/{kind}/{name}"] = result.accuracy
                 found[f"eval/{kind}_greedy/{name}"] = result.greedy
-        return found
+        return {**found, **self.strict}
 
 
 def summarise(

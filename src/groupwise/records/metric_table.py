@@ -267,6 +267,9 @@ def _measured_metrics() -> Iterator[Metric]:
     )
 
 
+_STRICT = "environment.strict_verifiers, which training never sees"
+
+
 def _evaluation_metrics() -> Iterator[Metric]:
     sampled = "mean over prompts of the share of the prompt's scored completions that are correct"
     greedy = "share of prompts whose greedy completion is correct"
@@ -283,6 +286,8 @@ def _evaluation_metrics() -> Iterator[Metric]:
         ("eval/greedy", f"{greedy}, over all evaluated prompts", wilson),
         ("eval/heldout", f"`eval/accuracy` over {heldout}", cluster),
         ("eval/heldout_greedy", f"`eval/greedy` over {heldout}", wilson),
+        ("eval/strict", f"`eval/accuracy` by the strict verifiers ({_STRICT})", cluster),
+        ("eval/heldout_strict", f"`eval/strict` over {heldout}", cluster),
     ):
         yield Metric(name, "share", words, "higher")
         yield Metric(f"{name}_low", "share", f"lower {interval.format(name, method)}", "higher")
@@ -293,6 +298,23 @@ def _evaluation_metrics() -> Iterator[Metric]:
         "`eval/accuracy` over the evaluated training prompts minus `eval/heldout`; a gap that "
         "grows means memorised prompts",
         "lower",
+    )
+    for scope in ("", "heldout_"):
+        yield Metric(
+            f"eval/{scope}strict_gap",
+            "share",
+            "mean over prompts of the share of the prompt's completions, scored by both, that are "
+            "correct for the reward, minus that for the strict verifiers"
+            + (f"; over {heldout}" if scope else "")
+            + "; a gap that grows means that the reward is being gamed",
+            "lower",
+        )
+    yield Metric(
+        "eval/strict_unscored",
+        "rollouts",
+        "sampled completions that the strict verifiers could not score; excluded from theirs",
+        "lower",
+        whole=True,
     )
     yield Metric("eval/prompts", "prompts", "prompts evaluated, each once", whole=True)
     yield Metric(

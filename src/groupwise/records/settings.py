@@ -99,6 +99,14 @@ class EvaluationSettings(BaseModel):
         "not get worse. They count in no other evaluation metric.",
     )
 
+    strict_gap_alarm: float = Field(
+        0.1,
+        gt=0,
+        le=1,
+        description="Where the strict verifiers' accuracy falls behind the reward's by more than "
+        "this, and again each time the gap has grown by as much, a warning is written.",
+    )
+
     @model_validator(mode="after")
     def _k_fits(self) -> EvaluationSettings:
         for name in ("pass_at_k", "maj_at_k"):

@@ -18,6 +18,7 @@ from groupwise.checkpoints import (
 )
 from groupwise.recipe import find_recipe, load_recipe
 from groupwise.records import Run, RunWriter, describe_machine, open_run, text_hash
+from groupwise.training.auditing import audit_before, audit_warnings
 from groupwise.training.callbacks import Callback
 from groupwise.training.interruption import Interrupted, Interruption
 from groupwise.training.output import claim, default_output, same_run
@@ -63,8 +64,11 @@ def train(
     prepared = prepare(resolved)
     for callback in callbacks:
         callback.on_start(prepared, folder)
-    with _record(prepared, folder, going_on) as writer:
-        _train(prepared, writer, going_on, callbacks)
+    audited = None
+    if resolved.environment.audit and not going_on:
+        audited = audit_before(prepared.environment, prepared.model.template)
+    with _record(prepared, folder, going_on, audited) as writer:
+        _train(prepared, writer, going_on, callbacks, audit_warnings(audited))
     return open_run(folder)
 
 
@@ -74,7 +78,9 @@ def _finished(run: Run, steps: int) -> bool:
     return run.summary["status"] == "finished" and int(run.summary["steps"]) >= steps
 
 
-def _record(prepared: Prepared, folder: Path, going_on: bool) -> RunWriter:
+def _record(
+    prepared: Prepared, folder: Path, going_on: bool, audited: Mapping[str, Any] | None
+) -> RunWriter:
     if going_on:
         return RunWriter.reopen(folder)
     text = prepared.recipe.to_toml()
@@ -84,6 +90,7 @@ def _record(prepared: Prepared, folder: Path, going_on: bool) -> RunWriter:
         describe_machine(
             recipe_hash=text_hash(text),
             environment=prepared.environment.describe(),
+            audit=audited,
             template_hash=prepared.model.template.hash,
             model=prepared.model.name,
             algorithm=prepared.recipe.algorithm.to_table(),
@@ -92,7 +99,11 @@ def _record(prepared: Prepared, folder: Path, going_on: bool) -> RunWriter:
 
 
 def _train(
-    prepared: Prepared, writer: RunWriter, going_on: bool, callbacks: Sequence[Callback]
+    prepared: Prepared,
+    writer: RunWriter,
+    going_on: bool,
+    callbacks: Sequence[Callback],
+    warnings: Sequence[str] = (),
 ) -> None:
     session = open_session(prepared)
     loop = Loop(session, writer, callbacks)
@@ -104,6 +115,8 @@ def _train(
                 callback.on_ready(session)
                 for note in session.notes():
                     callback.on_warning(note)
+            for warning in warnings:
+                loop.warn(warning, about="audit")
             loop.run(interruption)
         summary = loop.summary("finished")
         writer.summary(summary)

@@ -15,7 +15,7 @@ from typing import Any
 from groupwise.batches import align, make_batch, split_groups
 from groupwise.checkpoints import prune, save_checkpoint, training_state
 from groupwise.errors import VerifierError
-from groupwise.evaluation import evaluate
+from groupwise.evaluation import evaluate, gap_alarm
 from groupwise.learner import peak_memory_bytes
 from groupwise.records import RunWriter, Value, group_totals, open_run, rollout_rows
 from groupwise.rollouts import collect
@@ -203,7 +203,21 @@ class Loop:
         self.writer.evaluation(version, values, rows=result.rows)
         for callback in self.callbacks:
             callback.on_evaluation(version, values)
+        self._watch_gap(version)
         return values
+
+    def _watch_gap(self, version: int) -> None:
+        """A warning where the strict verifiers' accuracy falls behind the reward's."""
+        gaps = [self.evaluations[each].get("eval/strict_gap") for each in sorted(self.evaluations)]
+        warning = gap_alarm(gaps, self.recipe.evaluation.strict_gap_alarm, version=version)
+        if warning is not None:
+            self.warn(warning, about="strict_gap")
+
+    def warn(self, message: str, *, about: str) -> None:
+        """Something a person should know, on record and told to whoever watches."""
+        self.writer.event("warning", about=about, message=message)
+        for callback in self.callbacks:
+            callback.on_warning(message)
 
     def checkpoint(self, version: int, *, last: bool) -> None:
         """The checkpoint due after `version` steps: scheduled, after the last, or interrupted."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from groupwise.verifiers.cleaning import cleaned
-from groupwise.verifiers.units import SCALES, is_unit, same_unit
+from groupwise.verifiers.units import SCALES, is_unit, known_unit, same_unit
 
 MAX_DIGITS = 2000
 """Longer numbers, and powers with more digits, are not read."""
@@ -29,7 +29,7 @@ _MAGNITUDE = re.compile(
     r"|(?P<mixed>\d+)[ ]+(?P<mtop>\d+)/(?P<mbottom>\d+)(?![\d.])"
     rf"|(?P<stop>{_N})\s*/\s*(?P<sbottom>{_N})"
     r"|(?P<base>\d+)\s*\^\s*(?:\{\s*(?P<power>[+-]?\d+)\s*\}|(?P<power1>[+-]?\d+))"
-    rf"|(?P<number>{_N})(?:[eE](?P<exponent>[+-]?\d+)(?![\w.])|{_TEN})?"
+    rf"|(?P<number>{_N})(?:[eE](?P<exponent>[+-]?\d+)(?!\w|\.\d)|{_TEN})?"
 )
 _WHOLE = re.compile(
     rf"(?P<sign>[+-]?)\s*[$€£¥]?\s*(?P<sign2>-?)\s*(?P<magnitude>{_MAGNITUDE.pattern})"
@@ -106,7 +106,7 @@ def last_number(text: str) -> Quantity | None:
     word = _NEXT_WORD.match(right)
     unit = word.group(1) if word else ""
     value *= SCALES.get(unit.casefold(), 1)
-    return Quantity(sign * value, "%" if unit in ("%", "percent") else "")
+    return Quantity(sign * value, "%" if unit in ("%", "percent") else known_unit(unit))
 
 
 def same_number(
@@ -203,6 +203,8 @@ _LEFT_PIECE = re.compile(
     r"|[\w)\]}][ ]*(?:[+*/^×·÷]|\\times|\\cdot|\\div)[ ]*"  # 3 + 4
     r"|\d[ ]*x[ ]*"  # 3 x 4
     rf"|\b{_FUNCTION}[ ]*\(?[ ]*"
+    r"|\\log_(?:\{[^{}]*\}|\w)[ ]*\{?[ ]*"
+    r"|\d[ ]*%?[ ]*,?[ ]*or(?:[ ]maybe|[ ]possibly)?[ ]*"  # 5 or 6
     r"|(?:√|±|\+/)[ ]*"
     r")\Z"
 )

@@ -49,6 +49,20 @@ def is_unit(text: str) -> bool:
     return all(word not in _NOT_UNITS and (len(word) > 1 or word in _SINGLE) for word in words)
 
 
+_MEASURES = frozenset(_ALIASES) | (frozenset(_ALIASES.values()) - {""})
+_ALSO_WORDS = frozenset({"in", "second", "square", "cubic", "foot", "pound", "min", "a", "cent"})
+
+
+def known_unit(word: str) -> str:
+    """The word where it is a unit of measure and hardly ever another word, else nothing.
+
+    >>> known_unit("cm"), known_unit("in"), known_unit("apples")
+    ('cm', '', '')
+    """
+    word = word.casefold()
+    return word if word in _MEASURES and word not in _ALSO_WORDS else ""
+
+
 def same_unit(gold: str, given: str) -> bool:
     """Whether two units are compatible: equal up to spelling and plural, or one is not written.
 

@@ -1,0 +1,103 @@
+"""The audit before training: the verifiers on this data, once for each pair of both.
+
+Cached by the hash of verifier, data and auditing code in the user's cache. A finding is a warning,
+never a refusal: a person decides. Left out: the audit itself (`verifiers/audit/`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import groupwise.verifiers
+from groupwise.environments import Environment
+from groupwise.policies.cache import cache_folder
+from groupwise.records.files import replace_file
+from groupwise.templates import Template
+from groupwise.verifiers import Composite, Verifier
+from groupwise.verifiers.audit import LabelledRow, audit
+
+BUDGET = 10.0
+"""Seconds after which no further part of the audit begins."""
+NUM_PROMPTS = 64
+NUM_PROBED = 8
+NUM_PROBED_REMOTE = 2
+"""Prompts that probes run on where each verdict waits for a model."""
+
+
+def audit_before(environment: Environment, template: Template) -> dict[str, Any]:
+    """The audit of an environment's verifier on its prompts, JSON-able, from the cache if there.
+
+    Times are left out, so that equal runs have equal records.
+    """
+    prompts = environment.prompts(split="all")
+    key = _key(environment.verifier, environment.describe()["data_hash"])
+    path = cache_folder() / "audits" / f"{key}.json"
+    if path.is_file():
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return {**found, "hash": key}
+    chosen = prompts[:: max(1, len(prompts) // NUM_PROMPTS)][:NUM_PROMPTS]
+    remote = getattr(environment.verifier, "concurrent", False)
+    report = audit(
+        environment.verifier,
+        [LabelledRow(prompt.id, prompt, "", accept=None) for prompt in chosen],
+        sets=(),
+        num_probed=NUM_PROBED_REMOTE if remote else NUM_PROBED,
+        num_mutated=NUM_PROMPTS,
+        budget=BUDGET,
+        encode=template.encode,
+    )
+    found = report.to_dict(timing=False)
+    _save(path, found)
+    return {**found, "hash": key}
+
+
+def audit_warnings(audited: Mapping[str, Any] | None) -> list[str]:
+    """The audit's warnings as sentences for a person; none where there was no audit."""
+    if audited is None:
+        return []
+    return [f"audit of the verifier: {warning}" for warning in audited["warnings"]]
+
+
+def _save(path: Path, found: dict[str, Any]) -> None:
+
+    def write(scratch: Path) -> None:
+        scratch.write_text(json.dumps(found), encoding="utf-8")
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, write)
+    except OSError:  # a cache that cannot be written costs the next run a few seconds
+        return
+
+
+def _key(verifier: Verifier, data_hash: str) -> str:
+    digest = hashlib.sha256()
+    for part in (verifier.signature(), data_hash, *_own_code(verifier), *_room_code()):
+        digest.update(part.encode())
+        digest.update(b"\0")
+    return digest.hexdigest()[:24]
+
+
+def _own_code(verifier: Verifier) -> Iterable[str]:
+    """The source of a user's verifier classes."""
+    parts = (
+        [each.verifier for each in verifier.components] if isinstance(verifier, Composite) else []
+    )
+    for each in parts or [verifier]:
+        try:
+            yield inspect.getsource(type(each))
+        except (OSError, TypeError):
+            yield type(each).__qualname__
+
+
+def _room_code() -> Iterable[str]:
+    """The source of this project's verifiers and audit."""
+    root = Path(os.path.dirname(groupwise.verifiers.__file__))
+    for path in sorted(root.rglob("*.py")):
+        yield path.read_text(encoding="utf-8")

@@ -1,0 +1,26 @@
+"""What a verifier's errors are, before anyone trains on it.
+
+`audit` runs it all; `run.py` says in which order. A labelled set, mutations of gold answers and
+texts that try to earn without solving (probes) make the figures.
+"""
+
+from groupwise.verifiers.audit.probes import PROBES, Probe, ProbeTask
+from groupwise.verifiers.audit.report import AuditReport, ProbeFinding, Rate, SetRates
+from groupwise.verifiers.audit.rows import SETS, LabelledRow, read_rows, shipped_rows
+from groupwise.verifiers.audit.run import audit, kind_of
+
+__all__ = [
+    "PROBES",
+    "SETS",
+    "AuditReport",
+    "LabelledRow",
+    "Probe",
+    "ProbeFinding",
+    "ProbeTask",
+    "Rate",
+    "SetRates",
+    "audit",
+    "kind_of",
+    "read_rows",
+    "shipped_rows",
+]
