@@ -100,7 +100,7 @@ def load_recipe(
     table = _read(source)
     own_small = table.pop("small", None)
     if small:
-        for dotted, value in _flatten(own_small if own_small is not None else SMALL).items():
+        for dotted, value in flatten(own_small if own_small is not None else SMALL).items():
             _set(table, dotted, value)
     for dotted, value in (overrides or {}).items():
         _set(table, dotted, parse_value(value))
@@ -159,11 +159,12 @@ def parse_value(value: Any) -> Any:
         return value
 
 
-def _flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables to dotted fields: `{"training": {"steps": 2}}` to `{"training.steps": 2}`."""
     flat: dict[str, Any] = {}
     for key, value in table.items():
         if isinstance(value, Mapping):
-            flat.update(_flatten(value, f"{prefix}{key}."))
+            flat.update(flatten(value, f"{prefix}{key}."))
         else:
             flat[prefix + key] = value
     return flat

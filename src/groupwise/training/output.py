@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import shutil
 import tomllib
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
 from groupwise.errors import RecipeError
-from groupwise.recipe import Recipe
+from groupwise.recipe import Recipe, flatten
 
 # What may differ between a run and its continuation: how far it goes and what is looked at.
 _FREE_ON_RESUME = ("training.steps", "evaluation.", "checkpoints.")
@@ -67,8 +64,8 @@ def same_run(folder: Path, recipe: Recipe) -> None:
 
     Raises RecipeError naming the fields that differ.
     """
-    before = _flat(tomllib.loads((folder / "recipe.toml").read_text(encoding="utf-8")))
-    now = _flat(tomllib.loads(recipe.to_toml()))
+    before = flatten(tomllib.loads((folder / "recipe.toml").read_text(encoding="utf-8")))
+    now = flatten(tomllib.loads(recipe.to_toml()))
     changed = [
         f"{key} ({before.get(key, 'unset')!r} there, {now.get(key, 'unset')!r} now)"
         for key in sorted(before.keys() | now.keys())
@@ -80,13 +77,3 @@ def same_run(folder: Path, recipe: Recipe) -> None:
             f"equals the unbroken one only with the same recipe (free: training.steps, "
             "[evaluation], [checkpoints]); name another output, or give the recipe it was made with"
         )
-
-
-def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            flat.update(_flat(value, f"{prefix}{key}."))
-        else:
-            flat[prefix + key] = value
-    return flat
