@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 import tomllib
 from pathlib import Path
+
 from groupwise.errors import RecipeError
 from groupwise.recipe import Recipe, flatten
 

@@ -1,0 +1,28 @@
+"""Every recipe that ships runs at a tiny size, to its end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import groupwise as gw
+
+RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))
+HEAVY = ("smollm2",)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(p, marks=[pytest.mark.slow] if p.stem.startswith(HEAVY) else [], id=p.stem)
+        for p in RECIPES
+    ],
+)
+def test_small_finishes(path: Path, tmp_path: Path) -> None:
+    run = gw.train(path, output=tmp_path / "run", small=True)
+    assert run.summary["status"] == "finished"
+    steps = run.metrics().to_pandas()
+    assert len(steps) == run.summary["steps"] > 0
+    assert steps["reward"].notna().all()
+    assert (steps["updates"] + steps["updates/skipped"] > 0).all()
