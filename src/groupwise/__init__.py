@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from groupwise.policies import Policy, load_policy, score
     from groupwise.records import Run, open_run
     from groupwise.samplers import sample
+    from groupwise.sandbox import CodeResult, run_code
     from groupwise.training.callbacks import Callback
     from groupwise.training.start import train
     from groupwise.types import Batch, Completion, Group, Prompt, Rollout, Score
@@ -41,6 +42,8 @@ _HOMES = {
     "Run": "records",
     "open_run": "records",
     "sample": "samplers",
+    "CodeResult": "sandbox",
+    "run_code": "sandbox",
     "Callback": "training.callbacks",
     "train": "training.start",
     "Batch": "types",
@@ -56,6 +59,7 @@ __all__ = [
     "Algorithm",
     "Batch",
     "Callback",
+    "CodeResult",
     "Completion",
     "Environment",
     "Group",
@@ -71,6 +75,7 @@ __all__ = [
     "open_run",
     "pass_at_k",
     "preset",
+    "run_code",
     "sample",
     "score",
     "train",

@@ -75,6 +75,9 @@ COLUMNS = {
     "schema": {"type": "object"},
     "instruction_id_list": ["punctuation:no_comma"],
     "kwargs": [{}],
+    "tests": [{"input": "", "output": "7"}],
+    "setup": "create table t (x integer)",
+    "statement": "(declare-const x Int) (assert (= x 7))",
 }
 SETUPS = {
     "exact": ({}, "dog"),
@@ -91,6 +94,9 @@ SETUPS = {
     "length": ({"max_tokens": 8, "slack": 4}, None),
     "repetition": ({}, None),
     "instructions": ({}, None),
+    "code": ({"time_limit": 10, "memory_megabytes": 256}, "print(7)"),
+    "sql": ({}, "select 7"),
+    "proof": ({}, "x = 7"),
 }
 TEXTS = ["", " ", "7", "dog", "<think>", "</think>", "<answer>7</answer>", r"\boxed{7}",
          "\x00\ud7ff", "a" * 5000, "7 " * 2000, "{}", "{" * 500, "\\" * 500, "(" * 500, "\n" * 500,

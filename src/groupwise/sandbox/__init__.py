@@ -5,6 +5,10 @@ every comparison stay in this process. What each tier protects against, and what
 docs/security.md. Linux only; other systems are refused with the reason.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from groupwise.sandbox.results import (
     Call,
     CodeOutcome,
@@ -18,6 +22,9 @@ from groupwise.sandbox.results import (
     make_tests,
 )
 from groupwise.sandbox.tiers import Tier, TierChoice
+
+if TYPE_CHECKING:
+    from groupwise.sandbox.pool import Sandbox, make_job, run_code, shared_sandbox
 
 __all__ = [
     "Call",

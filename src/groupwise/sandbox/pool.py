@@ -182,13 +182,16 @@ class Sandbox:
     def close(self) -> None:
         """Ends every idle zygote; those at work end with their run. Safe to call twice."""
         self._closed = True
-        for _ in range(self.size):
+        taken = 0
+        while not self._idle.empty():
             try:
                 zygote = self._idle.get_nowait()
             except queue.Empty:
-                return
+                break
+            taken += 1
             if zygote is not None:
                 zygote.close()
+        for _ in range(taken):
             self._idle.put(None)
 
     def __enter__(self) -> Sandbox:

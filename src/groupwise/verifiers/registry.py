@@ -37,6 +37,9 @@ BUILTIN: dict[str, str] = {
     "length": "groupwise.verifiers.lengths:Length",
     "repetition": "groupwise.verifiers.lengths:Repetition",
     "instructions": "groupwise.verifiers.instructions:Instructions",
+    "code": "groupwise.verifiers.code:Code",
+    "sql": "groupwise.verifiers.sql:Sql",
+    "proof": "groupwise.verifiers.proof:Proof",
 }
 
 

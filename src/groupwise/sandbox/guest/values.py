@@ -27,6 +27,9 @@ _SEQUENCES: tuple[tuple[type, str], ...] = (
 )
 
 
+_LENGTHS = {"c": 2, "r": 3, "q": 2}
+
+
 class Unencodable(ValueError):  # noqa: N818 (it names the value, not a failure of ours)
     """The value cannot be told as data."""
 
@@ -138,6 +141,8 @@ def _decode_tagged(tag: str, body: Any, depth: int, max_hashed: int) -> Any:
     if tag == "d":
         return {decode(k, depth, max_hashed): decode(v, depth, max_hashed) for k, v in body}
     items = [decode(each, depth, max_hashed) for each in body]
+    if len(items) != _LENGTHS.get(tag, len(items)):
+        raise ValueError("not a told value")
     makers: dict[str, Any] = {
         "l": list,
         "t": tuple,

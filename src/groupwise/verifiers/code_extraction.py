@@ -1,0 +1,55 @@
+"""Which part of a completion is the program.
+
+Policies, stated: only text after the last closed reasoning section counts. Of several fenced blocks
+the last one that defines the wanted function counts, else the last one; an unclosed last fence runs
+to the end; without a fence the whole text is the program.
+"""
+
+from __future__ import annotations
+
+import re
+
+from groupwise.verifiers.extraction import after_reasoning
+
+_FENCE = re.compile(
+    r"^[ \t]*```[ \t]*(?P<language>[\w+-]*)[^\n]*\n(?P<body>.*?)(?:^[ \t]*```|\Z)",
+    re.DOTALL | re.MULTILINE,
+)
+_PYTHON = {"", "python", "py", "python3", "Python"}
+
+
+def fenced_blocks(text: str, languages: set[str]) -> list[str]:
+    """The contents of fenced blocks in one of `languages` ("" = unnamed), in order.
+
+    >>> fenced_blocks("```python\\nx = 1\\n```\\n```sql\\nselect 1\\n```", {"python"})
+    ['x = 1\\n']
+    """
+    return [
+        match["body"] for match in _FENCE.finditer(text) if match["language"].lower() in languages
+    ]
+
+
+def defines(source: str, entry: str) -> bool:
+    """Whether a `def` or `class` of that name stands in the source."""
+    name = re.escape(entry.partition(".")[0])
+    return (
+        re.search(rf"^[ \t]*(?:async[ \t]+def|def|class)[ \t]+{name}\b", source, re.M) is not None
+    )
+
+
+def python_source(text: str, entry: str | None = None, tag: str = "think") -> str | None:
+    """The program of a completion; None where there is none.
+
+    >>> python_source("Here:\\n```python\\ndef f(): return 1\\n```\\nUse:\\n```\\nf()\\n```", "f")
+    'def f(): return 1\\n'
+    """
+    rest = after_reasoning(text, tag)
+    if rest is None or not rest.strip():
+        return None
+    blocks = [block for block in fenced_blocks(rest, _PYTHON) if block.strip()]
+    if not blocks:
+        return None if "```" in rest else rest
+    if entry:
+        wanted = [block for block in blocks if defines(block, entry)]
+        blocks = wanted or blocks
+    return blocks[-1]
