@@ -197,6 +197,53 @@ def test_entry_replaces_what_setup_defined(tier_b):
     ).passed_all
 
 
+# What a solution that owns its process may send with the right nonce instead of an answer.
+HOSTILE_REPLIES = [
+    "[n]", "[n, 'value']", "[n, 'value', 5]", "[n, 'value', ['l'], None]", "[n, 'value', {}, None]",
+    "[n, 'value', ['l', [[[]]]], 7]", "[n, 'error']", "[n, 'error', 5]", "[n, 'error', []]",
+    "[n, 'error', [1, 2, 3]]", "[n, 'error', ['E', {}, 'SystemExit']]", "[n, 'memory', 1]", "[n, ['value']]",
+    "[n, 'passed', 3, None]", "{'passed': True}", "[]", "5", "None", "[n, 'value', ['n', 'sNaN'], None]",
+    "[n, 'value', ['i', 'f' * 100000], None]", "[n, 'value', ['q', [['i', 'f' * 9000], ['i', '1' * 9000]]], None]",
+    "['result', 0, True, '']", "[n + 'x', 'value', 3, None]", "[n, 'value', 3]",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["calls", "asserts"])
+@pytest.mark.parametrize("reply", HOSTILE_REPLIES)
+def test_no_reply_breaks_the_parent_or_passes(tier_b, reply, kind):
+    source = f"""
+import sys
+guest = sys.modules["guest.solution"]
+send = guest.write_frame
+def hostile(message, *rest):
+    n = str(message[0])
+    send({reply} if message[0] else message)
+guest.write_frame = hostile
+def f(x): return 4
+"""
+    test = ((1,), 3) if kind == "calls" else "assert f(1) == 3"
+    result = graded(tier_b, source, [test], kind=kind, entry="f", limits=Limits(time=2.0))
+    assert result.passed == 0
+    assert result.outcome in ("failed", "crash", "out_of_memory"), result
+
+
+RAW_FRAMES = [
+    "b''",
+    "b'\\xff' * 8",
+    "b'\\0\\0\\0\\2{]'",
+    "b'\\x7f' * 9",
+    "b'\\0\\0\\4\\0' + b'[' * 1024",
+]
+
+
+@pytest.mark.parametrize("raw", RAW_FRAMES)
+def test_no_bytes_break_the_parent(tier_b, raw):
+    source = f"import os\nos.write(4, {raw})\ndef f(x): return 4"
+    result = graded(tier_b, source, [((1,), 3)], entry="f", limits=Limits(time=1.0))
+    assert result.passed == 0
+    assert result.outcome in ("failed", "crash", "limit", "timeout"), result
+
+
 def test_tests_that_do_not_run_are_never_a_zero(tier_b):
     result = graded(tier_b, "def f(): return 1", ["assert f( == 1"], kind="asserts")
     assert result.outcome == "infrastructure_error"

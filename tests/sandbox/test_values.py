@@ -144,6 +144,11 @@ def test_tolerance_and_json():
     assert not matches([[1, 2]], encode([(1, 2)]))
 
 
+def test_a_signalling_nan_equals_nothing():
+    assert not matches(Decimal(1), ["n", "sNaN"])
+    assert not matches({Decimal(1): 2}, ["d", [[["n", "sNaN"], 2]]])
+
+
 def test_repeated_keys_do_not_count_twice():
     assert not matches({1, 2}, ["s", [1, 1]])
     assert not matches({1: 1, 2: 1}, ["d", [[1, 1], [1, 1]]])

@@ -61,12 +61,12 @@ def _same(expected: Any, told: Any, tolerance: float, alike: bool) -> bool:
         wanted = ("s", "f") if alike else ("s" if isinstance(expected, set) else "f",)
         return tag in wanted and type(body) is list and _same_keys(expected, body)
     if isinstance(expected, dict):
-        return tag == "d" and _same_dict(expected, body, tolerance, alike)
+        return bool(tag == "d") and _same_dict(expected, body, tolerance, alike)
     try:
         found = decode(told, max_hashed=_HASHED_IN_KEYS)
-    except ValueError:
+        return type(found) is type(expected) and bool(found == expected)
+    except (ValueError, ArithmeticError):  # a signalling NaN cannot be compared
         return False
-    return type(found) is type(expected) and bool(found == expected)
 
 
 def _same_number(expected: int | float, told: Any, tolerance: float) -> bool:

@@ -113,7 +113,7 @@ class Solution:
         try:
             self._child.send(message, deadline)
             reply = self._child.receive(deadline, self._job.limits.reply)
-            if reply[0] != nonce or len(reply) < 2 or reply[1] not in ("value", "error", "memory"):
+            if reply[0] != nonce or not _is_reply(reply[1:]):
                 raise Garbled
             return reply[1:]
         except (Expired, TooMuch, Gone, Garbled) as error:
@@ -126,6 +126,12 @@ class Solution:
         child, self._child = self._child, None
         if child is not None:
             child.end()
+
+
+def _is_reply(reply: list[Any]) -> bool:
+    """Whether it has the form of `Solution.call`'s result; a hostile child knows the nonce."""
+    lengths = {"value": 3, "error": 2, "memory": 1}
+    return bool(reply) and type(reply[0]) is str and lengths.get(reply[0]) == len(reply)
 
 
 def confirm(child: Child) -> None:
