@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from groupwise.environments import Environment, Play
-from groupwise.errors import GroupwiseError
+from groupwise.errors import GroupwiseError, VerifierError
 from groupwise.randomness import Purpose, stream_key
 from groupwise.samplers import Sampler, SamplingSettings
-from groupwise.templates import Template
-from groupwise.types import Group, Prompt, Request, Rollout, Turn
+from groupwise.templates import Template, token_ends
+from groupwise.types import Completion, Group, Prompt, Request, Rollout, Score, Turn
 from groupwise.verifiers import Case
 
 Timer = Callable[[str], AbstractContextManager[None]]
@@ -77,7 +77,15 @@ def collect(
             ]
         )
     rollouts = [
-        Rollout(prompt, played, score, group_index=index, visit=visit, step=step)
+        Rollout(
+            prompt,
+            played,
+            score,
+            group_index=index,
+            visit=visit,
+            step=step,
+            step_ends=_step_ends(score, played[0].completion, template, environment.name),
+        )
         for (prompt, visit, index), played, score in zip(members, turns, scores, strict=True)
     ]
     return _group(prompts, rollouts, group_size, greedy)
@@ -129,6 +137,19 @@ def _end(play: Play, text: str, name: str) -> None:
             f"environment {name!r} answered with another turn; this version plays one turn "
             "(give an environment whose play ends after the first completion)"
         )
+
+
+def _step_ends(
+    score: Score, completion: Completion, template: Template, name: str
+) -> tuple[int, ...] | None:
+    """The tokens that end the score's steps: text ends here, only ids go on."""
+    if score.steps is None:
+        return None
+    ends = [step.end for step in score.steps]
+    try:
+        return token_ends(completion.token_ids, completion.text, ends, template.decode_completion)
+    except ValueError as error:
+        raise VerifierError(f"the verifier of environment {name!r}: {error}") from error
 
 
 def _group(

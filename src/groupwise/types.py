@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -145,11 +146,31 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
+class StepReward:
+    """The value of one step of a completion, which ends before character `end` of its text.
+
+    >>> text = "3+4=7\\n7+1=8"
+    >>> [text[: step.end] for step in (StepReward(1.0, 6), StepReward(1.0, 11))]
+    ['3+4=7\\n', '3+4=7\\n7+1=8']
+    """
+
+    value: float
+    end: int
+
+    def __post_init__(self) -> None:
+        if not (-float("inf") < self.value < float("inf")):
+            raise ValueError(f"a step's value must be finite, got {self.value!r}")
+        if self.end < 1:
+            raise ValueError(f"a step ends after at least one character, got end = {self.end}")
+
+
+@dataclass(frozen=True, slots=True)
 class Score:
     """A verifier's verdict: a value with its reason, or no value with the cause.
 
     `value` is None exactly when `outcome` is one of `UNSCORED_OUTCOMES` (excluded from the group's
-    statistics and counted); everything the completion did wrong is a number.
+    statistics and counted); everything the completion did wrong is a number. `steps` are the
+    rewards of its steps in order (process supervision), None from a verifier that gives none.
 
     >>> Score(1.0, "correct", "7 equals 7").value
     1.0
@@ -161,6 +182,7 @@ class Score:
     outcome: Outcome
     reason: str = ""
     parts: Mapping[str, float | None] = field(default_factory=dict[str, float | None])
+    steps: tuple[StepReward, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.outcome not in SCORED_OUTCOMES | UNSCORED_OUTCOMES:
@@ -169,6 +191,9 @@ class Score:
             raise ValueError(f"value {self.value!r} does not fit outcome {self.outcome!r}")
         if self.value is not None and not (-float("inf") < self.value < float("inf")):
             raise ValueError(f"a score must be finite, got {self.value!r}")
+        ends = [step.end for step in self.steps or ()]
+        if any(second <= first for first, second in pairwise(ends)):
+            raise ValueError(f"steps must end one after the other, got ends {ends}")
 
     @property
     def scored(self) -> bool:
@@ -192,6 +217,8 @@ class Turn:
 class Rollout:
     """One prompt played to its end, scored.
 
+    `step_ends` are the positions in `completion_ids` of the tokens that end the score's steps.
+
     >>> c = Completion((11, 2), "7", (-0.1, -0.2), "stop")
     >>> r = Rollout(Prompt("p", text="3+4="), (Turn((5, 6), c),), Score(1.0, "correct"), 0, 0, 0)
     >>> r.prompt_ids, r.completion_ids, r.mask
@@ -205,6 +232,7 @@ class Rollout:
     visit: int
     step: int
     extras: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    step_ends: tuple[int, ...] | None = None
 
     @property
     def prompt_ids(self) -> tuple[int, ...]:
@@ -313,7 +341,8 @@ class Batch:
     """What one step learns from: rows, their advantages, and the fixed log-probabilities.
 
     `mask` [B, T] is the rows' mask after the filters. `advantages` [B] or [B, T] float32.
-    `old_logprobs`, `ref_logprobs` [B, T] are there where the algorithm needs them.
+    `old_logprobs`, `ref_logprobs` [B, T] are there where the algorithm needs them, `values` and
+    `returns` [B, T] where it has a critic.
     `rewards` [B] are after the shapers (NaN = not scored).
     """
 
@@ -324,4 +353,6 @@ class Batch:
     max_tokens: int
     old_logprobs: Tensor | None = None
     ref_logprobs: Tensor | None = None
+    values: Tensor | None = None
+    returns: Tensor | None = None
     metrics: Mapping[str, float] = field(default_factory=dict[str, float])

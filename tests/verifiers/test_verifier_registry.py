@@ -93,6 +93,8 @@ SETUPS = {
     "language": ({}, None),
     "length": ({"max_tokens": 8, "slack": 4}, None),
     "repetition": ({}, None),
+    "steps": ({}, "7"),
+    "target": ({"target": "7"}, None),
     "instructions": ({}, None),
     "code": ({"time_limit": 10, "memory_megabytes": 256}, "print(7)"),
     "sql": ({}, "select 7"),

@@ -88,6 +88,11 @@ class Environment:
         """The prompt of that id, whatever its split."""
         return self._by_id[id]
 
+    @property
+    def gives_steps(self) -> bool:
+        """Whether scores carry rewards of steps, which process supervision needs."""
+        return self.verifier.gives_steps
+
     def start(self, prompt: Prompt) -> Play:
         """A single-use object for one rollout of `prompt`."""
         return Play(prompt)

@@ -16,6 +16,7 @@ from groupwise.verifiers.names import unknown_name
 
 BUILTIN: dict[str, str] = {
     "arithmetic": "groupwise.environments.arithmetic:make_arithmetic",
+    "target_token": "groupwise.environments.target_token:make_target_token",
     "dataset": "groupwise.environments.dataset:make_dataset",
 }
 

@@ -18,7 +18,8 @@ class EnvironmentSettings(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
 
     name: str = Field(
-        description="arithmetic, dataset, or `module:Class`, an Environment of your own."
+        description="arithmetic, target_token, dataset, or `module:Class`, an Environment of your "
+        "own."
     )
     verifiers: tuple[VerifierSettings, ...] = Field(
         default=(),

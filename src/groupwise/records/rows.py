@@ -63,6 +63,8 @@ def schema() -> pa.Schema:
             ("reason", pa.string()),
             ("advantage", pa.float64()),
             ("token_advantages", floats),
+            ("step_rewards", floats),
+            ("step_ends", pa.list_(pa.int32())),
         ]
     )
 
@@ -101,7 +103,8 @@ def rollout_rows(
 
 def rollout_row(step: int, rollout: Rollout, kind: str) -> dict[str, Any]:
     """One rollout as a row, its advantage not yet known."""
-    parts = dict(rollout.score.parts) or {"reward": rollout.reward}
+    score = rollout.score
+    parts = dict(score.parts) or {"reward": rollout.reward}
     return {
         "step": step,
         "version": rollout.version,
@@ -119,10 +122,12 @@ def rollout_row(step: int, rollout: Rollout, kind: str) -> dict[str, Any]:
         "finish_reason": rollout.finish_reason,
         "reward": rollout.reward,
         "rewards": parts,
-        "outcome": rollout.score.outcome,
-        "reason": rollout.score.reason,
+        "outcome": score.outcome,
+        "reason": score.reason,
         "advantage": None,
         "token_advantages": None,
+        "step_rewards": None if score.steps is None else [step.value for step in score.steps],
+        "step_ends": None if rollout.step_ends is None else list(rollout.step_ends),
     }
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from groupwise.errors import RecipeError
-from groupwise.types import Outcome, Prompt, Score
+from groupwise.types import Outcome, Prompt, Score, StepReward
 from groupwise.verifiers.contract import Case, OnError, Verifier, VerifierLogs, score_cases
 from groupwise.verifiers.names import unknown_name
 
@@ -60,7 +60,8 @@ class Composite(Verifier):
     A component that does not apply to a row is left out of that row's sum. One that could not
     judge it (bad answer, verifier timeout, infrastructure error) leaves the whole row unscored,
     unless its weight is 0: a failure to judge is never a wrong answer. The outcome is that of the
-    component with the largest weight among those that scored.
+    component with the largest weight among those that scored. Rewards of steps are weighted and
+    gated like their component's value, and those that end at the same character are added.
     """
 
     def __init__(
@@ -110,6 +111,10 @@ class Composite(Verifier):
     def needs_answer(self) -> bool:
         return any(component.verifier.needs_answer for component in self.components)
 
+    @property
+    def gives_steps(self) -> bool:
+        return any(each.verifier.gives_steps for each in self.components if each.weight != 0)
+
     def score(self, cases: Sequence[Case]) -> list[Score]:
         columns = [
             score_cases(component.verifier, cases, component.on_error)
@@ -134,7 +139,24 @@ class Composite(Verifier):
         if failed is not None or not terms:
             return Score(None, failed or "not_applicable", reason, parts)
         value = math.prod(terms) if self.combine == "product" else math.fsum(terms)
-        return Score(value, self._outcome(scores), reason, parts)
+        return Score(value, self._outcome(scores), reason, parts, self._steps(scores, by_key))
+
+    def _steps(
+        self, scores: Sequence[Score], by_key: Mapping[str, Score]
+    ) -> tuple[StepReward, ...] | None:
+        values: dict[int, float] = {}
+        given = [
+            (component, score.steps)
+            for component, score in zip(self.components, scores)
+            if component.weight != 0 and score.steps is not None
+        ]
+        for component, steps in given:
+            weight = component.weight if _gate_open(component, by_key) else 0.0
+            for step in steps:
+                values[step.end] = values.get(step.end, 0.0) + weight * step.value
+        if not given:
+            return None
+        return tuple(StepReward(value, end) for end, value in sorted(values.items()))
 
     def _failed(self, scores: Sequence[Score]) -> Outcome | None:
         for component, score in zip(self.components, scores):
@@ -215,14 +237,19 @@ def _counted(component: Component, score: Score, by_key: Mapping[str, Score]) ->
         return None
     if component.threshold is not None:
         value = 1.0 if value >= component.threshold else 0.0
+    is_open = _gate_open(component, by_key)
+    return None if is_open is None else value if is_open else 0.0
+
+
+def _gate_open(component: Component, by_key: Mapping[str, Score]) -> bool | None:
+    """Whether the component counts; None where its gate has no verdict."""
     if component.gate is None:
-        return value
+        return True
     label, condition = _split_gate(component.gate)
     gate = by_key[label]
     if gate.value is None:
         return None
-    open_ = gate.outcome == "correct" if condition == "correct" else gate.outcome in _PARSED
-    return value if open_ else 0.0
+    return gate.outcome == "correct" if condition == "correct" else gate.outcome in _PARSED
 
 
 _PARSED = frozenset({"correct", "incorrect", "partial"})

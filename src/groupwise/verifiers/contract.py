@@ -84,6 +84,11 @@ class Verifier(ABC):
         """Whether it compares with the prompt's gold answer."""
         return False
 
+    @property
+    def gives_steps(self) -> bool:
+        """Whether every score of a completion carries `steps`, a reward for each of its steps."""
+        return False
+
     def check_answers(self, prompts: Sequence[Prompt]) -> list[str | None]:
         """Per prompt, why this verifier cannot accept its gold answer; None where it can."""
         return [None] * len(prompts)

@@ -54,6 +54,10 @@ class Isolated(Verifier):
     def needs_answer(self) -> bool:
         return self.verifier.needs_answer
 
+    @property
+    def gives_steps(self) -> bool:
+        return self.verifier.gives_steps
+
     def gold_completion(self, prompt: Prompt) -> str | None:
         return self.verifier.gold_completion(prompt)
 

@@ -36,6 +36,8 @@ BUILTIN: dict[str, str] = {
     "language": "groupwise.verifiers.language:Language",
     "length": "groupwise.verifiers.lengths:Length",
     "repetition": "groupwise.verifiers.lengths:Repetition",
+    "steps": "groupwise.verifiers.steps:Steps",
+    "target": "groupwise.verifiers.target:Target",
     "instructions": "groupwise.verifiers.instructions:Instructions",
     "code": "groupwise.verifiers.code:Code",
     "sql": "groupwise.verifiers.sql:Sql",

@@ -1,0 +1,58 @@
+"""From characters of a completion's text to the tokens that wrote them, without encoding anything.
+
+The sampled ids are the truth: prefixes of them are decoded until they say what the text says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+
+def token_ends(
+    ids: Sequence[int], text: str, ends: Sequence[int], decode: Callable[[Sequence[int]], str]
+) -> tuple[int, ...]:
+    """For each of the rising character counts `ends`, the position of the token that completes it.
+
+    Args:
+        ids: the completion's ids, stop id included.
+        text: `decode(ids)`.
+        ends: 1 to the length of the text; the whole text ends with the last id, the stop id.
+        decode: ids to text, as the completion was decoded.
+    Raises:
+        ValueError: an end outside the text.
+
+    >>> words = ["a ", "bc", " d", ""]
+    >>> token_ends([0, 1, 2, 3], "a bc d", [1, 3, 4, 6], lambda ids: "".join(words[i] for i in ids))
+    (0, 1, 1, 3)
+    """
+    known: dict[int, str] = {}
+
+    def prefix(count: int) -> str:
+        if count not in known:
+            known[count] = decode(ids[:count])
+        return known[count]
+
+    found: list[int] = []
+    count = 1
+    for end in ends:
+        if not 1 <= end <= len(text) or not ids:
+            raise ValueError(f"a step ends after {end} of the {len(text)} characters of its text")
+        if end == len(text):
+            count = len(ids)
+        count = _shortest(prefix, end, count, len(ids))
+        # A prefix may end within a character, and then decodes to something else in its place.
+        while count < len(ids) and prefix(count)[:end] != text[:end]:
+            count += 1
+        found.append(count - 1)
+    return tuple(found)
+
+
+def _shortest(prefix: Callable[[int], str], end: int, low: int, high: int) -> int:
+    """The fewest ids, `low` or more, whose text has `end` characters or more, by halving."""
+    while low < high:
+        middle = (low + high) // 2
+        if len(prefix(middle)) >= end:
+            high = middle
+        else:
+            low = middle + 1
+    return low
