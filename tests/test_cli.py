@@ -76,6 +76,15 @@ def test_train_plan_eval_and_export(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert model(ids).logits.shape[1] == ids.shape[1]
 
 
+def test_plan_compares_with_ppo(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", str(RECIPE), "--compare", "ppo", "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert made["algorithms"] == ["grpo", "ppo"]
+    assert made["at_7b"]["PPO: critic, reference, reward model"] == 252e9
+    assert run(["plan", str(RECIPE), "--compare", "pppo"]) == 2
+    assert "ppo" in capsys.readouterr().err
+
+
 def test_algorithms_and_models(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["algorithms"]) == 0
     listed = capsys.readouterr().out

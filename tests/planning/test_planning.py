@@ -18,7 +18,9 @@ from rich.console import Console
 from groupwise.checkpoints import save_checkpoint, training_state
 from groupwise.errors import RecipeError
 from groupwise.planning import (
+    SEVEN_BILLION,
     SMOLLM2_135M,
+    Comparison,
     PlanInputs,
     memory,
     no_signal_share,
@@ -113,6 +115,51 @@ def test_memory_at_7b():
     assert training_bytes(7e9, reference=True) - training_bytes(7e9) == 14e9
     assert training_bytes(7e9, reference=True) == 126e9
     assert training_bytes(7e9, reference=True, critic=True) == 252e9
+
+
+def test_a_critic_by_kind():
+    """One more float32 model with its gradients and moments, less an untied output layer."""
+    from groupwise.policies import make_critic
+    from helpers import make_policy
+
+    own = SMOLLM2_135M.parameters + 576 + 1
+    bare, separate, shared = (
+        plan(replace(INPUTS, critic=kind, checkpoint_every=4))
+        for kind in (None, "separate", "shared")
+    )
+    assert separate.memory.always["critic weights"] == 4 * own
+    assert separate.memory.always["critic moments"] == 8 * own
+    assert separate.memory.learning["critic gradients"] == 4 * own
+    assert separate.memory.peak - bare.memory.peak == 16 * own
+    assert separate.checkpoint_bytes - bare.checkpoint_bytes == 12 * own
+    assert shared.memory.peak - bare.memory.peak == 16 * 577
+    policy = make_policy()
+    shape = shape_from_config(policy.model.config, policy.num_parameters)
+    for kind in ("separate", "shared"):
+        made = make_critic(policy, shared=kind == "shared")
+        count = sum(p.numel() for p in made.parameters())
+        assert memory.critic_parameters(shape, kind) == count
+
+
+def test_comparison_with_ppo():
+    """practice.md at 7B: 126 GB with a reference, 112 without, 252 for PPO."""
+    at_7b = dict(SEVEN_BILLION)
+    assert list(at_7b.values()) == [112e9, 126e9, 238e9, 252e9]
+    small = replace(INPUTS, micro_batch_tokens=256)
+    both = Comparison(
+        "grpo", "ppo", (plan(small), plan(replace(small, critic="separate", reference=True)))
+    )
+    rows = {name: sizes for name, *sizes in both.rows}
+    assert rows["weights"] == [538_060_032, 538_060_032]
+    assert rows["reference"] == [0, 538_060_032]
+    assert rows["critic gradients (while learning)"] == [0, 4 * (134_515_008 + 577)]
+    assert both.saved == pytest.approx(1 - both.plans[0].memory.peak / both.plans[1].memory.peak)
+    assert 0.4 < both.saved < 0.6
+    assert json.loads(json.dumps(both.to_dict()))["algorithms"] == ["grpo", "ppo"]
+    shown = io.StringIO()
+    both.print(Console(file=shown, width=100))
+    for words in ("critic moments", "252 GB", "126 GB", "112 GB", "less memory"):
+        assert words in shown.getvalue()
 
 
 def test_groups_without_signal():

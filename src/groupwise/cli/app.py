@@ -120,16 +120,20 @@ def plan(
     context: typer.Context,
     recipe: Annotated[str, typer.Argument(help="A TOML file, or the name of one that ships.")],
     small: Annotated[bool, typer.Option(help="A tiny size of the same recipe.")] = False,
+    compare: Annotated[
+        str | None, typer.Option(help="Another algorithm, ppo for instance: memory side by side.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
 ) -> None:
     """What a recipe will sample, learn, hold in memory and write, before anything loads."""
     from groupwise.cli.overrides import parse_overrides
-    from groupwise.cli.plans import plan_of
+    from groupwise.cli.plans import comparison_of, plan_of
     from groupwise.recipe import find_recipe, load_recipe
     from groupwise.training.session import prepare
 
-    overrides = parse_overrides(context.args, ("small", "json"))
-    made = plan_of(prepare(load_recipe(find_recipe(recipe), overrides, small=small)))
+    overrides = parse_overrides(context.args, ("small", "compare", "json"))
+    prepared = prepare(load_recipe(find_recipe(recipe), overrides, small=small))
+    made = plan_of(prepared) if compare is None else comparison_of(prepared, compare)
     if as_json:
         print(json.dumps(made.to_dict(), indent=2))  # noqa: T201
     else:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from groupwise.planning import Plan, PlanInputs, plan, shape_from_config
+from groupwise.algorithms import Algorithm, preset
+from groupwise.planning import Comparison, Plan, PlanInputs, plan, shape_from_config
 from groupwise.policies import choose_device, choose_dtype
 from groupwise.records import memory_bytes
 from groupwise.training.session import Prepared
 
 
-def plan_of(prepared: Prepared) -> Plan:
-    """Prompts, completions, tokens, parameters and bytes of a prepared recipe."""
+def plan_of(prepared: Prepared, algorithm: Algorithm | None = None) -> Plan:
+    """Prompts, completions, tokens, parameters and bytes of a prepared recipe, under its own
+    algorithm or another one."""
     recipe, model = prepared.recipe, prepared.model
-    training, sampling, needs = recipe.training, recipe.sampling, recipe.algorithm.needs
+    training, sampling = recipe.training, recipe.sampling
+    needs = (algorithm or recipe.algorithm).needs
     device = choose_device(recipe.model.device)
     dtype = choose_dtype(recipe.model.dtype, device, model.num_parameters)
     return plan(
@@ -38,8 +41,15 @@ def plan_of(prepared: Prepared) -> Plan:
             optimizer=training.optimizer,
             dtype="bfloat16" if "bfloat16" in str(dtype) else "float32",
             reference=needs.ref_logprobs or training.measure_kl,
+            critic=training.critic if needs.values else None,
             gradient_checkpointing=recipe.model.gradient_checkpointing,
             greedy_rollouts=needs.greedy,
             available_bytes=memory_bytes() if device.type == "cpu" else None,
         )
     )
+
+
+def comparison_of(prepared: Prepared, name: str) -> Comparison:
+    """A prepared recipe under its own algorithm and under a preset. RecipeError for no such one."""
+    own, other = prepared.recipe.algorithm, preset(name)
+    return Comparison(own.name, other.name, (plan_of(prepared), plan_of(prepared, other)))

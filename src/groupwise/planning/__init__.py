@@ -1,10 +1,13 @@
 """Memory, tokens and counts before the run. No torch: a plan is arithmetic on a configuration."""
 
+from groupwise.planning.compare import SEVEN_BILLION, Comparison
 from groupwise.planning.memory import MemoryPlan, training_bytes
 from groupwise.planning.run_plan import Plan, PlanInputs, no_signal_share, plan, steps_for_epochs
 from groupwise.planning.shape import SMOLLM2_135M, ModelShape, shape_from_config
 
 __all__ = [
+    "SEVEN_BILLION",
+    "Comparison",
     "SMOLLM2_135M",
     "MemoryPlan",
     "ModelShape",

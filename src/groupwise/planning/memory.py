@@ -14,6 +14,7 @@ from groupwise.planning.shape import ModelShape
 
 DTypeName = Literal["float32", "bfloat16"]
 Optimizer = Literal["adamw", "sgd"]
+CriticKind = Literal["separate", "shared"]
 
 _BYTES: Mapping[str, int] = {"float32": 4, "bfloat16": 2}
 _MOMENTS: Mapping[str, int] = {"adamw": 2, "sgd": 0}
@@ -48,7 +49,8 @@ def training_bytes(
 @dataclass(frozen=True, slots=True)
 class MemoryInputs:
     """What decides memory. `tokens` are those of one forward and backward pass, `rows` the
-    completions decoded at once, `row_tokens` the longest prompt and completion together."""
+    completions decoded at once, `row_tokens` the longest prompt and completion together; `critic`
+    None for a method without one."""
 
     shape: ModelShape
     dtype: DTypeName
@@ -59,6 +61,7 @@ class MemoryInputs:
     rows: int
     row_tokens: int
     trained_parameters: int | None = None
+    critic: CriticKind | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +91,19 @@ def memory_plan(inputs: MemoryInputs) -> MemoryPlan:
 
     Weights, gradients, moments and the reference are float32 (they are the masters). In bfloat16
     the sampler holds a low-precision copy of the matrices, and so does a forward pass that a
-    backward pass follows.
+    backward pass follows. A critic of its own adds its weights, moments and gradients; its pass
+    follows the policy's, so activations are those of one of them.
     """
     shape, low = inputs.shape, inputs.dtype != "float32"
     trained = shape.parameters if inputs.trained_parameters is None else inputs.trained_parameters
     copies = shape.matrix_parameters * _BYTES[inputs.dtype] if low else 0
+    critic = critic_parameters(shape, inputs.critic)
     always = {
         "weights": shape.parameters * 4,
         "optimizer moments": trained * 4 * _MOMENTS[inputs.optimizer],
         "reference": shape.parameters * 4 if inputs.reference else 0,
+        "critic weights": critic * 4,
+        "critic moments": critic * 4 * _MOMENTS[inputs.optimizer],
         "sampler's copy": copies,
     }
     return MemoryPlan(
@@ -107,6 +114,7 @@ def memory_plan(inputs: MemoryInputs) -> MemoryPlan:
         },
         learning={
             "gradients": trained * 4,
+            **({"critic gradients": critic * 4} if critic else {}),
             "activations": activation_bytes(
                 shape, inputs.tokens, inputs.dtype, inputs.gradient_checkpointing
             ),
@@ -114,6 +122,17 @@ def memory_plan(inputs: MemoryInputs) -> MemoryPlan:
             **({"low-precision weights": copies} if copies else {}),
         },
     )
+
+
+def critic_parameters(shape: ModelShape, critic: CriticKind | None) -> int:
+    """Parameters that a critic adds: a value head, and a decoder of its own where it is separate.
+
+    The decoder is the policy's without an output layer of its own.
+    """
+    if critic is None:
+        return 0
+    output = 0 if shape.tied else shape.vocabulary * shape.hidden
+    return shape.hidden + 1 + (shape.parameters - output if critic == "separate" else 0)
 
 
 def kv_cache_bytes(shape: ModelShape, tokens: int, dtype: DTypeName) -> int:
@@ -149,8 +168,13 @@ def activation_bytes(
 
 
 def checkpoint_file_bytes(
-    shape: ModelShape, optimizer: Optimizer, trained_parameters: int | None = None
+    shape: ModelShape,
+    optimizer: Optimizer,
+    trained_parameters: int | None = None,
+    critic: CriticKind | None = None,
 ) -> int:
-    """Bytes of one checkpoint: float32 weights (tied ones once) and the optimiser's moments."""
+    """Bytes of one checkpoint: float32 weights (tied ones once) and the optimiser's moments, of the
+    policy and of a critic."""
     trained = shape.parameters if trained_parameters is None else trained_parameters
-    return 4 * (shape.parameters + trained * _MOMENTS[optimizer])
+    own = critic_parameters(shape, critic)
+    return 4 * (shape.parameters + own + (trained + own) * _MOMENTS[optimizer])

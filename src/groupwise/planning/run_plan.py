@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from groupwise.planning.memory import (
+    CriticKind,
     DTypeName,
     MemoryInputs,
     MemoryPlan,
@@ -55,6 +56,7 @@ class PlanInputs:
     optimizer: Optimizer = "adamw"
     dtype: DTypeName = "float32"
     reference: bool = False
+    critic: CriticKind | None = None
     gradient_checkpointing: bool = False
     greedy_rollouts: bool = False
     trained_parameters: int | None = None
@@ -131,7 +133,9 @@ def plan(inputs: PlanInputs) -> Plan:
     evaluations = _scheduled(inputs.steps, inputs.evaluate_every) + 1
     per_evaluation = inputs.evaluated_prompts * (inputs.evaluation_samples + 1)
     written = _scheduled(inputs.steps, inputs.checkpoint_every)
-    size = checkpoint_file_bytes(inputs.shape, inputs.optimizer, inputs.trained_parameters)
+    size = checkpoint_file_bytes(
+        inputs.shape, inputs.optimizer, inputs.trained_parameters, inputs.critic
+    )
     # One more than stays: the new one is whole before the old one goes.
     at_once = min(written, inputs.checkpoints_kept + 1 + inputs.best_kept)
     update_tokens = math.ceil(trained / inputs.minibatches) * row_tokens
@@ -146,6 +150,7 @@ def plan(inputs: PlanInputs) -> Plan:
             rows=min(inputs.batch_rows, max(completions, per_evaluation)),
             row_tokens=row_tokens,
             trained_parameters=inputs.trained_parameters,
+            critic=inputs.critic,
         )
     )
     updates = inputs.passes * inputs.minibatches
@@ -207,7 +212,7 @@ def _notes(inputs: PlanInputs, memory: MemoryPlan) -> list[str]:
             f"{inputs.prompts_per_step} prompts a step and {inputs.train_prompts} in the data: "
             "prompts are visited more than once within a step, each visit with its own noise"
         )
-    if inputs.group_size < 4:
+    if 2 <= inputs.group_size < 4:
         share = no_signal_share(0.2, inputs.group_size)
         notes.append(
             f"with {inputs.group_size} completions a prompt, {share:.0%} of the groups have no "
