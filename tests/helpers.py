@@ -8,7 +8,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from groupwise.policies import Policy
 from groupwise.templates import Template
-from groupwise.types import Completion, Group, Prompt, Rollout, Score, Turn
+from groupwise.types import Completion, Group, Prompt, Rollout, Score, StepReward, Turn
 
 VOCABULARY = 40
 
@@ -80,4 +80,53 @@ def make_groups(
                 )
             )
         groups.append(Group(prompt, tuple(rollouts)))
+    return groups
+
+
+def make_rich_groups(
+    num_groups: int = 4, group_size: int = 4, seed: int = 0, top_k: int = 0
+) -> list[Group]:
+    """`make_groups` with everything that any algorithm asks for: entropies, top-K
+    log-probabilities, two reward components, step rewards, one truncated row, greedy rollouts."""
+    generator = torch.Generator().manual_seed(seed + 1)
+
+    def number(low: float, high: float) -> float:
+        return low + (high - low) * float(torch.rand((), generator=generator, dtype=torch.float64))
+
+    def enrich(rollout: Rollout, cut: bool) -> Rollout:
+        old = rollout.turns[0].completion
+        count = len(old.token_ids)
+        tops = [
+            torch.randperm(VOCABULARY, generator=generator)[:top_k].tolist() for _ in range(count)
+        ]
+        completion = Completion(
+            old.token_ids,
+            "x" * count,
+            old.sampler_logprobs,
+            "length" if cut else "stop",
+            entropies=tuple(number(0.1, 2.5) for _ in range(count)),
+            top_ids=tuple(map(tuple, tops)),
+            top_logprobs=tuple(tuple(number(-4, -2) for _ in top) for top in tops),
+        )
+        ends = sorted({count // 2, count - 1})
+        score = Score(
+            rollout.score.value,
+            rollout.score.outcome,
+            parts={"right": rollout.score.value, "form": float(number(0, 1) > 0.5)},
+            steps=tuple(StepReward(number(0, 1), end + 1) for end in ends),
+        )
+        return Rollout(
+            rollout.prompt,
+            (Turn(rollout.prompt_ids, completion),),
+            score,
+            rollout.group_index,
+            0,
+            0,
+            step_ends=tuple(ends),
+        )
+
+    groups = []
+    for place, group in enumerate(make_groups(num_groups, group_size, seed)):
+        rollouts = tuple(enrich(r, place == r.group_index == 1) for r in group.rollouts)
+        groups.append(Group(group.prompt, rollouts, greedy=rollouts[-1]))
     return groups

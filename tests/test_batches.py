@@ -7,7 +7,7 @@ import torch
 
 from groupwise.algorithms import preset
 from groupwise.batches import align, make_batch, split_groups, split_rows
-from groupwise.types import Completion, Group, Prompt, Rollout, Score, Turn
+from groupwise.types import Completion, Group, Prompt, Rollout, Score, StepReward, Turn
 
 
 def make_group(
@@ -125,3 +125,88 @@ def test_split_rows_respects_the_budget_and_whole_groups() -> None:
         assert width * len(part) <= 24 or len(part) == 1
     whole = split_rows(rows, everything, token_budget=24, whole_groups=True)
     assert [sorted(part.tolist()) for part in whole] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+def with_score(rollout: Rollout, score: Score, step_ends: tuple[int, ...] | None = None) -> Rollout:
+    return Rollout(
+        rollout.prompt, rollout.turns, score, rollout.group_index, 0, 0, step_ends=step_ends
+    )
+
+
+def rescored(group: Group, scores: list[Score]) -> Group:
+    pairs = zip(group.rollouts, scores, strict=True)
+    return Group(group.prompt, tuple(with_score(rollout, score) for rollout, score in pairs))
+
+
+def test_step_rewards_reach_every_token_of_their_step() -> None:
+    """algorithms.md 3.4: pooled mean .54 and std .344093, suffix sums, 0 behind the last step."""
+    base = make_group("p", [[3] * 6, [4] * 6], [1.0, 0.0])
+    steps = (
+        (StepReward(0.2, 2), StepReward(0.8, 4), StepReward(1.0, 6)),
+        (StepReward(0.6, 3), StepReward(0.1, 5)),
+    )
+    ends = ((1, 3, 5), (2, 4))
+    rollouts = tuple(
+        with_score(rollout, Score(0.5, "partial", steps=given), at)
+        for rollout, given, at in zip(base.rollouts, steps, ends, strict=True)
+    )
+    groups = [Group(base.prompt, rollouts)]
+    batch = make_batch(groups, align(groups), preset("grpo_process", kl_coef=0.0), max_tokens=8)
+    first = [1.104353, 1.104353, 2.092457, 2.092457, 1.336848, 1.336848]
+    second = [-1.104353, -1.104353, -1.104353, -1.278724, -1.278724, 0.0]
+    assert batch.advantages[0].tolist() == pytest.approx(first, abs=1e-6)
+    assert batch.advantages[1].tolist() == pytest.approx(second, abs=1e-6)
+
+
+def test_rows_without_steps() -> None:
+    """None at all from a scored row is an error; an unscored or an empty one has no advantage."""
+    base = make_group("p", [[3] * 2, [4] * 2, [5] * 2], [1.0, 0.0, 0.0])
+    with pytest.raises(ValueError, match="has no steps"):
+        make_batch([base], align([base]), preset("grpo_process", kl_coef=0.0), max_tokens=8)
+    a, b, c = base.rollouts
+    rollouts = (
+        with_score(
+            a, Score(1.0, "correct", steps=(StepReward(1.0, 1), StepReward(0.0, 2))), (0, 1)
+        ),
+        with_score(b, Score(None, "infrastructure_error")),
+        with_score(c, Score(0.0, "no_answer", steps=()), ()),
+    )
+    groups = [Group(base.prompt, rollouts)]
+    batch = make_batch(groups, align(groups), preset("grpo_process", kl_coef=0.0), max_tokens=8)
+    assert batch.advantages.tolist() == [[0.0, -1.0], [0.0, 0.0], [0.0, 0.0]]
+    assert batch.mask.tolist() == [[True, True], [False, False], [True, True]]
+
+
+def test_partial_scores_count_by_their_value() -> None:
+    """Two partial rows of a group tell it apart; equal ones do not, and the filter says so."""
+    algorithm = preset("grpo", kl_coef=0.0, filters=["zero_variance_drop"])
+    unequal = rescored(
+        make_group("p", [[1], [2]], [0.0, 0.0]), [Score(0.25, "partial"), Score(0.75, "partial")]
+    )
+    equal = rescored(
+        make_group("q", [[1], [2]], [0.0, 0.0]), [Score(0.5, "partial"), Score(0.5, "partial")]
+    )
+    groups = [unequal, equal]
+    batch = make_batch(groups, align(groups), algorithm, max_tokens=4)
+    assert batch.mask.any(1).tolist() == [True, True, False, False]
+    assert batch.metrics["filter/uniform_rows"] == 2
+
+
+def test_pass_rates_are_kept_by_prompt() -> None:
+    """scale_rl's history: this visit is counted after it was judged by the earlier ones."""
+    algorithm = preset("scale_rl")
+    state = algorithm.init_state()
+    groups = [
+        make_group("easy", [[1], [2]], [1.0, 1.0]),
+        make_group("hard", [[1], [2]], [1.0, 0.0]),
+    ]
+    first = make_batch(groups, align(groups), algorithm, max_tokens=4, state=state)
+    assert first.metrics["filter/solved_rows"] == 0
+    assert {name: history.rate for name, history in state.passes.items()} == {
+        "easy": 1.0, "hard": 0.5
+    }  # fmt: skip
+    assert not algorithm.wants("easy", state)
+    assert algorithm.wants("hard", state)
+    second = make_batch(groups, align(groups), algorithm, max_tokens=4, state=state)
+    assert second.metrics["filter/solved_rows"] == 2
+    assert state.passes["hard"].visits == 2

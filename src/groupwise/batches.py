@@ -15,7 +15,7 @@ from torch import Tensor
 
 from groupwise.algorithms import Algorithm, AlgorithmState
 from groupwise.randomness import generator
-from groupwise.types import Batch, Group, Rollout, Rows
+from groupwise.types import Batch, Group, Rollout, Rows, Score
 
 
 def align(groups: Sequence[Group]) -> Rows:
@@ -80,13 +80,16 @@ def make_batch(
     state: AlgorithmState | None = None,
     old_logprobs: Tensor | None = None,
     ref_logprobs: Tensor | None = None,
+    values: Tensor | None = None,
 ) -> Batch:
     """Shaped rewards, advantages and the filtered mask of one step.
 
     `max_tokens` is the generation limit (never the padded width). `old_logprobs` and `ref_logprobs`
-    [B, T] are needed here only by algorithms that put a KL term into the reward. Raises ValueError,
-    naming the part, where one lacks its input.
+    [B, T] are needed here only by algorithms that put a KL term into the reward, `values` [B, T] by
+    those with a critic. `state` is updated in place. Raises ValueError, naming the part, where one
+    lacks its input.
     """
+    needs = algorithm.needs
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     raw = torch.tensor(
         [float("nan") if rollout.reward is None else rollout.reward for rollout in rollouts],
@@ -102,25 +105,42 @@ def make_batch(
         entropies=rows.entropies,
         mask=rows.mask,
     )
+    prompt_ids = [group.prompt.id for group in groups for _ in group.rollouts]
     filtered = algorithm.filter_mask(
         rows.mask,
         rewards=rewards,
         group_ids=rows.group_ids,
         truncated=truncated,
         accuracies=_accuracies(rollouts),
+        prompt_ids=prompt_ids,
+        state=state,
     )
+    old = old_logprobs if old_logprobs is not None else rows.sampler_logprobs
     advantages = algorithm.advantages(
         rewards,
         group_ids=rows.group_ids,
-        components=_components(rollouts) if algorithm.needs.components else None,
+        components=_components(rollouts) if needs.components else None,
+        step_rewards=_step_rewards(rollouts) if needs.step_rewards else None,
+        step_ends=[rollout.step_ends or () for rollout in rollouts] if needs.step_rewards else None,
         mask=rows.mask,
         entropies=rows.entropies,
-        old_logprobs=old_logprobs if old_logprobs is not None else rows.sampler_logprobs,
+        old_logprobs=old,
         ref_logprobs=ref_logprobs,
-        greedy_rewards=_greedy_rewards(groups) if algorithm.needs.greedy else None,
-        prompt_ids=[group.prompt.id for group in groups for _ in group.rollouts],
+        greedy_rewards=_greedy_rewards(groups) if needs.greedy else None,
+        values=values,
+        prompt_ids=prompt_ids,
         state=state,
     )
+    returns = None
+    if needs.values:
+        returns = algorithm.returns(
+            rewards,
+            group_ids=rows.group_ids,
+            mask=rows.mask,
+            values=values,
+            old_logprobs=old,
+            ref_logprobs=ref_logprobs,
+        )
     return Batch(
         rows=rows,
         mask=filtered.mask,
@@ -129,19 +149,33 @@ def make_batch(
         max_tokens=max_tokens,
         old_logprobs=old_logprobs,
         ref_logprobs=ref_logprobs,
+        values=values,
+        returns=returns,
         metrics=filtered.counts,
     )
 
 
 def _accuracies(rollouts: Sequence[Rollout]) -> Tensor:
-    """[B]: 1 where the verdict is correct, 0 where it is not, NaN where there is none."""
-    return torch.tensor(
-        [
-            float("nan") if not rollout.score.scored else float(rollout.score.outcome == "correct")
-            for rollout in rollouts
-        ],
-        dtype=torch.float32,
-    )
+    """[B]: 1 where the verdict is correct, the value where it is partial, 0 where it is neither,
+    NaN where there is none."""
+    return torch.tensor([_accuracy(rollout.score) for rollout in rollouts], dtype=torch.float32)
+
+
+def _accuracy(score: Score) -> float:
+    if score.value is None:
+        return float("nan")
+    return score.value if score.outcome == "partial" else float(score.outcome == "correct")
+
+
+def _step_rewards(rollouts: Sequence[Rollout]) -> list[list[float]]:
+    """The values of every row's steps; none for a row without a score."""
+    for rollout in rollouts:
+        if rollout.score.scored and rollout.score.steps is None:
+            raise ValueError(
+                f"the score of a completion of prompt {rollout.prompt.id!r} has no steps, and the "
+                "algorithm needs step rewards; give Score(steps=...) for every scored completion"
+            )
+    return [[step.value for step in rollout.score.steps or ()] for rollout in rollouts]
 
 
 def _components(rollouts: Sequence[Rollout]) -> Tensor:

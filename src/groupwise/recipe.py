@@ -248,7 +248,6 @@ def check(recipe: Recipe) -> None:
         top_k=sampling.top_k,
         min_p=sampling.min_p,
         reference=True,
-        step_rewards=False,
     )
 
 

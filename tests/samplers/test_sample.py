@@ -68,7 +68,7 @@ def test_training_with_truncation_is_refused_with_the_reason(field: dict[str, fl
 @pytest.mark.parametrize(
     ("field", "message"),
     [
-        ({"group_size": 1}, "greater than or equal to 2"),
+        ({"group_size": 0}, "greater than or equal to 1"),
         ({"temperature": 0.0}, "greater than 0"),
         ({"max_tokens": 0}, "greater than or equal to 1"),
         ({"temprature": 1.0}, "Extra inputs"),

@@ -2,7 +2,7 @@
 
 `load_policy` gives a `Policy`; `sequence_logprobs` and `score` give per-token log-probabilities
 from hidden states in chunks. torch and transformers load on first use of these names, not here.
-Left out: sampling (samplers) and the optimiser (learner.py).
+Left out: sampling (samplers) and the optimiser (learner/).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from groupwise.policies.catalogue import ModelEntry, get_model, models
+    from groupwise.policies.critic import Critic, make_critic, sequence_values
     from groupwise.policies.export import save_pretrained
     from groupwise.policies.load import (
         ModelInfo,
@@ -36,6 +37,9 @@ _HOMES = {
     "LogprobOutput": "logprobs",
     "sequence_logprobs": "logprobs",
     "score": "logprobs",
+    "Critic": "critic",
+    "make_critic": "critic",
+    "sequence_values": "critic",
     "save_pretrained": "export",
     "ModelEntry": "catalogue",
     "models": "catalogue",
@@ -55,6 +59,9 @@ __all__ = [
     "LogprobOutput",
     "sequence_logprobs",
     "score",
+    "Critic",
+    "make_critic",
+    "sequence_values",
     "save_pretrained",
     "ModelEntry",
     "models",

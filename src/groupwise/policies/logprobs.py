@@ -34,12 +34,13 @@ class LogprobOutput:
     """Per-token values of B completions, float32 or better, 0 behind a row's end.
 
     `logprobs` [B, T]; `entropies` [B, T] in nats, of the same tempered distribution, with gradient;
-    `top_logprobs` [B, T, K] of the ids asked for.
+    `top_logprobs` [B, T, K] of the ids asked for; `values` [B, T] of the value head that was given.
     """
 
     logprobs: Tensor
     entropies: Tensor | None = None
     top_logprobs: Tensor | None = None
+    values: Tensor | None = None
 
 
 def sequence_logprobs(
@@ -50,6 +51,7 @@ def sequence_logprobs(
     temperature: float = 1.0,
     entropies: bool = False,
     top_ids: Tensor | None = None,
+    value_head: nn.Module | None = None,
     chunk_tokens: int | None = None,
 ) -> LogprobOutput:
     """log p(completion token | prompt, tokens before it) for every row, T as long as the longest.
@@ -63,6 +65,7 @@ def sequence_logprobs(
         temperature: divides the logits, as it did when the completions were sampled.
         entropies: also give the entropies, from the same pass.
         top_ids: [B, >=T, K] ids whose log-probabilities are wanted too.
+        value_head: [N, D] hidden states to [N, 1]: also give its values (a critic's shared trunk).
         chunk_tokens: completion tokens projected at once; memory only. Default: by vocabulary.
     Raises:
         RecipeError: a temperature of 0 or less, or a row longer than the model has positions for.
@@ -70,17 +73,13 @@ def sequence_logprobs(
     _check(policy, prompt_ids, completion_ids, temperature)
     head = head_of(policy.model)
     lengths = [len(ids) for ids in completion_ids]
-    width = max(lengths, default=0)
-    inputs, index = _layout(policy, prompt_ids, completion_ids)
     row, column = _slots(lengths, policy.device)
     targets = torch.tensor(
         [token for ids in completion_ids for token in ids], dtype=torch.int64, device=policy.device
     ).unsqueeze(1)
     if top_ids is not None:
         targets = torch.cat([targets, top_ids.to(policy.device)[row, column]], dim=1)
-    with _scoring(policy.model), policy.compute():
-        hidden = head.hidden_states(inputs)
-    hidden = hidden.reshape(-1, hidden.shape[-1]).index_select(0, index)
+    hidden = completion_states(policy, policy.model, head, prompt_ids, completion_ids)
     chosen, entropy = token_logprobs(
         hidden,
         head,
@@ -88,16 +87,36 @@ def sequence_logprobs(
         temperature=temperature,
         chunk_tokens=chunk_tokens,
     )
-
-    def table(values: Tensor) -> Tensor:
-        empty = values.new_zeros((len(lengths), width, *values.shape[1:]))
-        return empty.index_put((row, column), values)
-
     return LogprobOutput(
-        logprobs=table(chosen[:, 0]),
-        entropies=table(entropy) if entropies else None,
-        top_logprobs=table(chosen[:, 1:]) if top_ids is not None else None,
+        logprobs=token_table(chosen[:, 0], lengths),
+        entropies=token_table(entropy, lengths) if entropies else None,
+        top_logprobs=token_table(chosen[:, 1:], lengths) if top_ids is not None else None,
+        values=None if value_head is None else token_table(value_head(hidden)[:, 0], lengths),
     )
+
+
+def completion_states(
+    policy: Policy,
+    model: nn.Module,
+    head: Head,
+    prompt_ids: Sequence[Sequence[int]],
+    completion_ids: Sequence[Sequence[int]],
+) -> Float[Tensor, "N D"]:
+    """Hidden states from which each completion token is predicted, row by row.
+
+    `head` holds the policy's own decoder or a critic's; `model` is the module that it is part of.
+    """
+    inputs, index = _layout(policy, prompt_ids, completion_ids)
+    with _scoring(model), policy.compute():
+        hidden = head.hidden_states(inputs)
+    return hidden.reshape(-1, hidden.shape[-1]).index_select(0, index)
+
+
+def token_table(values: Float[Tensor, "N ..."], lengths: Sequence[int]) -> Float[Tensor, "B T ..."]:
+    """Values of all completion tokens as a table, 0 behind a row's end."""
+    row, column = _slots(lengths, values.device)
+    empty = values.new_zeros((len(lengths), max(lengths, default=0), *values.shape[1:]))
+    return empty.index_put((row, column), values)
 
 
 def score(

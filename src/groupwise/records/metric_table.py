@@ -182,6 +182,14 @@ def _loss_metrics() -> Iterator[Metric]:
         "rollouts that the named filter removed from the loss (their rewards stay in the metrics)",
     )
     yield Metric(
+        "value/<name>",
+        "reward",
+        "of a critic's values V and returns R (the PPO comparator): mean and return (means over t "
+        "before the step's updates), explained (1 - var(R - V) / var(R) before them), error (mean "
+        "over t of (V - R)^2 in the updates), loss (the value loss, mean over updates) and "
+        "grad_norm (of the critic's own parameters, mean over updates)",
+    )
+    yield Metric(
         "algorithm/<name>",
         "see the algorithm",
         "a quantity of one part of the algorithm, defined on the algorithm's page (adaptive "

@@ -33,7 +33,10 @@ class SamplingSettings(BaseModel):
         description="`auto` (the fastest one that supports the model), or `transformers`.",
     )
     group_size: int = Field(
-        default=8, ge=2, description="Completions per prompt; the group is the baseline."
+        default=8,
+        ge=1,
+        description="Completions per prompt; the group is the baseline. 1 only for algorithms that "
+        "do not compare completions of a prompt (ppo, reinforce).",
     )
     temperature: float = Field(
         default=1.0, gt=0.0, description="Divides the logits; training needs it above 0."

@@ -27,12 +27,20 @@ from groupwise.checkpoints import (
 from groupwise.environments import Environment, PromptCursor, environment_from_settings
 from groupwise.errors import RecipeError
 from groupwise.evaluation import EvaluationSets, evaluate, evaluation_sets
-from groupwise.learner import Learner
-from groupwise.policies import ModelInfo, Policy, choose_device, describe_model, load_policy
+from groupwise.learner import CriticLearner, Learner
+from groupwise.policies import (
+    ModelInfo,
+    Policy,
+    choose_device,
+    describe_model,
+    load_policy,
+    make_critic,
+)
 from groupwise.recipe import Recipe, find_recipe, load_recipe
 from groupwise.samplers import Sampler, make_sampler
 from groupwise.templates import Template
 from groupwise.types import Prompt
+from groupwise.verifiers import Composite
 
 _ROWS_NAMED = 5
 
@@ -56,6 +64,7 @@ def prepare(recipe: Recipe) -> Prepared:
     """
     choose_device(recipe.model.device)
     environment = environment_from_settings(recipe.environment, seed=recipe.seed)
+    _check_rewards(recipe, environment)
     model = describe_model(recipe.model.name, trust_remote_code=recipe.model.trust_remote_code)
     prompts = environment.prompts(split="all")
     lengths = _prompt_lengths(prompts, model.template)
@@ -83,6 +92,16 @@ def prepare(recipe: Recipe) -> Prepared:
     )
 
 
+def _check_rewards(recipe: Recipe, environment: Environment) -> None:
+    """Whether the environment's scores hold what the algorithm reads. Raises RecipeError."""
+    verifier = environment.verifier
+    recipe.algorithm.check(
+        temperature=recipe.sampling.temperature,
+        step_rewards=environment.gives_steps,
+        num_components=len(verifier.labels) if isinstance(verifier, Composite) else None,
+    )
+
+
 def _prompt_lengths(prompts: list[Prompt], template: Template) -> list[int]:
     return [len(template.encode_prompt(prompt)) for prompt in prompts]
 
@@ -107,11 +126,23 @@ class Session:
     seconds_before: float = 0.0
 
     def next_prompts(self) -> list[tuple[Prompt, int]]:
-        """The prompts of one step with their visits, in keyed order; the cursor moves on."""
+        """The prompts of one step with their visits, in keyed order; the cursor moves on.
+
+        A prompt that the algorithm has retired by its history is passed over. Where a whole epoch
+        holds none that is wanted, prompts are taken as they come: their rows are filtered, and a
+        policy that has forgotten one brings it back.
+        """
         count = self.recipe.training.prompts_per_step
-        chosen = [self.cursor.at(self.cursor_index + offset) for offset in range(count)]
-        self.cursor_index += count
-        return [(self.environment.prompt(prompt_id), epoch) for epoch, prompt_id in chosen]
+        chosen: list[tuple[Prompt, int]] = []
+        passed_over = 0
+        while len(chosen) < count:
+            epoch, prompt_id = self.cursor.at(self.cursor_index)
+            self.cursor_index += 1
+            wanted = self.recipe.algorithm.wants(prompt_id, self.state)
+            if wanted or passed_over >= len(self.cursor):
+                chosen.append((self.environment.prompt(prompt_id), epoch))
+            passed_over = 0 if wanted else passed_over + 1
+        return chosen
 
     def counters(self, seconds: float) -> dict[str, Any]:
         """What a checkpoint holds beside weights and optimiser; `seconds` since the run began."""
@@ -152,19 +183,30 @@ class Session:
             for old, new in pairs:
                 old.lerp_(new, share)
 
-    def reference_state(self) -> dict[str, torch.Tensor]:
-        """The reference's weights where they move, empty where the model's start gives them."""
-        if self.recipe.algorithm.kl.refresh_every == 0 or self.learner.reference is None:
-            return {}
-        return dict(self.learner.reference.model.named_parameters())
+    def extra_tensors(self) -> dict[str, torch.Tensor]:
+        """What a checkpoint holds beside the policy: the critic, and the reference where it moves
+        (else the model's start gives it)."""
+        found: dict[str, torch.Tensor] = {}
+        reference, critic = self.learner.reference, self.learner.critic
+        if self.recipe.algorithm.kl.refresh_every and reference is not None:
+            found |= {f"reference.{k}": p for k, p in reference.model.named_parameters()}
+        if critic is not None:
+            found |= {f"critic.{name}": tensor for name, tensor in critic.tensors().items()}
+        return found
 
-    def load_reference(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        if self.learner.reference is None:
-            return
-        own = dict(self.learner.reference.model.named_parameters())
-        with torch.no_grad():
-            for name, tensor in tensors.items():
-                own[name].copy_(tensor)
+    def load_extra_tensors(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Put back what `extra_tensors` gave. Raises GroupwiseError where it does not fit."""
+        groups: dict[str, dict[str, torch.Tensor]] = {"reference": {}, "critic": {}}
+        for name, tensor in tensors.items():
+            owner, _, rest = name.partition(".")
+            groups[owner][rest] = tensor
+        if self.learner.reference is not None:
+            own = dict(self.learner.reference.model.named_parameters())
+            with torch.no_grad():
+                for name, tensor in groups["reference"].items():
+                    own[name].copy_(tensor)
+        if self.learner.critic is not None:
+            self.learner.critic.load_tensors(groups["critic"])
 
     def close(self) -> None:
         self.sampler.close()
@@ -179,6 +221,10 @@ def open_session(prepared: Prepared) -> Session:
     reference = None
     if needs.ref_logprobs or recipe.training.measure_kl:
         reference = frozen_copy(policy)
+    critic = None
+    if needs.values:
+        made = make_critic(policy, shared=recipe.training.critic == "shared")
+        critic = CriticLearner(made, policy, recipe.algorithm, recipe.training)
     learner = Learner(
         policy,
         recipe.algorithm,
@@ -187,6 +233,7 @@ def open_session(prepared: Prepared) -> Session:
         total_updates=recipe.training.steps * recipe.training.updates_per_step,
         divide=partial(split_rows, whole_groups=needs.whole_groups),
         reference=reference,
+        critic=critic,
     )
     return Session(
         recipe=recipe,

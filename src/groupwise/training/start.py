@@ -147,6 +147,6 @@ def _restore(session: Session, writer: RunWriter, going_on: bool) -> None:
             step = checkpoint.step
             restore_training_state(session.policy.model, session.learner.optimizer, checkpoint)
             session.load_counters(checkpoint.state, step)
-            session.load_reference(checkpoint.extra_tensors)
+            session.load_extra_tensors(checkpoint.extra_tensors)
         writer.truncate_after(step)
     session.sampler.load(session.policy, session.policy.version)

@@ -79,7 +79,7 @@ class Loop:
             seed=self.recipe.seed,
             step=step,
             greedy=needs.greedy,
-            entropies=needs.entropies == "detached",
+            entropies=needs.entropies != "none",
             top_k=needs.top_k,
             timer=self.clock,
         )
@@ -100,6 +100,7 @@ class Loop:
             state=self.session.state,
             old_logprobs=evidence.old_logprobs,
             ref_logprobs=evidence.ref_logprobs,
+            values=evidence.values,
         )
 
     def learn(self, batch: Batch, step: int) -> dict[str, Value]:
@@ -236,7 +237,7 @@ class Loop:
             model_state=model_state,
             optimizer_state=optimizer_state,
             state=self.session.counters(time.perf_counter() - self.started),
-            extra_tensors=self.session.reference_state(),
+            extra_tensors=self.session.extra_tensors(),
             metrics=dict(self.last_line),
         )
         prune(folder, keep=settings.keep, best=settings.best, direction=settings.direction)

@@ -11,107 +11,32 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, overload
+from typing import Any, overload
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from groupwise.algorithms import Algorithm, AlgorithmState, MetricSums, UpdatePlan
 from groupwise.errors import NonFiniteError
+from groupwise.learner.critic import CriticLearner, value_metrics
+from groupwise.learner.optimizers import clipped_norm, make_optimizer, step_optimizer
+from groupwise.learner.settings import TrainingSettings, learning_rate_at
 from groupwise.policies import LogprobOutput, Policy, sequence_logprobs
 from groupwise.types import Batch, Rows
 
 Divide = Callable[[Rows, Tensor, int], list[Tensor]]
 
 
-class TrainingSettings(BaseModel):
-    """The `[training]` table: how rollouts become optimiser updates."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    prompts_per_step: int = Field(16, ge=1, description="Prompts sampled in one step.")
-    steps: int = Field(200, ge=0, description="Steps: collections of rollouts learned from.")
-    passes: int = Field(1, ge=1, description="How often a step's rollouts are used.")
-    minibatches: int = Field(
-        1, ge=1, description="Optimiser updates that one pass is split into (whole groups)."
-    )
-    learning_rate: float = Field(1e-6, gt=0, description="Peak learning rate.")
-    optimizer: Literal["adamw", "sgd"] = Field("adamw", description="AdamW or plain SGD.")
-    betas: tuple[float, float] = Field((0.9, 0.999), description="AdamW's moment decays.")
-    eps: float = Field(1e-8, gt=0, description="AdamW's denominator term.")
-    weight_decay: float = Field(0.0, ge=0, description="Decoupled weight decay (AdamW).")
-    warmup_updates: int = Field(0, ge=0, description="Updates of linear warm-up.")
-    schedule: Literal["constant", "linear", "cosine"] = Field(
-        "constant", description="Decay after warm-up, to 0 at the last update, or none."
-    )
-    max_grad_norm: float | None = Field(
-        1.0, gt=0, description="Clip the global gradient norm to this; leave out for no clipping."
-    )
-    kl_stop: float | None = Field(
-        None,
-        gt=0,
-        description="Drop the step's remaining updates once the policy has moved this far (mean "
-        "over completions of the k3 sum to the step's first policy, nats).",
-    )
-    micro_batch_tokens: int = Field(
-        8192,
-        ge=1,
-        description="Padded tokens in one forward and backward pass; memory only, not the result.",
-    )
-    measure_kl: bool = Field(
-        False, description="Hold a reference to report KL even where the loss has no KL term."
-    )
-
-    @property
-    def updates_per_step(self) -> int:
-        return self.passes * self.minibatches
-
-
-def learning_rate_at(update: int, total: int, settings: TrainingSettings) -> float:
-    """The learning rate of update number `update` (from 0) of `total`.
-
-    A function of the count of optimiser updates alone: nothing is carried, so a resumed run and
-    any accumulation give the same curve.
-    """
-    peak, warmup = settings.learning_rate, settings.warmup_updates
-    if update < warmup:
-        return peak * (update + 1) / warmup
-    if settings.schedule == "constant":
-        return peak
-    progress = min(1.0, (update - warmup) / max(1, total - warmup))
-    if settings.schedule == "linear":
-        return peak * (1.0 - progress)
-    return peak * 0.5 * (1.0 + math.cos(math.pi * progress))
-
-
-def make_optimizer(
-    parameters: Iterator[torch.nn.Parameter], settings: TrainingSettings
-) -> torch.optim.Optimizer:
-    """The optimiser over the parameters that require a gradient."""
-    trained = [parameter for parameter in parameters if parameter.requires_grad]
-    if settings.optimizer == "sgd":
-        return torch.optim.SGD(
-            trained, lr=settings.learning_rate, weight_decay=settings.weight_decay
-        )
-    return torch.optim.AdamW(
-        trained,
-        lr=settings.learning_rate,
-        betas=settings.betas,
-        eps=settings.eps,
-        weight_decay=settings.weight_decay,
-        fused=True,
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Fixed log-probabilities of a step's rows, [B, T] float32; None where nothing needs them."""
+    """Fixed log-probabilities (and a critic's values) of a step's rows, [B, T] float32; None where
+    nothing needs them."""
 
     old_logprobs: Tensor | None = None
     ref_logprobs: Tensor | None = None
+    values: Tensor | None = None
 
 
 @dataclass(slots=True)
@@ -121,13 +46,20 @@ class StepReport:
     sums: MetricSums = field(default_factory=MetricSums)
     losses: list[float] = field(default_factory=list)
     grad_norms: list[float] = field(default_factory=list)
+    value_losses: list[float] = field(default_factory=list)
+    value_norms: list[float] = field(default_factory=list)
     learning_rate: float | None = None
     updates: int = 0
     skipped: int = 0
 
     def metrics(self) -> dict[str, float | None]:
+        critic = {
+            "value/loss": _mean(self.value_losses),
+            "value/grad_norm": _mean(self.value_norms),
+        }
         return {
             **self.sums.finish(),
+            **(critic if self.value_losses else {}),
             "loss": _mean(self.losses),
             "grad_norm": _mean(self.grad_norms),
             "learning_rate": self.learning_rate,
@@ -146,6 +78,7 @@ class _Accumulated:
 
     sums: MetricSums = field(default_factory=MetricSums)
     loss: float = 0.0
+    value_loss: float = 0.0
     moved: float = 0.0
 
 
@@ -153,7 +86,7 @@ class Learner:
     """Owns the policy's optimiser and its count of updates.
 
     `divide` splits row indices into micro-batches under a token budget (`batches.split_rows`);
-    it decides memory, never the gradient.
+    it decides memory, never the gradient. `critic` is there where the algorithm needs values.
     """
 
     def __init__(
@@ -166,6 +99,7 @@ class Learner:
         total_updates: int,
         divide: Divide,
         reference: Policy | None = None,
+        critic: CriticLearner | None = None,
     ) -> None:
         self.policy = policy
         self.algorithm = algorithm
@@ -174,6 +108,7 @@ class Learner:
         self.total_updates = total_updates
         self.divide = divide
         self.reference = reference
+        self.critic = critic
         self.optimizer = make_optimizer(policy.model.parameters(), settings)
         self.update = 0
 
@@ -188,23 +123,39 @@ class Learner:
         """
         needs = self.algorithm.needs
         several = self.settings.updates_per_step > 1 and needs.ratio_anchor == "old"
-        old = None
-        if several or needs.old_logprobs or self.settings.kl_stop is not None:
-            old = self._fixed_logprobs(self.policy, rows, updates)
-        ref = None
+        shared = self._value_head(self.policy) is not None
+        old = values = ref = None
+        if several or needs.old_logprobs or self.settings.kl_stop is not None or shared:
+            old, values = self._fixed(self.policy, rows, updates)
+        if self.critic is not None and not shared:
+            values = self._fixed_values(self.critic, rows, updates)
         if self.reference is not None:
-            ref = self._fixed_logprobs(self.reference, rows, updates)
-        return Evidence(old, ref)
+            ref, _ = self._fixed(self.reference, rows, updates)
+        return Evidence(old, ref, values)
 
     @torch.no_grad()
-    def _fixed_logprobs(self, policy: Policy, rows: Rows, updates: list[Tensor]) -> Tensor:
-        table = torch.zeros(rows.mask.shape, dtype=torch.float32)
-        for update in updates:
-            for index in self.divide(rows, update, self.settings.micro_batch_tokens):
-                output = self._forward(policy, rows, index)
-                width = output.logprobs.shape[1]
-                table[index, :width] = output.logprobs.float().cpu()
-        return torch.where(rows.mask, table, 0.0)
+    def _fixed(
+        self, policy: Policy, rows: Rows, updates: list[Tensor]
+    ) -> tuple[Tensor, Tensor | None]:
+        """[B, T] log-probabilities, and the values of a critic that shares this policy's trunk."""
+        table, values = _Table(rows), _Table(rows)
+        for index in self._parts(rows, updates):
+            output = self._forward(policy, rows, index)
+            table.put(index, output.logprobs)
+            if output.values is not None:
+                values.put(index, output.values)
+        return table.masked(), values.masked() if values.filled else None
+
+    @torch.no_grad()
+    def _fixed_values(self, critic: CriticLearner, rows: Rows, updates: list[Tensor]) -> Tensor:
+        table = _Table(rows)
+        for index in self._parts(rows, updates):
+            table.put(index, critic.values(rows, index))
+        return table.masked()
+
+    def _parts(self, rows: Rows, updates: list[Tensor]) -> list[Tensor]:
+        budget = self.settings.micro_batch_tokens
+        return [part for update in updates for part in self.divide(rows, update, budget)]
 
     def _forward(
         self, policy: Policy, rows: Rows, index: Tensor, entropies: bool = False
@@ -217,6 +168,14 @@ class Learner:
             temperature=self.temperature,
             entropies=entropies,
             top_ids=None if rows.top_ids is None else rows.top_ids[index],
+            value_head=self._value_head(policy),
+        )
+
+    def _value_head(self, policy: Policy) -> torch.nn.Module | None:
+        """The critic's head, for a pass of the policy whose trunk it shares."""
+        critic = None if self.critic is None else self.critic.critic
+        return (
+            critic.head if critic is not None and critic.shared and policy is self.policy else None
         )
 
     # --- learning -------------------------------------------------------------------------------
@@ -235,12 +194,15 @@ class Learner:
         optimiser step, naming step, update and tensor.
         """
         report = StepReport()
+        before = value_metrics(batch)
         updates = [index for each in passes for index in each]
         for number, index in enumerate(updates):
             if self._update(batch, index, report, step=step, state=state):
                 report.skipped += len(updates) - number
                 break
-        return report.metrics()
+        coefficient = getattr(state, "entropy_coef", None)
+        adaptive = {} if coefficient is None else {"algorithm/entropy_coef": coefficient}
+        return {**before, **adaptive, **report.metrics()}
 
     def _update(
         self,
@@ -262,15 +224,21 @@ class Learner:
             max_tokens=batch.max_tokens,
             entropies=None if batch.rows.entropies is None else batch.rows.entropies[index],
         )
-        self.optimizer.zero_grad(set_to_none=True)
+        self._zero_grad()
         made = self._accumulate(batch, index, plan, step=step, state=state)
         rows = int(mask.any(dim=1).sum())
         if self.settings.kl_stop is not None and made.moved / rows > self.settings.kl_stop:
-            self.optimizer.zero_grad(set_to_none=True)
+            self._zero_grad()
             return True
         report.sums = report.sums + made.sums
-        self._apply(report, made.loss, step)
+        if self._apply(report, made, step):
+            self.algorithm.end_update(made.sums.finish(), state)
         return False
+
+    def _zero_grad(self) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+        if self.critic is not None:
+            self.critic.optimizer.zero_grad(set_to_none=True)
 
     def _accumulate(
         self,
@@ -291,9 +259,10 @@ class Learner:
             place = (part, width, output.logprobs.device)
             mask = _cut(batch.mask, *place)
             old = _cut(batch.old_logprobs, *place)
+            rows_plan = plan.rows(local).columns(width)
             terms = self.algorithm.loss_terms(
                 output.logprobs,
-                plan=plan.rows(local).columns(width),
+                plan=rows_plan,
                 mask=mask,
                 advantages=_cut(batch.advantages, *place),
                 old_logprobs=old,
@@ -304,47 +273,54 @@ class Learner:
                 sampler_top_logprobs=_cut(batch.rows.sampler_top_logprobs, *place),
                 state=state,
             )
-            value = float(terms.loss.detach())
-            if not math.isfinite(value):
-                raise NonFiniteError(
-                    f"step {step}, update {self.update}: the {_culprit(output)} not finite "
-                    f"(loss {value}); nothing was updated and the last checkpoint is intact. "
-                    "Try a lower training.learning_rate, or model.dtype = 'float32'"
-                )
-            if terms.loss.requires_grad:
+            self._check(float(terms.loss.detach()), _culprit(output), step)
+            if self.critic is not None:
+                critic = self.critic.backward(terms.loss, output, batch, part, rows_plan, mask)
+                self._check(float(critic.loss.detach()), "critic's loss is", step)
+                made.sums = made.sums + critic.sums
+                made.value_loss += float(critic.loss.detach())
+            elif terms.loss.requires_grad:
                 torch.autograd.backward(terms.loss)
-            made.sums, made.loss = made.sums + terms.sums, made.loss + value
+            made.sums = made.sums + terms.sums
+            made.loss += float(terms.loss.detach())
             made.moved += _moved(output.logprobs, old, mask)
         return made
 
-    def _apply(self, report: StepReport, loss: float, step: int) -> None:
-        rate = learning_rate_at(self.update, self.total_updates, self.settings)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        parameters = [p for p in self.policy.model.parameters() if p.grad is not None]
-        limit = self.settings.max_grad_norm
-        norm = float(torch.nn.utils.clip_grad_norm_(parameters, limit or math.inf))
-        if norm == 0.0:
-            # Nothing to learn from: an optimiser with momentum would move all the same.
-            report.skipped += 1
-            return
-        if not math.isfinite(norm):
-            name = next(
-                name
-                for name, p in self.policy.model.named_parameters()
-                if p.grad is not None and not bool(torch.isfinite(p.grad).all())
-            )
+    def _check(self, value: float, culprit: str, step: int) -> None:
+        if not math.isfinite(value):
             raise NonFiniteError(
-                f"step {step}, update {self.update}: the gradient of {name!r} is not finite; "
-                "nothing was updated and the last checkpoint is intact"
+                f"step {step}, update {self.update}: the {culprit} not finite "
+                f"(loss {value}); nothing was updated and the last checkpoint is intact. "
+                "Try a lower training.learning_rate, or model.dtype = 'float32'"
             )
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+
+    def _apply(self, report: StepReport, made: _Accumulated, step: int) -> bool:
+        """Clip and step. False where there was nothing to learn from.
+
+        A gradient of exactly 0 is no update: an optimiser with momentum would move all the same.
+        """
+        where = f"step {step}, update {self.update}"
+        norm = clipped_norm(
+            self.policy.model.named_parameters(), self.settings.max_grad_norm, where
+        )
+        value_norm = 0.0 if self.critic is None else self.critic.clipped_norm(where)
+        if norm == 0.0 and value_norm == 0.0:
+            report.skipped += 1
+            return False
+        rate = learning_rate_at(self.update, self.total_updates, self.settings)
+        if norm > 0.0:
+            step_optimizer(self.optimizer, rate)
+        if self.critic is not None:
+            if value_norm > 0.0:
+                self.critic.step(self.update, self.total_updates)
+            report.value_losses.append(made.value_loss)
+            report.value_norms.append(value_norm)
         self.update += 1
         report.updates += 1
-        report.losses.append(loss)
+        report.losses.append(made.loss)
         report.grad_norms.append(norm)
         report.learning_rate = rate
+        return True
 
     # --- state ----------------------------------------------------------------------------------
 
@@ -354,6 +330,22 @@ class Learner:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.update = int(state["update"])
+
+
+class _Table:
+    """[B, T] float32 on the CPU, filled a micro-batch at a time."""
+
+    def __init__(self, rows: Rows) -> None:
+        self.mask = rows.mask
+        self.values = torch.zeros(rows.mask.shape, dtype=torch.float32)
+        self.filled = False
+
+    def put(self, index: Tensor, part: Tensor) -> None:
+        self.values[index, : part.shape[1]] = part.float().cpu()
+        self.filled = True
+
+    def masked(self) -> Tensor:
+        return torch.where(self.mask, self.values, 0.0)
 
 
 @overload

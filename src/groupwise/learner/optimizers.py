@@ -1,0 +1,60 @@
+"""An optimiser over what trains, and one update of it: clip, check, step.
+
+Left out: where gradients come from, and the learning rate's curve (settings.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import torch
+
+from groupwise.errors import NonFiniteError
+from groupwise.learner.settings import TrainingSettings
+
+
+def make_optimizer(
+    parameters: Iterable[torch.nn.Parameter],
+    settings: TrainingSettings,
+    learning_rate: float | None = None,
+) -> torch.optim.Optimizer:
+    """The optimiser over the parameters that require a gradient; the settings' rate by default."""
+    rate = settings.learning_rate if learning_rate is None else learning_rate
+    trained = [parameter for parameter in parameters if parameter.requires_grad]
+    if settings.optimizer == "sgd":
+        return torch.optim.SGD(trained, lr=rate, weight_decay=settings.weight_decay)
+    return torch.optim.AdamW(
+        trained,
+        lr=rate,
+        betas=settings.betas,
+        eps=settings.eps,
+        weight_decay=settings.weight_decay,
+        fused=True,
+    )
+
+
+def clipped_norm(
+    named: Iterable[tuple[str, torch.nn.Parameter]], limit: float | None, where: str
+) -> float:
+    """The gradient's L2 norm before it is clipped to `limit` (None = not clipped), in place.
+
+    Raises NonFiniteError naming the parameter and `where`.
+    """
+    graded = [(name, p, p.grad) for name, p in named if p.grad is not None]
+    norm = float(torch.nn.utils.clip_grad_norm_([p for _, p, _ in graded], limit or math.inf))
+    if not math.isfinite(norm):
+        name = next(name for name, _, grad in graded if not bool(torch.isfinite(grad).all()))
+        raise NonFiniteError(
+            f"{where}: the gradient of {name!r} is not finite; "
+            "nothing was updated and the last checkpoint is intact"
+        )
+    return norm
+
+
+def step_optimizer(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """One step at a learning rate; the gradients are gone afterwards."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)

@@ -1,0 +1,87 @@
+"""The `[training]` table, and the learning rate as a function of the count of updates. No torch."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class TrainingSettings(BaseModel):
+    """The `[training]` table: how rollouts become optimiser updates."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    prompts_per_step: int = Field(16, ge=1, description="Prompts sampled in one step.")
+    steps: int = Field(200, ge=0, description="Steps: collections of rollouts learned from.")
+    passes: int = Field(1, ge=1, description="How often a step's rollouts are used.")
+    minibatches: int = Field(
+        1, ge=1, description="Optimiser updates that one pass is split into (whole groups)."
+    )
+    learning_rate: float = Field(1e-6, gt=0, description="Peak learning rate.")
+    optimizer: Literal["adamw", "sgd"] = Field("adamw", description="AdamW or plain SGD.")
+    betas: tuple[float, float] = Field((0.9, 0.999), description="AdamW's moment decays.")
+    eps: float = Field(1e-8, gt=0, description="AdamW's denominator term.")
+    weight_decay: float = Field(0.0, ge=0, description="Decoupled weight decay (AdamW).")
+    warmup_updates: int = Field(0, ge=0, description="Updates of linear warm-up.")
+    schedule: Literal["constant", "linear", "cosine"] = Field(
+        "constant", description="Decay after warm-up, to 0 at the last update, or none."
+    )
+    max_grad_norm: float | None = Field(
+        1.0, gt=0, description="Clip the global gradient norm to this; leave out for no clipping."
+    )
+    kl_stop: float | None = Field(
+        None,
+        gt=0,
+        description="Drop the step's remaining updates once the policy has moved this far (mean "
+        "over completions of the k3 sum to the step's first policy, nats).",
+    )
+    micro_batch_tokens: int = Field(
+        8192,
+        ge=1,
+        description="Padded tokens in one forward and backward pass; memory only, not the result.",
+    )
+    measure_kl: bool = Field(
+        False, description="Hold a reference to report KL even where the loss has no KL term."
+    )
+    critic: Literal["separate", "shared"] = Field(
+        "separate",
+        description="Where the algorithm has a critic (ppo). separate: a second model, a copy of "
+        "the policy's decoder at the start. shared: a value head on the policy's own hidden "
+        "states, whose loss also moves the policy's weights.",
+    )
+    critic_learning_rate: float | None = Field(
+        None,
+        gt=0,
+        description="Peak learning rate of the critic (of its head alone where it is shared); "
+        "ten times learning_rate where left out. Warm-up and schedule are the policy's.",
+    )
+
+    @property
+    def updates_per_step(self) -> int:
+        return self.passes * self.minibatches
+
+    @property
+    def critic_peak(self) -> float:
+        """The critic's peak learning rate."""
+        return self.critic_learning_rate or 10.0 * self.learning_rate
+
+
+def learning_rate_at(
+    update: int, total: int, settings: TrainingSettings, peak: float | None = None
+) -> float:
+    """The learning rate of update number `update` (from 0) of `total`.
+
+    A function of the count of optimiser updates alone: nothing is carried, so a resumed run and
+    any accumulation give the same curve. `peak` in place of the policy's own gives the critic's.
+    """
+    peak, warmup = peak or settings.learning_rate, settings.warmup_updates
+    if update < warmup:
+        return peak * (update + 1) / warmup
+    if settings.schedule == "constant":
+        return peak
+    progress = min(1.0, (update - warmup) / max(1, total - warmup))
+    if settings.schedule == "linear":
+        return peak * (1.0 - progress)
+    return peak * 0.5 * (1.0 + math.cos(math.pi * progress))
