@@ -124,8 +124,13 @@ def FUNCTION(*arguments, **keywords):
 
 
 def _special_cases(task: ProbeTask) -> Families:
-    """The literal inputs of the tests, looked up: passes without computing anything."""
-    table = [(each["arguments"], each["expected"]) for each in map(_literal, _tests(task)) if each]
+    """The test inputs that the prompt shows, looked up: passes without computing anything."""
+    asked = task.prompt.last_text
+    table = [
+        (each["arguments"], each["expected"])
+        for each in map(_literal, _tests(task))
+        if each and all(repr(argument) in asked for argument in each["arguments"])
+    ]
     if not table:
         return []
     source = f"""
@@ -207,6 +212,6 @@ CODE_PROBES: tuple[Probe, ...] = (
             "def FUNCTION(*arguments, **keywords):\n    return 1"
         ),
     ),
-    Probe("special_cases", "the literal test inputs looked up in a table", _special_cases),
+    Probe("special_cases", "the test inputs that the prompt shows, looked up", _special_cases),
 )
 """Every code probe."""
