@@ -77,6 +77,9 @@ COLUMNS = {
     "kwargs": [{}],
     "tests": [{"input": "", "output": "7"}],
     "setup": "create table t (x integer)",
+    "numbers": [3, 4],
+    "target": 7,
+    "puzzle": ["12..", "3412", "2143", "4321"],
     "statement": "(declare-const x Int) (assert (= x 7))",
 }
 SETUPS = {
@@ -99,6 +102,12 @@ SETUPS = {
     "code": ({"time_limit": 10, "memory_megabytes": 256}, "print(7)"),
     "sql": ({}, "select 7"),
     "proof": ({}, "x = 7"),
+    "text": ({}, "dog"),
+    "sequence": ({}, "7, 8"),
+    "assignment": ({}, "x = 7"),
+    "moment": ({}, "12:30"),
+    "countdown": ({}, "3 + 4"),
+    "sudoku": ({}, "1234\n3412\n2143\n4321"),
 }
 TEXTS = ["", " ", "7", "dog", "<think>", "</think>", "<answer>7</answer>", r"\boxed{7}",
          "\x00\ud7ff", "a" * 5000, "7 " * 2000, "{}", "{" * 500, "\\" * 500, "(" * 500, "\n" * 500,

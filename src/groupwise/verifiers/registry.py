@@ -39,9 +39,16 @@ BUILTIN: dict[str, str] = {
     "steps": "groupwise.verifiers.steps:Steps",
     "target": "groupwise.verifiers.target:Target",
     "instructions": "groupwise.verifiers.instructions:Instructions",
+    "judge": "groupwise.verifiers.judge:Judge",
     "code": "groupwise.verifiers.code:Code",
     "sql": "groupwise.verifiers.sql:Sql",
     "proof": "groupwise.verifiers.proof:Proof",
+    "text": "groupwise.verifiers.sequences:Text",
+    "sequence": "groupwise.verifiers.sequences:ItemSequence",
+    "assignment": "groupwise.verifiers.sequences:Assignment",
+    "moment": "groupwise.verifiers.moments:Moment",
+    "countdown": "groupwise.verifiers.puzzles:Countdown",
+    "sudoku": "groupwise.verifiers.puzzles:Sudoku",
 }
 
 

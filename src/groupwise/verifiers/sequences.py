@@ -1,0 +1,143 @@
+"""Short answers compared as what they are: `sequence` (order counts), `assignment`, `text`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import ClassVar
+
+from pydantic import Field
+
+from groupwise.types import Prompt, Score
+from groupwise.verifiers.answers import no_answer, verdict
+from groupwise.verifiers.cleaning import cleaned
+from groupwise.verifiers.comparison import same_answer
+from groupwise.verifiers.finals import FinalAnswer
+from groupwise.verifiers.numbers import parse_number
+
+_BRACKETS = re.compile(r"[\[\](){}\"'`$“”‘’<>]")
+_BREAKS = re.compile(r"[,;\s]+")
+_PIECES = re.compile(r"\s*(?:[,;\n]|\band\b)\s*")
+_PAIR = re.compile(r"([^\W\d]\w*)\s*(?:\bis\b|=|:|->|→)\s*(?:(?:an?|the)\s+)?(\S.*)", re.IGNORECASE)
+
+
+class ItemSequence(FinalAnswer):
+    """The gold answer's items in the gold answer's order, nothing more and nothing less.
+
+    Items are numbers or single words, separated by commas, blanks or lines; the gold answer is such
+    a text, or a list. Words are compared without case, numbers by value.
+    """
+
+    verifier_name: ClassVar[str] = "sequence"
+
+    def judge(self, given: str, prompt: Prompt) -> Score:
+        gold = prompt.answer
+        if isinstance(gold, (list, tuple)):
+            gold = ", ".join(str(each) for each in gold)
+        wanted = _items(str(gold))
+        found = _items(given.rpartition(":")[2])
+        if "and" in found and "and" not in wanted:
+            found = [item for item in found if item != "and"]
+        if not found:
+            return no_answer("no items are listed")
+        right = len(found) == len(wanted) and all(map(_same_item, wanted, found))
+        return verdict(right, ", ".join(found), ", ".join(wanted))
+
+    def gold_completion(self, prompt: Prompt) -> str | None:
+        gold = prompt.answer
+        if isinstance(gold, (list, tuple)):
+            gold = ", ".join(str(each) for each in gold)
+        return f"<{self.tag}>{gold}</{self.tag}>" if gold else None
+
+
+class Assignment(FinalAnswer):
+    """Every name with its value, as `Anna: knight, Ben: knave` or `x = 3, y = -2`.
+
+    All of the gold answer's names must be there and no other; a name given two values is wrong.
+    Where there is one name, the value alone will do. Numbers are compared by value, exactly. The
+    gold answer is such a text, or a mapping.
+    """
+
+    verifier_name: ClassVar[str] = "assignment"
+
+    def problem(self, prompt: Prompt) -> str | None:
+        gold = self._gold(prompt)
+        return None if gold else f"the answer {prompt.answer!r:.60} assigns nothing"
+
+    def judge(self, given: str, prompt: Prompt) -> Score:
+        gold = self._gold(prompt) or {}
+        found = _pairs(given)
+        if found is None and len(gold) == 1:
+            (name,) = gold
+            found = {name: cleaned(given).strip(" .$")}
+        if found is None:
+            return no_answer(f"{given[:60]!r} assigns nothing, or one name twice")
+        right = found.keys() == gold.keys() and all(
+            same_answer(gold[name], found[name]) for name in gold
+        )
+        return verdict(right, _shown(found), _shown(gold))
+
+    def _gold(self, prompt: Prompt) -> dict[str, str] | None:
+        if isinstance(prompt.answer, Mapping):
+            return {str(name).casefold(): str(value) for name, value in prompt.answer.items()}
+        return _pairs(str(prompt.answer or ""))
+
+    def gold_completion(self, prompt: Prompt) -> str | None:
+        gold = prompt.answer
+        if isinstance(gold, Mapping):
+            gold = ", ".join(f"{name}: {value}" for name, value in gold.items())
+        return f"<{self.tag}>{gold}</{self.tag}>" if gold else None
+
+
+class Text(FinalAnswer):
+    """The final answer is the gold answer, letter by letter.
+
+    Quotation marks around it, markdown and a final period do not count; runs of white space are one
+    blank.
+    """
+
+    verifier_name: ClassVar[str] = "text"
+
+    ignore_case: bool = Field(default=False, description="Compare without case.")
+
+    def judge(self, given: str, prompt: Prompt) -> Score:
+        wanted, found = self._normal(str(prompt.answer)), self._normal(given)
+        return verdict(found == wanted, found, wanted) if found else no_answer("nothing is written")
+
+    def _normal(self, text: str) -> str:
+        text = " ".join(cleaned(text).split()).strip(" .$")
+        if len(text) > 1 and text[0] in "\"'“‘" and text[-1] in "\"'”’":
+            text = text[1:-1].strip(" .")
+        return text.casefold() if self.ignore_case else text
+
+
+def _items(text: str) -> list[str]:
+    text = _BRACKETS.sub(" ", cleaned(text)).strip().rstrip(".")
+    return [item.casefold() for item in _BREAKS.split(text) if item]
+
+
+def _same_item(gold: str, given: str) -> bool:
+    first, second = parse_number(gold), parse_number(given)
+    if first is not None and second is not None:
+        return first == second
+    return gold == given
+
+
+def _pairs(text: str) -> dict[str, str] | None:
+    """Value by case-folded name; None where a piece is no pair or a name has two values."""
+    pieces = _PIECES.split(_BRACKETS.sub(" ", cleaned(text.replace("\n", "; "))).strip(" ."))
+    found: dict[str, str] = {}
+    for piece in pieces:
+        if not piece.strip():
+            continue
+        match = _PAIR.fullmatch(piece.strip())
+        if match is None:
+            return None
+        name, value = match.group(1).casefold(), match.group(2).strip(" .")
+        if found.setdefault(name, value) != value:
+            return None
+    return found or None
+
+
+def _shown(pairs: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in pairs.items())
