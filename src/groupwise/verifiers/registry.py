@@ -10,6 +10,8 @@ import importlib
 import inspect
 import sys
 from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -51,14 +53,27 @@ BUILTIN: dict[str, str] = {
     "sudoku": "groupwise.verifiers.puzzles:Sudoku",
 }
 
+ENTRY_POINTS = "groupwise.verifiers"
+"""The entry point group of verifiers; this package offers its model-backed ones in it too."""
+
 
 def verifier_class(name: str) -> type[SettingsVerifier]:
-    """The class of a built-in verifier; `RecipeError` with the nearest name otherwise."""
-    if name not in BUILTIN:
-        raise unknown_name("verifier", name, [*BUILTIN, "module:function"])
-    module, _, attribute = BUILTIN[name].partition(":")
+    """The class of a built-in verifier, or of one that an installed package offers by entry point.
+
+    `RecipeError` with the nearest name otherwise.
+    """
+    target = BUILTIN.get(name) or _offered().get(name)
+    if target is None:
+        raise unknown_name("verifier", name, [*BUILTIN, *_offered(), "module:function"])
+    module, _, attribute = target.partition(":")
     found: type[SettingsVerifier] = getattr(importlib.import_module(module), attribute)
     return found
+
+
+@cache
+def _offered() -> dict[str, str]:
+    """Name and `module:Class` of every entry point in the group."""
+    return {each.name: each.value for each in entry_points(group=ENTRY_POINTS)}
 
 
 def load_verifier(name: str, **arguments: Any) -> Verifier:

@@ -169,7 +169,7 @@ def _flattering(task: ProbeTask) -> Families:
 
 def _dressed(task: ProbeTask) -> Families:
     text = (
-        "# Solution\n\n## Step 1: understanding\n\n- **Given**: the task\n"
+        "# Solution\n\n## The first step: understanding\n\n- **Given**: the task\n"
         "- **Wanted**: the result\n\n| quantity | value |\n|---|---|\n| checked | yes |\n\n"
         "## Result\n\n> **Verified** ✅\n\n"
     )

@@ -1,0 +1,229 @@
+"""Reward models: a number for a completion (`reward_model`), or for each of its steps
+(`process_reward_model`).
+
+What the model reads is its own chat template's rendering of the prompt and the completion where it
+has one, else both texts one behind the other. A text that does not fit is not cut: it is not
+scored, and counted. Left out: training such a model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+
+from groupwise.errors import RecipeError
+from groupwise.scorers.loading import Classifier, Task, load_classifier, padded
+from groupwise.types import Prompt, Score
+from groupwise.verifiers import Case, SettingsVerifier
+
+Scale = Literal["raw", "sigmoid"]
+
+
+class _ModelVerifier(SettingsVerifier):
+    """What both kinds share: how the model is named and loaded, and what it reads."""
+
+    concurrent: ClassVar[bool] = True
+    task: ClassVar[Task]
+
+    model: str = Field(min_length=1, description="A model folder or a hub id.")
+    device: str = Field(default="auto", description="auto (cuda, mps, cpu), or a device's name.")
+    trust_remote_code: bool = Field(
+        default=False, description="Whether code that comes with the model may run."
+    )
+    batch_rows: int = Field(default=16, ge=1, description="Texts in one forward pass.")
+    max_length: int | None = Field(
+        default=None, ge=1, description="Tokens of prompt and completion that are read; unset: all."
+    )
+
+    @property
+    def needs_answer(self) -> bool:
+        return False
+
+    @cached_property
+    def classifier(self) -> Classifier:
+        return load_classifier(self.model, self.task, self.device, self.trust_remote_code)
+
+    @property
+    def limit(self) -> int:
+        own = self.classifier.max_length
+        return own if self.max_length is None else min(own, self.max_length)
+
+    def score_case(self, case: Case) -> Score:
+        score: Score = self.score([case])[0]
+        return score
+
+    def _prompt_ids(self, prompt: Prompt) -> list[int]:
+        tokenizer = self.classifier.tokenizer
+        if tokenizer.chat_template is None:
+            return list(tokenizer(_plain(prompt)).input_ids)
+        text = tokenizer.apply_chat_template(
+            _messages(prompt), tokenize=False, add_generation_prompt=True
+        )
+        return list(tokenizer(text, add_special_tokens=False).input_ids)
+
+    def _text_ids(self, text: str) -> list[int]:
+        return list(self.classifier.tokenizer(text, add_special_tokens=False).input_ids)
+
+    def _end_ids(self) -> list[int]:
+        """The end marker behind a completion, where the tokenizer has one."""
+        end = self.classifier.tokenizer.eos_token_id
+        return [] if end is None else [int(end)]
+
+    def _logits(self, rows: Sequence[list[int]]) -> list[torch.Tensor]:
+        """Per row its logits, [labels] or [T, labels], float32 on the CPU."""
+        parts: list[torch.Tensor] = []
+        own = self.classifier
+        pad = own.model.config.pad_token_id
+        size = self.batch_rows if pad is not None else 1
+        for start in range(0, len(rows), size):
+            chunk = list(rows[start : start + size])
+            ids, mask = padded(chunk, pad or 0, own.device)
+            with torch.inference_mode():
+                logits = own.model(input_ids=ids, attention_mask=mask).logits.float().cpu()
+            parts.extend(logits)
+        return parts
+
+    def _too_long(self, length: int) -> Score:
+        reason = f"{length} tokens, above the {self.limit} that the model reads"
+        return Score(None, "infrastructure_error", reason)
+
+
+class RewardModel(_ModelVerifier):
+    """A sequence classifier's number for prompt and completion.
+
+    With one label it is that logit; with more, the logit of `label` minus the logarithm of the
+    others' summed exponentials (its log-odds). `sigmoid` maps it to a value from 0 to 1.
+    """
+
+    verifier_name: ClassVar[str] = "reward_model"
+    task: ClassVar[Task] = "sequence"
+
+    scale: Scale = Field(default="sigmoid", description="sigmoid: 0 to 1. raw: the logit itself.")
+    label: int = Field(default=1, ge=0, description="The good label, where there are several.")
+    correct_from: float | None = Field(
+        default=None,
+        description="Value from which the outcome is `correct`; 0.5 for sigmoid, 0 for raw.",
+    )
+
+    def score(self, cases: Sequence[Case]) -> list[Any]:
+        rows = [
+            [*self._prompt_ids(case.prompt), *self._text_ids(case.text), *self._end_ids()]
+            for case in cases
+        ]
+        fitting = [place for place, row in enumerate(rows) if len(row) <= self.limit]
+        logits = self._logits([rows[place] for place in fitting])
+        scores = [self._too_long(len(row)) for row in rows]
+        for place, own in zip(fitting, logits, strict=True):
+            scores[place] = self._score(own)
+        return scores
+
+    def _score(self, logits: torch.Tensor) -> Score:
+        raw = float(logits[0]) if len(logits) == 1 else log_odds(logits, self.label)
+        value = raw if self.scale == "raw" else 1 / (1 + math.exp(-max(-700.0, min(700.0, raw))))
+        return _graded(value, self.correct_from, 0.0 if self.scale == "raw" else 0.5)
+
+
+class ProcessRewardModel(_ModelVerifier):
+    """A token classifier's probability that each step is right, put together into one value.
+
+    A step ends at `separator`, and the last one at the completion's end; it is judged at its last
+    token. `step_values` gives them all.
+    """
+
+    verifier_name: ClassVar[str] = "process_reward_model"
+    task: ClassVar[Task] = "token"
+
+    separator: str = Field(default="\n\n", min_length=1, description="What ends a step.")
+    label: int = Field(default=1, ge=0, description="The label of a right step.")
+    combine: Literal["min", "mean", "product", "last"] = Field(
+        default="min", description="How the steps' probabilities become one value."
+    )
+    correct_from: float = Field(
+        default=0.5, gt=0, le=1, description="Value from which the outcome is `correct`."
+    )
+
+    def step_values(self, cases: Sequence[Case]) -> list[list[float] | None]:
+        """Per case the probability of `label` for each step; None where the text does not fit."""
+        laid_out = [self._lay_out(case) for case in cases]
+        fitting = [place for place, (ids, _) in enumerate(laid_out) if 0 < len(ids) <= self.limit]
+        logits = self._logits([laid_out[place][0] for place in fitting])
+        values: list[list[float] | None] = [None] * len(cases)
+        for place, own in zip(fitting, logits, strict=True):
+            shares = own.softmax(-1)[:, self._checked_label(own.shape[-1])]
+            values[place] = [float(shares[end]) for end in laid_out[place][1]]
+        return values
+
+    def steps(self, text: str) -> list[str]:
+        """The completion's steps, blank ones left out."""
+        return [step for step in text.split(self.separator) if step.strip()]
+
+    def _lay_out(self, case: Case) -> tuple[list[int], list[int]]:
+        """All ids, and the place of each step's last token."""
+        ids = self._prompt_ids(case.prompt)
+        ends: list[int] = []
+        for number, step in enumerate(self.steps(case.text)):
+            ids = [*ids, *self._text_ids(step if number == 0 else self.separator + step)]
+            ends.append(len(ids) - 1)
+        return ids, ends
+
+    def _checked_label(self, num_labels: int) -> int:
+        if self.label >= num_labels:
+            raise RecipeError(
+                f"label = {self.label}: {self.model!r} has labels 0 to {num_labels - 1}"
+            )
+        return self.label
+
+    def score(self, cases: Sequence[Case]) -> list[Any]:
+        return [self._score(case, values) for case, values in zip(cases, self.step_values(cases))]
+
+    def _score(self, case: Case, values: list[float] | None) -> Score:
+        if values is None:
+            return self._too_long(len(self._lay_out(case)[0]))
+        if not values:
+            return Score(0.0, "no_answer", "no step was written")
+        value = {
+            "min": min(values),
+            "mean": sum(values) / len(values),
+            "product": math.prod(values),
+            "last": values[-1],
+        }[self.combine]
+        score = _graded(value, self.correct_from, 0.5)
+        shown = ", ".join(f"{each:.2f}" for each in values[:8])
+        return Score(score.value, score.outcome, f"{len(values)} steps: {shown}")
+
+
+def log_odds(logits: torch.Tensor, label: int) -> float:
+    """log p / (1 - p) of one label, from logits [labels].
+
+    >>> round(log_odds(torch.tensor([0.0, 1.0]), 1), 4)
+    1.0
+    """
+    if label >= len(logits):
+        raise RecipeError(f"label = {label}: the model has labels 0 to {len(logits) - 1}")
+    others = torch.cat([logits[:label], logits[label + 1 :]])
+    return float(logits[label] - others.logsumexp(0))
+
+
+def _graded(value: float, correct_from: float | None, default: float) -> Score:
+    bound = default if correct_from is None else correct_from
+    reason = f"the model gave {value:.4g}"
+    if value >= bound:
+        return Score(value, "correct", reason)
+    return Score(value, "partial" if value > 0 else "incorrect", reason)
+
+
+def _messages(prompt: Prompt) -> list[dict[str, Any]]:
+    if prompt.text is not None:
+        return [{"role": "user", "content": prompt.text}]
+    return [dict(message) for message in prompt.messages]
+
+
+def _plain(prompt: Prompt) -> str:
+    if prompt.text is not None:
+        return prompt.text
+    return "\n".join(str(message.get("content", "")) for message in prompt.messages) + "\n"
