@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from groupwise.sandbox.guest.values import Unencodable, decode, encode
+from groupwise.sandbox.guest.values import decode, plain
 
 _HASHED_IN_KEYS = 1000
 
@@ -24,24 +24,11 @@ def matches(expected: Any, told: Any, *, tolerance: float = 0.0, alike: bool = F
     >>> matches([1], ["t", [1]], alike=True), matches(0.5, 0.500001, tolerance=1e-4)
     (True, True)
     """
-    return _same(_plain(expected), told, tolerance, alike)
+    return same_value(plain(expected), told, tolerance, alike)
 
 
-def _plain(expected: Any) -> Any:
-    """The expected value in built-in types (numpy arrays, named tuples and the like flattened)."""
-    return decode(encode(expected, digits=1_000_000), max_hashed=1 << 40)
-
-
-def told_expected(expected: Any) -> str | None:
-    """Why a value cannot be expected of a solution; None where it can."""
-    try:
-        _plain(expected)
-    except (Unencodable, ValueError) as error:
-        return str(error)
-    return None
-
-
-def _same(expected: Any, told: Any, tolerance: float, alike: bool) -> bool:
+def same_value(expected: Any, told: Any, tolerance: float, alike: bool) -> bool:
+    """`matches` for an expected value that is in built-in types already."""
     if isinstance(expected, (int, float)) and not isinstance(expected, bool):
         return _same_number(expected, told, tolerance)
     if expected is None or isinstance(expected, (bool, str)):
@@ -55,7 +42,7 @@ def _same(expected: Any, told: Any, tolerance: float, alike: bool) -> bool:
             tag in wanted
             and type(body) is list
             and len(body) == len(expected)
-            and all(_same(one, other, tolerance, alike) for one, other in zip(expected, body))
+            and all(same_value(one, other, tolerance, alike) for one, other in zip(expected, body))
         )
     if isinstance(expected, (set, frozenset)):
         wanted = ("s", "f") if alike else ("s" if isinstance(expected, set) else "f",)
@@ -107,7 +94,7 @@ def _find(known: dict[Any, Any], told: Any) -> tuple[bool, Any]:
         key = known[value]
     except (ValueError, TypeError, KeyError):
         return False, None
-    return _same(key, told, 0.0, False), key
+    return same_value(key, told, 0.0, False), key
 
 
 def _same_dict(expected: dict[Any, Any], body: Any, tolerance: float, alike: bool) -> bool:
@@ -118,7 +105,7 @@ def _same_dict(expected: dict[Any, Any], body: Any, tolerance: float, alike: boo
         if type(pair) is not list or len(pair) != 2:
             return False
         found, key = _find(left, pair[0])
-        if not found or not _same(expected[key], pair[1], tolerance, alike):
+        if not found or not same_value(expected[key], pair[1], tolerance, alike):
             return False
         del left[key]
     return True

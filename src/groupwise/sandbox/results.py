@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from groupwise.errors import GroupwiseError, RecipeError
+from groupwise.sandbox.guest.values import encode, plain
 
 Kind = Literal["calls", "stdio", "asserts"]
 KINDS: tuple[Kind, ...] = ("calls", "stdio", "asserts")
@@ -54,11 +55,23 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One test of kind calls: `entry(*arguments, **keywords)` must give `expected`."""
+    """One test of kind calls: `entry(*arguments, **keywords)` must give `expected`.
+
+    `told` is what goes into the sandbox, as data, and `plain` the expected value in built-in types;
+    both are made once. `ValueError` where a value cannot be told.
+    """
 
     arguments: tuple[Any, ...]
     expected: Any
     keywords: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    told: tuple[list[Any], dict[str, Any]] = field(init=False, repr=False, compare=False)
+    plain: Any = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        arguments = [encode(each) for each in self.arguments]
+        keywords = {name: encode(each) for name, each in self.keywords.items()}
+        object.__setattr__(self, "told", (arguments, keywords))
+        object.__setattr__(self, "plain", plain(self.expected))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +158,10 @@ def _make_test(index: int, test: Any, kind: Kind) -> Call | Program | str:
         raise RecipeError(f"tests[{index}] = {test!r}: give a pair of what goes in and comes out")
     if kind == "calls":
         arguments = tuple(given) if isinstance(given, (list, tuple)) else (given,)
-        return Call(arguments, expected, keywords)
+        try:
+            return Call(arguments, expected, keywords)
+        except ValueError as error:
+            raise RecipeError(f"tests[{index}]: {error} cannot be sent or expected") from error
     return Program(_text(given), _text(expected))
 
 

@@ -7,6 +7,7 @@ timeout ends the run.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import signal
@@ -14,13 +15,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from groupwise.sandbox.comparison import matches, same_output
-from groupwise.sandbox.guest.values import decode, encode
+from groupwise.sandbox.comparison import same_output, same_value
+from groupwise.sandbox.guest.values import decode
 from groupwise.sandbox.results import Call, CodeOutcome, CodeResult, Job, Program
 from groupwise.sandbox.zygotes import Child, Expired, Garbled, Gone, TooMuch, Zygote, ZygoteLost
 
 FRAME = 1 << 26
 """Bytes of a frame from a tester, which runs the data's own source."""
+
+_PIPE = 8000
+"""Characters of a job that certainly fit into an empty pipe."""
 
 _ENDING = 0.5
 """Seconds that a child which closed its pipe has to end by itself, for its status."""
@@ -83,6 +87,8 @@ class Solution:
         self._until = until
         self._child: Child | None = None
         self._unloadable: list[Any] | None = None
+        self._secret = secrets.token_hex(8)
+        self._count = 0
 
     def deadline(self) -> float:
         """The end of a case that begins now."""
@@ -100,18 +106,21 @@ class Solution:
                 self.end()
                 self._unloadable = reply
                 return reply
-        nonce = secrets.token_hex(8)
+        self._count += 1
+        nonce = f"{self._count}-{self._secret}"
         return self._exchange([nonce, entry, arguments, keywords, mutated], nonce, deadline)
 
     def _load(self, deadline: float) -> list[Any]:
         self._child = self._zygote.fork("calls", self._job.limits)
-        confirm(self._child)
         return self._exchange({"source": self._job.source}, 0, deadline)
 
     def _exchange(self, message: Any, nonce: str | int, deadline: float) -> list[Any]:
         assert self._child is not None
         try:
-            self._child.send(message, deadline)
+            if nonce == 0:
+                begin(self._child, message, deadline)
+            else:
+                self._child.send(message, deadline)
             reply = self._child.receive(deadline, self._job.limits.reply)
             if reply[0] != nonce or not _is_reply(reply[1:]):
                 raise Garbled
@@ -132,6 +141,17 @@ def _is_reply(reply: list[Any]) -> bool:
     """Whether it has the form of `Solution.call`'s result; a hostile child knows the nonce."""
     lengths = {"value": 3, "error": 2, "memory": 1}
     return bool(reply) and type(reply[0]) is str and lengths.get(reply[0]) == len(reply)
+
+
+def begin(child: Child, job: dict[str, Any], deadline: float) -> None:
+    """Gives a new child its job. `ZygoteLost` where it was not confined, else as `Child.send`."""
+    small = sum(len(str(each)) for each in job.values()) < _PIPE
+    if small:  # it fits into the pipe, so the child finds it there when it is confined
+        with contextlib.suppress(Gone):
+            child.send(job, deadline)
+    confirm(child)
+    if not small:
+        child.send(job, deadline)
 
 
 def confirm(child: Child) -> None:
@@ -188,8 +208,7 @@ def grade_calls(zygote: Zygote, job: Job, until: float, add: Callable[[Verdict],
 
 
 def _graded_call(solution: Solution, job: Job, test: Call) -> Verdict:
-    arguments = [encode(each) for each in test.arguments]
-    keywords = {name: encode(each) for name, each in test.keywords.items()}
+    arguments, keywords = test.told
     try:
         kind, *rest = solution.call(
             job.entry or "", arguments, keywords, solution.deadline(), mutated=False
@@ -200,7 +219,7 @@ def _graded_call(solution: Solution, job: Job, test: Call) -> Verdict:
         return "out_of_memory", "MemoryError"
     if kind == "error":
         return "failed", told_error(rest)
-    if matches(test.expected, rest[0], tolerance=job.tolerance, alike=job.alike):
+    if same_value(test.plain, rest[0], job.tolerance, job.alike):
         return "passed", ""
     return "failed", f"gave {_short(rest[0])}"
 
@@ -211,7 +230,6 @@ def grade_programs(zygote: Zygote, job: Job, until: float, add: Callable[[Verdic
         assert isinstance(test, Program)
         child = zygote.fork("stdio", job.limits, stdin=test.stdin.encode())
         try:
-            confirm(child)
             deadline = min(time.monotonic() + job.limits.time, until)
             go_on = add(_graded_program(child, job, test, deadline))
         finally:
@@ -223,7 +241,7 @@ def grade_programs(zygote: Zygote, job: Job, until: float, add: Callable[[Verdic
 def _graded_program(child: Child, job: Job, test: Program, deadline: float) -> Verdict:
     report: list[Any] = ["none"]
     try:
-        child.send({"source": job.source}, deadline)
+        begin(child, {"source": job.source}, deadline)
         printed = child.read_output(deadline, job.limits.output)
         report = child.receive(deadline, 1 << 16)
     except Expired:
@@ -251,11 +269,10 @@ def grade_asserts(zygote: Zygote, job: Job, until: float, add: Callable[[Verdict
     solution = Solution(zygote, job, until)
     tester = zygote.fork("tester", job.limits)
     try:
-        confirm(tester)
         deadline = solution.deadline()
         tests = {"setup": job.setup, "tests": list(job.tests), "entry": job.entry}
         try:
-            tester.send(tests, deadline)
+            begin(tester, tests, deadline)
             for _ in job.tests:
                 go_on = add(_graded_test(tester, solution, job, deadline))
                 if job.fresh:

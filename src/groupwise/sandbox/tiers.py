@@ -153,7 +153,7 @@ def _bubblewrap_arguments(python: str, packages: Packages) -> list[str]:
             arguments += ["--tmpfs", os.path.join(library, name)]
     arguments += _bound(packages.paths)
     arguments += ["--ro-bind", str(GUEST), "/guest/guest"]
-    return [*arguments, "--remount-ro", "/", "--chdir", "/", "--new-session", "--"]
+    return [*arguments, "--remount-ro", "/", "--chdir", "/", "--"]
 
 
 def _bound(paths: Sequence[str]) -> list[str]:

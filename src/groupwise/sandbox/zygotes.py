@@ -29,7 +29,8 @@ ANSWER_LIMIT = 15.0
 
 _PACKET = 1 << 16
 _SECONDS_OF_CPU_BEYOND = 2
-_STACK = 64 << 20
+
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 Role = Literal["calls", "stdio", "tester"]
 
@@ -83,7 +84,7 @@ class Zygote:
                 stdout=subprocess.DEVNULL,
                 stderr=messages,
                 env=start.environment,
-                start_new_session=True,
+                process_group=0,  # out of reach of Ctrl-C, and in the trainer's scheduling group
             )
             _open.add(self)
             theirs.close()
@@ -136,7 +137,8 @@ class Zygote:
             request = {
                 "role": role,
                 "threads": limits.threads,
-                "rlimits": _rlimits(limits),
+                "memory": int(limits.memory),
+                "processor": int(limits.total_time) + _SECONDS_OF_CPU_BEYOND,
             }
             passed = [read, write, self._null, command_read, reply_write]
             pid, pidfd = self._ask(request, passed)
@@ -216,13 +218,15 @@ class Child:
         self._output = output
         self._buffer = bytearray()
         self._status: int | None = None
+        self._replies = select.poll()
+        self._replies.register(reply, select.POLLIN)
         for each in (command, reply, output):
             if each is not None:
                 os.set_blocking(each, False)
 
     def send(self, message: Any, deadline: float) -> None:
         """One frame to the child. `Gone`, `Expired`."""
-        raw = json.dumps(message, separators=(",", ":")).encode()
+        raw = _encode(message).encode()
         data = memoryview(len(raw).to_bytes(4, "big") + raw)
         while data:
             try:
@@ -247,11 +251,10 @@ class Child:
 
     def _take(self, count: int, deadline: float) -> bytes:
         while len(self._buffer) < count:
-            try:
-                chunk = os.read(self._reply, 1 << 16)
-            except BlockingIOError:
-                self._wait({self._reply: select.POLLIN}, deadline)
-                continue
+            left = deadline - time.monotonic()
+            if left <= 0 or not self._replies.poll(left * 1000):
+                raise Expired
+            chunk = os.read(self._reply, 1 << 16)
             if not chunk:
                 raise Gone
             self._buffer += chunk
@@ -328,17 +331,3 @@ def _memory_file(data: bytes) -> int:
         os.close(descriptor)
         raise
     return descriptor
-
-
-def _rlimits(limits: Limits) -> dict[str, int]:
-    """The kernel's own limits, behind the parent's clock. RLIMIT_AS is above the zygote's size."""
-    return {
-        "RLIMIT_AS": int(limits.memory),
-        "RLIMIT_CPU": int(limits.total_time) + _SECONDS_OF_CPU_BEYOND,
-        "RLIMIT_FSIZE": 0,
-        "RLIMIT_NOFILE": 128,
-        "RLIMIT_CORE": 0,
-        "RLIMIT_STACK": _STACK,
-        "RLIMIT_MEMLOCK": 0,
-        "RLIMIT_MSGQUEUE": 0,
-    }

@@ -79,8 +79,7 @@ def set_limits(limits: Mapping[str, int]) -> None:
 
 
 def take_descriptors(descriptors: Sequence[int]) -> None:
-    """Moves `descriptors` to 0, 1, 2, ... in order and closes every other one."""
-    above = [os.dup2(each, 64 + index) for index, each in enumerate(descriptors)]
-    for index, each in enumerate(above):
+    """Moves `descriptors`, all above their places, to 0, 1, 2, ... and closes every other one."""
+    for index, each in enumerate(descriptors):
         os.dup2(each, index, inheritable=False)
     os.closerange(len(descriptors), 4096)

@@ -10,26 +10,30 @@ COMMAND_FD, REPLY_FD = 3, 4
 """Where a child finds its pipes to and from the parent."""
 
 
-def read_frame(descriptor: int = COMMAND_FD) -> Any:
-    """The next frame; `EOFError` where the pipe ended."""
-    length = int.from_bytes(_read(descriptor, 4), "big")
-    return json.loads(_read(descriptor, length))
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+_received = bytearray()
 
 
-def _read(descriptor: int, count: int) -> bytes:
-    chunks: list[bytes] = []
-    while count:
-        chunk = os.read(descriptor, min(count, 1 << 20))
+def read_frame() -> Any:
+    """The parent's next frame; `EOFError` where the pipe ended."""
+    length = int.from_bytes(_take(4), "big")
+    return json.loads(_take(length))
+
+
+def _take(count: int) -> bytes:
+    while len(_received) < count:
+        chunk = os.read(COMMAND_FD, 1 << 16)
         if not chunk:
             raise EOFError
-        chunks.append(chunk)
-        count -= len(chunk)
-    return b"".join(chunks)
+        _received.extend(chunk)
+    taken = bytes(_received[:count])
+    del _received[:count]
+    return taken
 
 
 def write_frame(message: Any, descriptor: int = REPLY_FD) -> None:
     """Sends a frame, whole."""
-    raw = json.dumps(message, separators=(",", ":")).encode()
+    raw = _encode(message).encode()
     data = memoryview(len(raw).to_bytes(4, "big") + raw)
     while data:
         data = data[os.write(descriptor, data) :]

@@ -22,23 +22,33 @@ from .values import decode, encode
 MAX_MESSAGE = 300
 
 
-def settle(threads: bool) -> None:
-    """The same start for every child: fresh streams, the same random numbers, threads or none.
+_START, _JOIN = threading.Thread.start, threading.Thread.join
 
-    Without threads, `Thread.start` runs the thread to its end at once: right for the idiom that
-    starts one thread to get a deeper stack, wrong for threads that wait for each other.
+
+def settle() -> None:
+    """In the zygote, for all of its children: streams on descriptors 0 to 2, and no threads.
+
+    `Thread.start` runs the thread to its end at once: right for the idiom that starts one thread to
+    get a deeper stack, wrong for threads that wait for each other.
     """
     streams: Any = sys
     streams.stdin = streams.__stdin__ = _stream(0, "r", "strict")
     streams.stdout = streams.__stdout__ = _stream(1, "w", "strict")
     streams.stderr = streams.__stderr__ = _stream(2, "w", "backslashreplace")
-    random.seed(0)
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed(0)
+    kind: Any = threading.Thread
+    kind.start, kind.join = _run_now, _joined
+
+
+def settle_child(threads: bool) -> None:
+    """In each child: the same random numbers (a fork reseeds them), and threads where allowed."""
+    random.seed(0)
     if not threads:
-        kind: Any = threading.Thread
-        kind.start, kind.join = _run_now, _joined
+        return
+    kind: Any = threading.Thread
+    kind.start, kind.join = _START, _JOIN
 
 
 def _stream(descriptor: int, mode: str, errors: str) -> Any:

@@ -59,6 +59,11 @@ def encode(value: Any, depth: int = MAX_DEPTH, digits: int = MAX_DIGITS) -> Any:
     return _encode_rare(value, kind, depth, digits)
 
 
+def plain(value: Any) -> Any:
+    """The value in built-in types: numpy arrays, named tuples and the like flattened."""
+    return decode(encode(value, digits=1_000_000), max_hashed=1 << 40, max_digits=1_000_000)
+
+
 def _iterate(base: Any, value: Any) -> Any:
     """The items, by the built-in type's own method."""
     return base.__iter__(value)
@@ -102,7 +107,12 @@ def _encode_rare(value: Any, kind: type, depth: int, digits: int) -> Any:
     raise Unencodable(f"a value of type {kind.__name__}")
 
 
-def decode(data: Any, depth: int = MAX_DEPTH, max_hashed: int = MAX_HASHED) -> Any:
+def decode(
+    data: Any,
+    depth: int = MAX_DEPTH,
+    max_hashed: int = MAX_HASHED,
+    max_digits: int = MAX_DIGITS,
+) -> Any:
     """The value that `encode` told; `ValueError` for anything that `encode` does not make.
 
     >>> decode(["t", [1, ["l", [True, None]]]])
@@ -117,17 +127,18 @@ def decode(data: Any, depth: int = MAX_DEPTH, max_hashed: int = MAX_HASHED) -> A
         raise ValueError("not a told value")
     tag, body = data
     try:
-        return _decode_tagged(tag, body, depth - 1, max_hashed)
+        return _decode_tagged(tag, body, depth - 1, max_hashed, max_digits)
     except (TypeError, ArithmeticError) as error:
         raise ValueError(f"not a told value: {error}") from error
 
 
-def _decode_tagged(tag: str, body: Any, depth: int, max_hashed: int) -> Any:
+def _decode_tagged(tag: str, body: Any, *rest: int) -> Any:
+    _, max_hashed, max_digits = rest
     if tag in ("i", "b", "ba", "n"):
         if type(body) is not str:
             raise ValueError("not a told value")
-        if tag in ("i", "n") and len(body) > MAX_DIGITS + 10:
-            raise ValueError(f"a number of more than {MAX_DIGITS} digits")
+        if tag in ("i", "n") and len(body) > max_digits + 10:
+            raise ValueError(f"a number of more than {max_digits} digits")
         if tag == "i":
             return int(body, 16)
         if tag == "n":
@@ -139,8 +150,8 @@ def _decode_tagged(tag: str, body: Any, depth: int, max_hashed: int) -> Any:
     if tag in ("s", "f", "d") and len(body) > max_hashed:
         raise ValueError(f"a set or dict of more than {max_hashed} elements")
     if tag == "d":
-        return {decode(k, depth, max_hashed): decode(v, depth, max_hashed) for k, v in body}
-    items = [decode(each, depth, max_hashed) for each in body]
+        return {decode(key, *rest): decode(value, *rest) for key, value in body}
+    items = [decode(each, *rest) for each in body]
     if len(items) != _LENGTHS.get(tag, len(items)):
         raise ValueError("not a told value")
     makers: dict[str, Any] = {

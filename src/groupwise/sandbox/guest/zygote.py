@@ -31,12 +31,22 @@ from .confinement import (
     set_limits,
     take_descriptors,
 )
-from .frames import COMMAND_FD, read_frame, write_frame
+from .frames import COMMAND_FD, REPLY_FD, read_frame, write_frame
 from .landlock import abi
-from .solution import leave, run_program, serve, settle
+from .solution import leave, run_program, serve, settle, settle_child
 from .tester import run_tests
 
 PACKET = 1 << 16
+
+# The same for the zygote and every child; memory and processor time are set for each child.
+LIMITS = {
+    "RLIMIT_FSIZE": 0,
+    "RLIMIT_NOFILE": 128,
+    "RLIMIT_CORE": 0,
+    "RLIMIT_STACK": 64 << 20,
+    "RLIMIT_MEMLOCK": 0,
+    "RLIMIT_MSGQUEUE": 0,
+}
 
 # What solutions import; loaded once so that a child finds it there.
 STANDARD = (
@@ -54,6 +64,8 @@ STANDARD = (
 def main() -> None:
     """Boots from the first packet, then serves until the parent is gone."""
     control = socket.socket(fileno=0)
+    for each in (COMMAND_FD, REPLY_FD):  # so that no descriptor received later has their numbers
+        os.dup2(0, each, inheritable=False)
     settings = json.loads(control.recv(PACKET))
     try:
         zygote = Zygote(control, settings)
@@ -78,11 +90,13 @@ class Zygote:
         for name in settings["packages"]:
             importlib.import_module(name)
         atexit._clear()
+        settle()
         self._filters = _prepared_filters() if settings["seccomp"] else {}
         readable = settings["readable"]
         if settings["landlock_optional"] and abi(self._libc) < 1:
             readable = None
         landlock = confine_zygote(self._libc, readable)
+        set_limits(LIMITS)
         self._base = address_space()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
@@ -141,7 +155,8 @@ class Zygote:
             return child
         try:
             die_with_parent(self._libc, parent)
-            os.setsid()
+            if not self._filters:
+                os.setsid()  # what it starts is in its group, and is ended with it
             self._become(request, descriptors)
         finally:
             leave(70)
@@ -149,17 +164,15 @@ class Zygote:
 
     def _become(self, request: dict[str, Any], descriptors: list[int]) -> None:
         take_descriptors(descriptors)
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_DFL)
-        limits = dict(request["rlimits"])
-        limits["RLIMIT_AS"] += self._base
-        set_limits(limits)
-        settle(request["threads"])
+        set_limits(
+            {"RLIMIT_AS": self._base + request["memory"], "RLIMIT_CPU": request["processor"]}
+        )
+        settle_child(request["threads"])
         if self._filters:
             seccomp.install(self._libc, self._filters[request["threads"]][0])
         gc.enable()
         write_frame(["confined"])
-        job = read_frame(COMMAND_FD)
+        job = read_frame()
         role = request["role"]
         if role == "stdio":
             leave(run_program(job))
