@@ -1,8 +1,10 @@
 """The 23 isolation probes, one test each and per tier, aimed at things that are really there."""
 
 import os
+import re
 import socket
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -112,3 +114,12 @@ def f():
     with sandbox._zygote() as zygote:
         result = grade(zygote, Job(source, (test,), "asserts", limits=Limits()))
     assert result.outcome == "passed", result.reason
+
+
+def test_the_review_notes_tell_the_same():
+    notes = Path(__file__).parents[2].joinpath("docs", "security.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \|.*\| (\S+) \| (\S+) \|$", notes, re.MULTILINE)
+    assert [name for name, _, _ in rows] == list(PROBES)
+    for name, a, b in rows:
+        assert (a == "**open**") == (name in KNOWN_OPEN["A"])
+        assert (b == "**open**") == (name in KNOWN_OPEN["B"])

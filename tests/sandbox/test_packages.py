@@ -80,3 +80,17 @@ def _installed(name):
     import importlib.util
 
     return importlib.util.find_spec(name) is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tier", ["A", "B"])
+def test_a_trusted_package_that_executes_what_it_scores(tier, request):
+    """As scorers of other libraries do: sympy evaluates its argument. The sandbox holds it."""
+    request.getfixturevalue(f"tier_{tier.lower()}")
+    source = "import sympy\ndef score(text): return str(sympy.sympify(text))"
+    with Sandbox(tier=tier, size=1, packages=("sympy",)) as sandbox:
+        assert sandbox.evaluate(source, "score", ("2**10 + 1",)) == "1025"
+        with pytest.raises(TrustedCallFailed, match=r"PermissionError|FileNotFoundError"):
+            sandbox.evaluate(source, "score", ("open('/etc/passwd').read()",))
+        with pytest.raises(TrustedCallFailed, match=r"timeout|out_of_memory"):
+            sandbox.evaluate(source, "score", ("9**9**9**9",), limits=Limits(time=1.0))

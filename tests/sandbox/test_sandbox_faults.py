@@ -132,6 +132,7 @@ def test_nothing_is_left_after_many_runs(sandbox):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_nothing_is_left_after_ten_thousand_runs(sandbox):
     sandbox.start()
     run_many(sandbox, 20)

@@ -185,7 +185,7 @@ def test_gold_programs_and_rows_are_checked_before_training():
 
 def test_broken_tests_are_never_a_zero():
     score = scored({"tests": ["assert add(1, 2 == 3"]}, FUNCTION)
-    assert (score.value, score.outcome) == (None, "infrastructure_error")
+    assert (score.value, score.outcome) == (None, "bad_answer")
 
 
 def test_held_out_tests_are_another_column():

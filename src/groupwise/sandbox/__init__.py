@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from groupwise.sandbox.results import (
+    BROKEN_TESTS,
     Call,
     CodeOutcome,
     CodeResult,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from groupwise.sandbox.pool import Sandbox, make_job, run_code, shared_sandbox
 
 __all__ = [
+    "BROKEN_TESTS",
     "Call",
     "CodeOutcome",
     "CodeResult",

@@ -15,6 +15,9 @@ CodeOutcome = Literal[
     "passed", "failed", "timeout", "out_of_memory", "crash", "limit", "infrastructure_error"
 ]
 
+BROKEN_TESTS = "the tests' own source does not run"
+"""How the reason of an infrastructure_error begins that is the data's fault."""
+
 
 class SandboxUnavailable(GroupwiseError):  # noqa: N818 (it says what is not there)
     """No tier of isolation works here: names the reason and what would help."""

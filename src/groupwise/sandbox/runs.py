@@ -17,7 +17,7 @@ from typing import Any
 
 from groupwise.sandbox.comparison import same_output, same_value
 from groupwise.sandbox.guest.values import decode
-from groupwise.sandbox.results import Call, CodeOutcome, CodeResult, Job, Program
+from groupwise.sandbox.results import BROKEN_TESTS, Call, CodeOutcome, CodeResult, Job, Program
 from groupwise.sandbox.zygotes import Child, Expired, Garbled, Gone, TooMuch, Zygote, ZygoteLost
 
 FRAME = 1 << 26
@@ -296,7 +296,7 @@ def _graded_test(tester: Child, solution: Solution, job: Job, deadline: float) -
             _, passed, reason = rest
             return ("passed", "") if passed and cause is None else cause or ("failed", str(reason))
         if kind == "broken":
-            raise BrokenTests(f"the tests' own source does not run: {rest[0]}")
+            raise BrokenTests(f"{BROKEN_TESTS}: {rest[0]}")
         name, arguments, keywords = rest
         try:
             reply = solution.call(str(name), arguments, keywords, deadline, mutated=True)

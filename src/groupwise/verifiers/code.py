@@ -12,7 +12,15 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, PrivateAttr
 
-from groupwise.sandbox import CodeResult, Job, Limits, TierChoice, make_job, shared_sandbox
+from groupwise.sandbox import (
+    BROKEN_TESTS,
+    CodeResult,
+    Job,
+    Limits,
+    TierChoice,
+    make_job,
+    shared_sandbox,
+)
 from groupwise.types import Outcome, Prompt, Score
 from groupwise.verifiers.answers import TAG, bad_answer, no_answer
 from groupwise.verifiers.code_extraction import defines, python_source
@@ -175,6 +183,8 @@ class Code(SettingsVerifier):
 
     def _score(self, result: CodeResult) -> Score:
         reason = result.reason[:300]
+        if reason.startswith(BROKEN_TESTS):
+            return bad_answer(reason)
         if result.outcome == "infrastructure_error":
             return Score(None, "infrastructure_error", reason)
         if result.passed_all:
