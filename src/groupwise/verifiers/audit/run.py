@@ -56,6 +56,7 @@ def audit(
     sets: Sequence[str] | None = None,
     num_probed: int = 8,
     num_mutated: int = 50,
+    agree: bool = True,
     budget: float | None = None,
     encode: Encode | None = None,
 ) -> AuditReport:
@@ -63,8 +64,9 @@ def audit(
 
     `rows` are the user's prompts (and labelled completions); without any, the golds of the shipped
     sets stand in. `sets` names the labelled sets, by default those of the built-in verifier's kind.
-    Probes run on `num_probed` prompts, mutations on `num_mutated`, spread over the data. After
-    `budget` seconds no further part begins, and the report says which are missing.
+    Probes run on `num_probed` prompts, mutations on `num_mutated`, spread over the data. `agree`:
+    whether a second method judges the labelled rows too. After `budget` seconds no further part
+    begins, and the report says which are missing.
     """
     scorer = Scorer(verifier, encode)
     labelled = _labelled(verifier, rows, sets)
@@ -79,7 +81,7 @@ def audit(
     probes = run.probes(num_probed)
     mutations = run.mutations(num_mutated)
     rates = tuple(run.rates(name, own) for name, own in labelled.items())
-    agreement = run.agreement([row for own in labelled.values() for row in own])
+    agreement = run.agreement([row for own in labelled.values() for row in own]) if agree else None
     return AuditReport(
         verifier=verifier.name,
         signature=verifier.signature(),

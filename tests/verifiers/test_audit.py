@@ -1,0 +1,319 @@
+"""The audit: shipped labels, holes named with their text, figures worked out by hand. Fault 50."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groupwise.errors import RecipeError
+from groupwise.types import Prompt
+from groupwise.verifiers import Component, Composite, Verifier, load_verifier
+from groupwise.verifiers.audit import (
+    SETS,
+    AuditReport,
+    LabelledRow,
+    Rate,
+    audit,
+    kind_of,
+    read_rows,
+    shipped_rows,
+)
+from groupwise.verifiers.audit.code_probes import CODE_PROBES, is_code_task
+from groupwise.verifiers.audit.forms import template_form
+from groupwise.verifiers.audit.mutations import mutated
+from groupwise.verifiers.audit.probes import PROBES, task_of
+
+HOLED = "groupwise.verifiers.audit.holed:answer_anywhere"
+SUMS = [
+    LabelledRow(f"{a}+{b}", Prompt(f"{a}+{b}", text=f"{a}+{b}=", answer=str(a + b)), "", None)
+    for a in range(1, 5)
+    for b in range(1, 5)
+]
+
+
+def of(name: str, rows: list[LabelledRow] = SUMS, **arguments: Any) -> AuditReport:
+    return audit(load_verifier(name, **arguments), rows, sets=())
+
+
+def test_the_shipped_sets_are_as_large_as_promised() -> None:
+    sizes = {name: len(shipped_rows(name)) for name in SETS}
+    assert sizes["numbers"] + sizes["math"] >= 300
+    assert sizes["numbers"] >= 300
+    assert sizes["choice"] >= 60
+    assert sizes["format"] >= 60
+    assert sizes["code"] >= 60
+    for name in SETS:
+        rows = shipped_rows(name)
+        assert len({row.id for row in rows}) == len(rows)
+        assert 0.15 < sum(bool(row.accept) for row in rows) / len(rows) < 0.85
+
+
+def test_the_generators_write_what_ships(tmp_path: Path) -> None:
+    """The labels' origin: the committed scripts, which know nothing of the verifiers."""
+    import subprocess
+    import sys
+
+    root = Path(__file__).parents[2]
+    for script in ("audit_sets.py", "audit_code_set.py"):
+        source = (root / "experiments" / script).read_text()
+        assert "import groupwise" not in source
+        assert "from groupwise" not in source
+        subprocess.run(
+            [sys.executable, str(root / "experiments" / script), str(tmp_path)],
+            check=True,
+            capture_output=True,
+        )
+    for name in SETS:
+        shipped = root / "src/groupwise/verifiers/audit/sets" / f"{name}.jsonl"
+        assert (tmp_path / f"{name}.jsonl").read_text() == shipped.read_text()
+
+
+def test_a_verifier_with_a_hole_is_named_by_its_probes() -> None:
+    """The deliberate hole: an answer found anywhere. Each named with what it earns and its text."""
+    report = of(HOLED)
+    holes = {hole.name: hole for hole in report.holes}
+    assert {"every_option", "many_boxes", "only_in_reasoning", "hedged", "mentioned"} <= set(holes)
+    assert not {"empty", "whitespace", "boilerplate", "form_alone", "flattery"} & set(holes)
+    listed = holes["every_option"]
+    assert listed.earned == 1.0
+    assert listed.honest == pytest.approx(0.1)
+    assert listed.text == "0123456789"
+    assert not report.passed
+    assert any("0123456789" in warning for warning in report.warnings)
+
+
+def test_the_strict_verifier_closes_the_hole() -> None:
+    report = of("number")
+    assert report.passed, report.warnings
+    assert report.holes == ()
+    assert report.right == 1.0
+    assert report.wrong == 0.0
+    assert {probe.name for probe in report.probes} >= {p.name for p in PROBES} - {"lookalikes"}
+    assert report.mutations.count == 0
+    assert report.mutations.total > 60
+
+
+def contains(completions: list[str], answer: list[str], **_: Any) -> list[float]:
+    """The published fault: gold in text, or text in gold."""
+    return [float(a in c or c in a) for c, a in zip(completions, answer)]
+
+
+def raises_on_blank(completions: list[str], answer: list[str], **_: Any) -> list[float]:
+    return [float(c.split()[-1] == a) for c, a in zip(completions, answer)]
+
+
+def half_marks(completions: list[str], answer: list[str], **_: Any) -> list[float]:
+    return [0.5 * (c.strip() == a) for c, a in zip(completions, answer)]
+
+
+def audit_function(function: Any, rows: list[LabelledRow] = SUMS) -> AuditReport:
+    from groupwise.verifiers import RewardFunction
+
+    return audit(RewardFunction(function), rows, sets=())
+
+
+def test_an_empty_completion_that_earns_is_a_hole() -> None:
+    """Fault 50."""
+    holes = {hole.name for hole in audit_function(contains).holes}
+    assert "empty" in holes
+    assert "every_option" in holes
+
+
+def test_a_function_that_raises_is_a_finding_with_its_text() -> None:
+    report = audit_function(raises_on_blank)
+    assert not report.passed
+    assert report.raised.count >= 2
+    assert any("IndexError" in row["reason"] for row in report.raised.rows)
+    assert any("raises on" in warning for warning in report.warnings)
+
+
+def test_a_scale_other_than_one_is_found_by_trying() -> None:
+    report = audit_function(half_marks)
+    assert report.right == 0.5
+    assert report.passed, report.warnings
+
+
+def test_the_form_is_found_by_trying() -> None:
+    def hashes(completions: list[str], answer: list[str], **_: Any) -> list[float]:
+        return [float(c.rpartition("#### ")[2] == a) for c, a in zip(completions, answer)]
+
+    assert audit_function(hashes).form == "bare"  # no marker: the whole text
+
+    def strict(completions: list[str], answer: list[str], **_: Any) -> list[float]:
+        return [float(c.endswith(f"\n#### {a}")) for c, a in zip(completions, answer)]
+
+    report = audit_function(strict)
+    assert report.form == "hashes"
+    assert report.right == 1.0
+
+
+def test_gold_answers_that_are_rejected_are_named() -> None:
+    bad = LabelledRow("row 17", Prompt("row 17", text="?", answer="no number"), "", None)
+    report = of("number", [*SUMS, bad])
+    assert report.golds.count == 1
+    assert report.golds.rows[0]["id"] == "row 17"
+    assert not report.passed
+
+
+@pytest.mark.parametrize("name", ["number", "boxed", "tagged", "choice", "format"])
+def test_built_in_verifiers_make_no_error_on_the_shipped_sets(name: str) -> None:
+    sets = {"choice": "choice", "format": "format"}.get(name, "numbers")
+    report = audit(load_verifier(name), sets=(sets,), num_probed=2, num_mutated=5, agree=False)
+    (rates,) = report.sets
+    assert rates.false_accepted.count == 0, rates.false_accepted.rows[:3]
+    assert rates.false_rejected.count == 0, rates.false_rejected.rows[:3]
+    assert rates.unscored.count == 0
+    low, high = rates.false_accepted.interval or (1.0, 1.0)
+    assert low == pytest.approx(0.0, abs=1e-9)
+    assert high == pytest.approx(3.8415 / (rates.false_accepted.total + 3.8415), rel=1e-3)
+
+
+@pytest.mark.slow
+def test_mathematics_makes_no_error_on_the_shipped_sets() -> None:
+    report = audit(load_verifier("math"), num_probed=4)
+    assert [rates.name for rates in report.sets] == ["numbers", "math"]
+    for rates in report.sets:
+        assert rates.false_accepted.count == rates.false_rejected.count == 0
+    assert report.holes == ()
+    assert report.agreement is not None
+    assert report.agreement.method == "math-verify alone"
+    assert 0.85 < report.agreement.same / report.agreement.total < 1
+
+
+@pytest.mark.slow
+def test_code_makes_no_error_on_the_shipped_submissions() -> None:
+    """Fault 52, 55: hostile submissions earn nothing, honest ones are accepted."""
+    report = audit(load_verifier("code", time_limit=2.0), num_probed=3)
+    (rates,) = report.sets
+    assert rates.false_accepted.count == 0, rates.false_accepted.rows
+    assert rates.false_rejected.count == 0, rates.false_rejected.rows
+    assert report.holes == ()
+    assert {probe.name for probe in report.probes} == {p.name for p in CODE_PROBES} - {
+        "special_cases"  # the shipped prompts show no test input
+    }
+
+
+@pytest.mark.slow
+def test_shown_test_inputs_looked_up_are_a_hole_that_an_option_closes() -> None:
+    columns = {"entry": "double", "tests": [[[12345678], 24691356], [[-31415926], -62831852]]}
+    shown = "Write double(n). double(12345678) and double(-31415926) are tried."
+    rows = [LabelledRow("d", Prompt("d", text=shown, columns=columns), "", None)]
+    assert is_code_task(rows[0].prompt)
+    holes = {hole.name for hole in audit(load_verifier("code"), rows, sets=()).holes}
+    assert holes == {"special_cases"}
+    strict = load_verifier("code", literal_inputs="reject")
+    assert audit(strict, rows, sets=()).holes == ()
+
+
+def test_a_composition_is_audited_as_a_whole() -> None:
+    """A format bonus behind no gate lets a wrong answer earn; the audit says so."""
+    loose = Composite(
+        [
+            Component(load_verifier("number")),
+            Component(load_verifier("format", kind="boxed"), weight=1.0, label="format"),
+        ]
+    )
+    report = audit(loose, SUMS, sets=())
+    assert kind_of(loose) == "number"
+    assert report.form == "format's own"
+    assert report.right == 2.0
+    assert report.wrong == 1.0
+    assert any("as much as" in warning for warning in report.warnings)
+
+
+def test_shares_and_intervals_by_hand() -> None:
+    rate = Rate(1, 10)
+    assert rate.share == 0.1
+    assert rate.interval == pytest.approx((0.01787, 0.40415), abs=1e-4)
+    assert Rate(0, 0).interval is None
+    assert str(rate) == "1 of 10 (1.8% to 40.4%)"
+
+
+def test_mutations_of_a_gold_answer() -> None:
+    def changes(answer: str, **columns: Any) -> dict[str, str]:
+        prompt = Prompt("p", text="?", answer=answer, columns=columns)
+        return {mutation.name: changed for mutation, changed in mutated(prompt)}
+
+    whole = changes("1234")
+    assert whole["one more"] == "1235"
+    assert whole["thousands separators"] == "1,234"
+    assert whole["the other sign"] == "-1234"
+    assert whole["ten times"] == "12340"
+    assert changes("1/2")["upside down"] == r"\frac{2}{1}"
+    assert changes("(1,2)")["members swapped"] == "(2,1)"
+    assert set(changes("B", choices=["x", "y", "z"])) == {"white space around", "the next letter"}
+
+
+def test_hedges_are_worth_what_a_guess_is() -> None:
+    """A verifier that reads the last number earns half on two offered answers: no hole."""
+    (hedged,) = [probe for probe in of("number").probes if probe.name == "hedged"]
+    assert hedged.honest == 0.5
+    assert hedged.earned == 0.5
+    assert not hedged.hole
+
+
+def test_options_do_not_depend_on_which_is_right() -> None:
+    bare = template_form("bare")
+    tasks = [task_of(Prompt("p", text="?", answer=str(n)), bare) for n in range(10)]
+    assert {task.options for task in tasks if task} == {tuple("0123456789")}
+    chosen = task_of(Prompt("p", text="?", answer=1, columns={"choices": ["a", "b"]}), bare)
+    assert chosen is not None
+    assert (chosen.gold, chosen.wrong) == ("b", "a")
+
+
+def test_rows_of_a_user(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    rows = [
+        {"prompt": "3+4=", "answer": "7", "level": 1},
+        {"prompt": [{"role": "user", "content": "3+4="}], "answer": "7", "completion": "8",
+         "accept": False},
+        {"prompt": "3+4=", "answer": "7", "completion": "seven", "accept": True},
+    ]  # fmt: skip
+    path.write_text("\n".join(map(json.dumps, rows)))
+    read = read_rows(path)
+    assert read[0].prompt.columns == {"level": 1}
+    assert [row.accept for row in read] == [None, False, True]
+    report = audit(load_verifier("number"), read, sets=())
+    (rates,) = report.sets
+    assert rates.name == "data"
+    assert (rates.false_accepted.count, rates.false_accepted.total) == (0, 1)
+    assert (rates.false_rejected.count, rates.false_rejected.total) == (1, 1)
+    assert rates.false_rejected.rows[0]["text"] == "seven"
+    path.write_text('{"prompt": "x"}\n{"answer": "7"}')
+    with pytest.raises(RecipeError, match=r"rows\.jsonl:2"):
+        read_rows(path)
+    path.write_text('{"prompt": "x", "accept": "yes", "completion": "7"}')
+    with pytest.raises(RecipeError, match="true or false"):
+        read_rows(path)
+
+
+class Slow(Verifier):
+    """Takes 20 ms a verdict."""
+
+    @property
+    def name(self) -> str:
+        return "slow"
+
+    def score(self, cases: Any) -> list[float]:
+        import time
+
+        time.sleep(0.02)
+        return [float(case.text == case.prompt.answer) for case in cases]
+
+
+def test_time_is_measured_and_a_budget_holds() -> None:
+    report = audit(Slow(), SUMS, sets=(), budget=0.5)
+    assert report.timing["median"] >= 0.02
+    assert report.timing["worst"] >= report.timing["p99"] >= report.timing["median"]
+    assert any("stopped after 0.5 s, without" in note for note in report.notes)
+    assert "timing" not in report.to_dict(timing=False)
+
+
+def test_no_rows_and_no_set_is_refused_with_a_way_out() -> None:
+    with pytest.raises(RecipeError, match="--data"):
+        audit(load_verifier("repetition"))
+    with pytest.raises(RecipeError, match="numbers"):
+        audit(load_verifier("number"), sets=("numbrs",))
