@@ -122,6 +122,11 @@ def test_process_supervision_needs_step_rewards(tmp_path: Path) -> None:
         assert len(row["token_advantages"]) == len(row["completion_ids"])
 
 
+def test_a_critic_that_nothing_trains_is_refused() -> None:
+    with pytest.raises(RecipeError, match="value_loss"):
+        load_recipe(BASE, {"algorithm": {"preset": "ppo", "extras": []}})
+
+
 def test_one_completion_a_prompt_is_enough_for_a_critic(tmp_path: Path) -> None:
     run = gw.train(TARGET, {"sampling.group_size": 1, "training.steps": 1}, output=tmp_path / "run")
     assert run.summary["status"] == "finished"

@@ -216,6 +216,11 @@ def check_context(
             f"algorithm {name!r} needs step rewards, and the environment gives one reward a "
             'completion; use preset = "grpo" or a verifier with step rewards'
         )
+    if needs.values and not any(isinstance(part, ValueLoss) for part in algorithm.extras):
+        raise RecipeError(
+            f"algorithm {name!r} reads a critic's values and has no loss that trains one; add "
+            'extras = [{ kind = "value_loss" }]'
+        )
     if needs.components and num_components == 0:
         raise RecipeError(f"algorithm {name!r} needs named reward components (two or more)")
 

@@ -3,7 +3,7 @@
 The decoder runs over prompt and completion; the head only over the positions that predict a
 completion token, in chunks, and again in the backward pass. The head and log-softmax are float32
 at least.
-Left out: micro-batches and which rows share one (learner.py).
+Left out: micro-batches and which rows share one (learner/).
 Shapes: B rows, T tokens of the longest completion, N completion tokens of all rows, D hidden, V
 vocabulary, K ids asked for at a position, M = 1 + K.
 """

@@ -256,7 +256,7 @@ def _measured_metrics() -> Iterator[Metric]:
     parts = {
         "rollout": "sampling the rollouts, environments included",
         "score": "waiting for verifiers",
-        "logprobs": "old and reference log-probabilities",
+        "logprobs": "old and reference log-probabilities, and a critic's values",
         "learn": "forward, backward and optimiser updates",
         "load": "giving the sampler the new version",
         "record": "writing the record and checkpoints",
