@@ -155,7 +155,8 @@ def test_assignment_of_numbers():
      ("2024-02-29", "29 Feb 2024", 1),
      ("2024-02-29", "2024-02-30", 0), ("Tuesday", "tue", 1), ("Tuesday", "Thursday", 0),
      ("Tuesday", "Tuesday or Friday", 0), ("Tuesday", "T", 0), ("45", "45 minutes", 1),
-     ("45", "-45", 0), ("45", "The answer is 45.", 1), ("45", "45 46", 0)],
+     ("45", "-45", 0), ("45", "The answer is 45.", 1), ("45", "45 46", 0),
+     ("45", "45.0", 1), ("45", "45.5", 0)],
 )  # fmt: skip
 def test_moment(answer, text, value):
     assert verify("moment", completion=text, answer=answer).value == value
@@ -171,4 +172,5 @@ def test_text():
     assert verify("text", completion="Olleh", answer="olleh").value == 0
     assert verify("text", completion="Olleh", answer="olleh", ignore_case=True).value == 1
     assert verify("text", completion="hello olleh", answer="olleh").value == 0
+    assert verify("text", completion="3.0", answer="3").value == 1
     assert verify("text", completion="''", answer="olleh").outcome == "no_answer"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -29,13 +29,12 @@ from groupwise.types import Message, Prompt
 from groupwise.verifiers import Verifier, VerifierSettings, compose
 from groupwise.verifiers.names import validated
 
-WHERE = "environment 'dataset'"
-
 
 class DatasetSettings(BaseModel):
     """The arguments of `dataset`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+    environment_name: ClassVar[str] = "dataset"
 
     path: str = Field(
         description="A .jsonl, .json, .csv, .tsv or .parquet file, a folder, or a `datasets` name."
@@ -101,6 +100,15 @@ class DatasetSettings(BaseModel):
                 raise ValueError("no group in it; put the answer's part in parentheses")
         return pattern
 
+    @property
+    def where(self) -> str:
+        """What messages call the environment."""
+        return f"environment {self.environment_name!r}"
+
+    def prepared(self, row: Row, seed: int) -> Row:
+        """A row as its columns are mapped; data sets of a known shape derive columns here."""
+        return row
+
 
 @dataclass(slots=True)
 class _Task:
@@ -116,18 +124,27 @@ def make_dataset(
     verifiers: Sequence[Mapping[str, Any] | VerifierSettings] = (),
 ) -> Environment:
     """The `dataset` environment; `RecipeError` naming column or row where the data will not do."""
-    settings = validated(DatasetSettings, arguments, WHERE)
+    settings = validated(DatasetSettings, arguments, "environment 'dataset'")
     if not verifiers:
         raise RecipeError(
-            f"{WHERE} needs a verifier; add [[environment.verifiers]] with, for instance, "
+            f"{settings.where} needs a verifier; add [[environment.verifiers]] with, for instance, "
             'name = "number"'
         )
+    return from_rows(settings, seed, verifiers)
+
+
+def from_rows(
+    settings: DatasetSettings,
+    seed: int,
+    verifiers: Sequence[Mapping[str, Any] | VerifierSettings],
+) -> Environment:
+    """The environment of the rows that the settings name; `RecipeError` as `make_dataset`."""
     verifier = compose(verifiers)
     rows = read_rows(settings.path, config=settings.config, split=settings.split)
-    train = _tasks(rows[: settings.limit], settings, verifier)
+    train = _tasks(rows[: settings.limit], settings, verifier, seed)
     heldout: list[_Task] = []
     if settings.heldout_path is not None or settings.heldout_split is not None:
-        heldout = _tasks(_heldout_rows(settings), settings, verifier)
+        heldout = _tasks(_heldout_rows(settings), settings, verifier, seed)
     if settings.heldout_share is not None:
         if heldout:
             raise RecipeError(
@@ -143,7 +160,7 @@ def _checked(
 ) -> Environment:
     """Columns, gold answers, duplicates and overlap; then the environment with what was counted."""
     everything = [task.prompt for task in [*train, *heldout]]
-    check_columns(verifier, everything, WHERE)
+    check_columns(verifier, everything, settings.where)
     num_rows = len(everything)
     train = _accepted(train, settings, verifier)
     heldout = _accepted(heldout, settings, verifier)
@@ -168,7 +185,7 @@ def _checked(
         "arguments": settings.model_dump(mode="json"),
     }
     splits = {"train": prompts[: len(train)], "heldout": prompts[len(train) :]}
-    return Environment("dataset", verifier, splits, facts)
+    return Environment(settings.environment_name, verifier, splits, facts)
 
 
 def _heldout_rows(settings: DatasetSettings) -> list[Row]:
@@ -180,8 +197,11 @@ def _heldout_rows(settings: DatasetSettings) -> list[Row]:
     return read_rows(path, config=settings.config, split=split, field=field)
 
 
-def _tasks(rows: Sequence[Row], settings: DatasetSettings, verifier: Verifier) -> list[_Task]:
-    return [_Task(row.where, _prompt(row, settings, verifier)) for row in rows]
+def _tasks(
+    rows: Sequence[Row], settings: DatasetSettings, verifier: Verifier, seed: int
+) -> list[_Task]:
+    prepared = (settings.prepared(row, seed) for row in rows)
+    return [_Task(row.where, _prompt(row, settings, verifier)) for row in prepared]
 
 
 def _prompt(row: Row, settings: DatasetSettings, verifier: Verifier) -> Prompt:
@@ -256,7 +276,8 @@ def _accepted(tasks: list[_Task], settings: DatasetSettings, verifier: Verifier)
             for position, reason in rejected
         ]
         raise RecipeError(
-            f'{WHERE}: {rejected_message(rows)}. Correct them, or set on_bad_answer = "drop"'
+            f"{settings.where}: {rejected_message(rows)}. Correct them, or set "
+            'on_bad_answer = "drop"'
         )
     bad = {position for position, _ in rejected}
     return [task for position, task in enumerate(tasks) if position not in bad]
@@ -278,8 +299,8 @@ def _without_overlap(
     rows = [task.where for task in heldout if normalised_text(task.prompt) in texts]
     shown = "; ".join(rows[:5]) + (f"; and {len(rows) - 5} more" if len(rows) > 5 else "")
     raise RecipeError(
-        f"{WHERE}: {len(rows)} held-out prompts are also in the training data ({shown}); set "
-        'on_overlap = "drop" to take them out of training, or "allow"'
+        f"{settings.where}: {len(rows)} held-out prompts are also in the training data ({shown}); "
+        'set on_overlap = "drop" to take them out of training, or "allow"'
     )
 
 

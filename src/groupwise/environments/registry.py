@@ -7,6 +7,8 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from pydantic import BaseModel
+
 from groupwise.environments.base import Environment
 from groupwise.environments.checks import check_answers, check_columns
 from groupwise.environments.settings import EnvironmentSettings
@@ -18,7 +20,49 @@ BUILTIN: dict[str, str] = {
     "arithmetic": "groupwise.environments.arithmetic:make_arithmetic",
     "target_token": "groupwise.environments.target_token:make_target_token",
     "dataset": "groupwise.environments.dataset:make_dataset",
+    "countdown": "groupwise.environments.countdown:make_countdown",
+    "sorting": "groupwise.environments.sorting:make_sorting",
+    "strings": "groupwise.environments.strings:make_strings",
+    "multiple_choice": "groupwise.environments.multiple_choice:make_multiple_choice",
+    "knights": "groupwise.environments.knights:make_knights",
+    "sudoku": "groupwise.environments.sudoku:make_sudoku",
+    "equations": "groupwise.environments.equations:make_equations",
+    "calendar": "groupwise.environments.calendar:make_calendar",
+    "gsm8k": "groupwise.environments.shapes:make_gsm8k",
+    "math": "groupwise.environments.shapes:make_math",
+    "mmlu": "groupwise.environments.shapes:make_mmlu",
+    "ifeval": "groupwise.environments.shapes:make_ifeval",
+    "humaneval": "groupwise.environments.shapes:make_humaneval",
+    "mbpp": "groupwise.environments.shapes:make_mbpp",
 }
+SETTINGS: dict[str, str] = {
+    "arithmetic": "groupwise.environments.arithmetic:ArithmeticSettings",
+    "dataset": "groupwise.environments.dataset:DatasetSettings",
+    "countdown": "groupwise.environments.countdown:CountdownSettings",
+    "sorting": "groupwise.environments.sorting:SortingSettings",
+    "strings": "groupwise.environments.strings:StringsSettings",
+    "multiple_choice": "groupwise.environments.multiple_choice:MultipleChoiceSettings",
+    "knights": "groupwise.environments.knights:KnightsSettings",
+    "sudoku": "groupwise.environments.sudoku:SudokuSettings",
+    "equations": "groupwise.environments.equations:EquationsSettings",
+    "calendar": "groupwise.environments.calendar:CalendarSettings",
+    "gsm8k": "groupwise.environments.shapes:Gsm8kSettings",
+    "math": "groupwise.environments.shapes:MathSettings",
+    "mmlu": "groupwise.environments.shapes:MmluSettings",
+    "ifeval": "groupwise.environments.shapes:IfevalSettings",
+    "humaneval": "groupwise.environments.shapes:HumanevalSettings",
+    "mbpp": "groupwise.environments.shapes:MbppSettings",
+}
+"""The pydantic model of a built-in environment's arguments."""
+
+
+def settings_class(name: str) -> type[BaseModel]:
+    """The model of a built-in environment's arguments; `RecipeError` with the nearest name."""
+    if name not in SETTINGS:
+        raise unknown_name("environment", name, SETTINGS)
+    module, _, attribute = SETTINGS[name].partition(":")
+    found: type[BaseModel] = getattr(importlib.import_module(module), attribute)
+    return found
 
 
 def load_environment(

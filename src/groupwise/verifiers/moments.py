@@ -22,7 +22,7 @@ _TIME = re.compile(r"(\d{1,2}):(\d{2})(?:\s*([ap])\.?\s?m\.?|\s*(?:h|hours|o'clo
 _ISO = re.compile(r"(\d{4})-(\d{2})-(\d{2})")
 _DAY_MONTH = re.compile(r"(\d{1,2})(?:st|nd|rd|th)?\s+(?:of\s+)?([a-z]+)\.?,?\s+(\d{4})", re.I)
 _MONTH_DAY = re.compile(r"([a-z]+)\.?\s+(\d{1,2})(?:st|nd|rd|th)?,?\s+(\d{4})", re.I)
-_COUNT = re.compile(r"([+-]?\d{1,9})(?:\s*(min|minute|day)s?)?\.?", re.I)
+_COUNT = re.compile(r"([+-]?\d{1,9})(?:\.0+)?(?:\s*(min|minute|day)s?)?\.?", re.I)
 
 
 class Moment(FinalAnswer):

@@ -90,7 +90,7 @@ class Assignment(FinalAnswer):
 
 
 class Text(FinalAnswer):
-    """The final answer is the gold answer, letter by letter.
+    """The final answer is the gold answer, letter by letter; a number by its value.
 
     Quotation marks around it, markdown and a final period do not count; runs of white space are one
     blank.
@@ -102,7 +102,11 @@ class Text(FinalAnswer):
 
     def judge(self, given: str, prompt: Prompt) -> Score:
         wanted, found = self._normal(str(prompt.answer)), self._normal(given)
-        return verdict(found == wanted, found, wanted) if found else no_answer("nothing is written")
+        if not found:
+            return no_answer("nothing is written")
+        is_number = parse_number(wanted) is not None
+        right = same_answer(wanted, found) if is_number else found == wanted
+        return verdict(right, found, wanted)
 
     def _normal(self, text: str) -> str:
         text = " ".join(cleaned(text).split()).strip(" .$")

@@ -1,0 +1,210 @@
+"""What every environment of generated puzzles shares: settings, drawing, splitting, wording.
+
+An environment gives a function that draws one task of a level; here the tasks become prompts.
+Tasks that could give each other away share a `family`, and a family is held out or not by a hash of
+the seed and the family: training and held-out prompts are disjoint by construction, and changing
+how many are asked for never moves a task to the other side.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from groupwise.environments.base import Environment
+from groupwise.environments.checks import check_answers, check_columns
+from groupwise.environments.identity import prompt_id, with_unique_ids
+from groupwise.errors import RecipeError
+from groupwise.randomness import generator, stream_key
+from groupwise.types import Message, Prompt
+from groupwise.verifiers import VerifierSettings, compose
+
+Level = Literal["easy", "medium", "hard"]
+LEVELS: tuple[Level, ...] = ("easy", "medium", "hard")
+HELDOUT_SHARE = 0.2
+"""The share of families on the held-out side."""
+MAX_IDLE = 3000
+"""Draws in a row without a new task after which there are taken to be no more."""
+
+INSTRUCTIONS = {
+    "tagged": "Give the final answer inside <answer></answer> tags.",
+    "boxed": "Give the final answer in \\boxed{}.",
+    "line": "End with the final answer alone on the last line.",
+}
+_REPLIES = {"tagged": "<answer>{}</answer>", "boxed": "\\boxed{{{}}}", "line": "{}"}
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One generated task. `family`: what must not be on both sides of the split."""
+
+    question: str
+    answer: str
+    family: str
+    columns: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+Draw = Callable[[random.Random, Level], Task | None]
+"""A task of a level from a generator of its own; None where this draw gave none."""
+
+
+class GeneratedSettings(BaseModel):
+    """The arguments that every environment of generated puzzles has."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    level: Literal["easy", "medium", "hard", "mixed"] = Field(
+        default="easy",
+        description="easy, medium, hard, or mixed: a third of each, with the column `level`.",
+    )
+    num_train: int = Field(default=1000, ge=1, description="Training prompts.")
+    num_heldout: int = Field(default=200, ge=0, description="Held-out prompts.")
+    instructions: Literal["tagged", "boxed", "line"] = Field(
+        default="tagged",
+        description="Where the answer is asked for: in a tag, in a box, on the last line.",
+    )
+    instructions_text: str | None = Field(
+        default=None, description="Words for it in place of the built-in ones; may be empty."
+    )
+    system: str | None = Field(default=None, description="A system message.")
+    examples: int = Field(
+        default=0,
+        ge=0,
+        le=32,
+        description="Solved examples before the question; they are in neither split.",
+    )
+
+
+def generated(
+    name: str,
+    settings: GeneratedSettings,
+    draw: Draw,
+    seed: int,
+    verifiers: Sequence[Mapping[str, Any] | VerifierSettings],
+) -> Environment:
+    """The environment of a `draw`; `RecipeError` where the settings give too few distinct tasks."""
+    where = f"environment {name!r}"
+    train, heldout = _split(name, settings, draw, seed)
+    shown, train = train[: settings.examples], train[settings.examples :]
+    opening = _opening(settings, [task for _, task in shown])
+    prompts, duplicates = with_unique_ids(
+        _prompt(level, task, settings, opening) for level, task in [*train, *heldout]
+    )
+    verifier = compose(verifiers)
+    check_columns(verifier, prompts, where)
+    check_answers(verifier, prompts, where)
+    splits = {"train": prompts[: len(train)], "heldout": prompts[len(train) :]}
+    facts = {"duplicates": duplicates, "overlap": 0, "arguments": settings.model_dump(mode="json")}
+    return Environment(name, verifier, splits, facts)
+
+
+def is_heldout(seed: int, name: str, family: str) -> bool:
+    """Whether a family is on the held-out side: a function of seed, environment and family."""
+    return stream_key(seed, "data", name, "side", family) < HELDOUT_SHARE * 2**64
+
+
+Drawn = tuple[Level, Task]
+
+
+def _split(
+    name: str, settings: GeneratedSettings, draw: Draw, seed: int
+) -> tuple[list[Drawn], list[Drawn]]:
+    """Training tasks (examples first) and held-out ones; levels in turn where they are mixed."""
+    levels: tuple[Level, ...] = LEVELS if settings.level == "mixed" else (settings.level,)
+    seen: set[str] = set()
+    train: list[list[Drawn]] = []
+    heldout: list[list[Drawn]] = []
+    for place, level in enumerate(levels):
+        wanted = tuple(
+            count // len(levels) + (place < count % len(levels))
+            for count in (settings.num_train + settings.examples, settings.num_heldout)
+        )
+        sides = _of_level(name, level, draw, seed, wanted, seen)
+        train.append(sides[0])
+        heldout.append(sides[1])
+    return _in_turn(train), _in_turn(heldout)
+
+
+def _of_level(
+    name: str, level: Level, draw: Draw, seed: int, wanted: tuple[int, ...], seen: set[str]
+) -> tuple[list[Drawn], list[Drawn]]:
+    """Both sides' tasks of one level: every attempt has a generator of its own."""
+    sides: tuple[list[Drawn], list[Drawn]] = ([], [])
+    attempt = idle = 0
+    while (len(sides[0]), len(sides[1])) != wanted:
+        task = draw(generator(seed, "data", name, level, attempt), level)
+        attempt, idle = attempt + 1, idle + 1
+        if task is not None and task.question not in seen:
+            side = int(is_heldout(seed, name, task.family))
+            if len(sides[side]) < wanted[side]:
+                seen.add(task.question)
+                sides[side].append((level, task))
+                idle = 0
+        if idle > MAX_IDLE:
+            raise RecipeError(
+                f"environment {name!r}, level {level!r}: num_train with examples and num_heldout "
+                f"ask for {wanted[0]} and {wanted[1]} tasks, but only {len(sides[0])} and "
+                f"{len(sides[1])} distinct ones were found; ask for fewer, or widen the bounds"
+            )
+    return sides
+
+
+def _in_turn(lists: Sequence[Sequence[Drawn]]) -> list[Drawn]:
+    """The first of each list, the second of each, and so on."""
+    return [task for row in itertools.zip_longest(*lists) for task in row if task is not None]
+
+
+def _prompt(
+    level: Level, task: Task, settings: GeneratedSettings, opening: Sequence[Message]
+) -> Prompt:
+    user = {"role": "user", "content": _question(task, settings)}
+    messages = (*opening, user)
+    columns = {**task.columns, "level": level}
+    return Prompt(prompt_id(messages, answer=task.answer), messages, task.answer, columns=columns)
+
+
+def _question(task: Task, settings: GeneratedSettings) -> str:
+    words = settings.instructions_text
+    words = INSTRUCTIONS[settings.instructions] if words is None else words
+    return f"{task.question}\n{words}" if words else task.question
+
+
+def _opening(settings: GeneratedSettings, examples: Sequence[Task]) -> list[Message]:
+    messages: list[Message] = []
+    if settings.system:
+        messages.append({"role": "system", "content": settings.system})
+    for task in examples:
+        reply = _REPLIES[settings.instructions].format(task.answer)
+        messages.append({"role": "user", "content": _question(task, settings)})
+        messages.append({"role": "assistant", "content": reply})
+    return messages
+
+
+def bound(settings: GeneratedSettings, levels: Mapping[str, Any], name: str, level: Level) -> Any:
+    """A field of the settings, or what the level sets where it is None."""
+    value = getattr(settings, name)
+    return levels[level][name] if value is None else value
+
+
+def listed(items: Sequence[object], last: str = "and") -> str:
+    """Items as English lists them.
+
+    >>> listed([3, 5, 8]), listed(["x"])
+    ('3, 5 and 8', 'x')
+    """
+    texts = [str(item) for item in items]
+    return " ".join([", ".join(texts[:-1]), last, texts[-1]]) if len(texts) > 1 else texts[0]
+
+
+def check_range(name: str, values: tuple[int, int] | None, low: int, high: int) -> None:
+    """`ValueError` unless low <= values[0] <= values[1] <= high; None passes."""
+    if values is not None and not low <= values[0] <= values[1] <= high:
+        raise ValueError(
+            f"{name} = {list(values)}: give fewest and most, {low} <= fewest <= most <= {high}, "
+            f"for instance [{low}, {min(low + 2, high)}]"
+        )
