@@ -1,0 +1,114 @@
+"""The audit before training, the gap beside it, and the run's record of both."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import groupwise as gw
+from groupwise.environments import load_environment
+from groupwise.policies import describe_model
+from groupwise.training.auditing import audit_before
+from groupwise.training.callbacks import Callback
+
+HOLED = "groupwise.verifiers.audit.holed:answer_anywhere"
+BASE: dict[str, Any] = {
+    "model": {"name": "tiny"},
+    "environment": {
+        "name": "arithmetic",
+        "verifiers": [{"name": HOLED}],
+        "strict_verifiers": [{"name": "number"}],
+    },
+    "algorithm": {"preset": "grpo"},
+    "sampling": {"group_size": 4, "max_tokens": 6, "temperature": 2.0},
+    "training": {"prompts_per_step": 4, "steps": 2},
+    "evaluation": {"every": 1, "samples": 4, "strict_gap_alarm": 0.01},
+    "checkpoints": {"every": 0},
+}
+
+
+class Heard(Callback):
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+        self.steps = 0
+        self.before: list[str] = []
+
+    def on_warning(self, message: str) -> None:
+        self.warnings.append(message)
+        if not self.steps:
+            self.before.append(message)
+
+    def on_step(self, line: Any) -> None:
+        self.steps += 1
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of its own, with the tiny model of the usual one."""
+    from groupwise.policies.cache import cache_folder
+
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    gw.load_policy("tiny")
+    (folder / "models").symlink_to(cache_folder() / "models")
+    monkeypatch.setenv("GROUPWISE_CACHE", str(folder))
+    return folder
+
+
+def test_the_hole_is_named_before_the_first_step(tmp_path: Path, cache: Path) -> None:
+    heard = Heard()
+    run = gw.train(BASE, output=tmp_path / "run", callbacks=[heard])
+    assert any("every_option" in w and "0123456789" in w for w in heard.before)
+    recorded = run.environment["audit"]
+    assert recorded["passed"] is False
+    assert "every_option" in {p["name"] for p in recorded["probes"] if p["hole"]}
+    assert "timing" not in recorded
+    about = [event["about"] for event in run.events("warning")]
+    assert "audit" in about
+
+
+def test_the_gap_is_recorded_and_raises_an_alarm(tmp_path: Path, cache: Path) -> None:
+    heard = Heard()
+    run = gw.train(BASE, output=tmp_path / "run", callbacks=[heard])
+    table = run.evaluations().to_pylist()
+    for row in table:
+        assert row["eval/strict_gap"] == pytest.approx(
+            row["eval/accuracy"] - row["eval/strict"], abs=1e-9
+        )
+        assert row["eval/strict_gap"] >= 0
+        assert row["eval/heldout_strict"] is not None
+    assert table[0]["eval/strict_gap"] > 0.01  # temperature 2: some answers are followed by more
+    assert any("strict verifiers" in warning for warning in heard.warnings)
+    alarms = [e for e in run.events("warning") if e["about"] == "strict_gap"]
+    assert alarms
+    assert "gamed" in alarms[0]["message"]
+    line = run.metrics().to_pylist()[-1]
+    assert line["eval/strict"] == table[-1]["eval/strict"]
+
+
+def test_it_can_be_switched_off(tmp_path: Path, cache: Path) -> None:
+    heard = Heard()
+    run = gw.train(BASE, {"environment.audit": False}, tmp_path / "run", callbacks=[heard])
+    assert run.environment["audit"] is None
+    assert not any("audit of the verifier" in warning for warning in heard.before)
+    assert not (cache / "audits").exists()
+
+
+def test_one_audit_a_pair_of_verifier_and_data(cache: Path) -> None:
+    template = describe_model("tiny").template
+    holed = load_environment("arithmetic", verifiers=[{"name": HOLED}])
+    first = audit_before(holed, template)
+    (path,) = (cache / "audits").glob("*.json")
+    marked = json.loads(path.read_text()) | {"verifier": "from the cache"}
+    path.write_text(json.dumps(marked))
+    again = audit_before(holed, template)
+    assert again["verifier"] == "from the cache"
+    assert again["hash"] == first["hash"]
+    other_data = load_environment("arithmetic", verifiers=[{"name": HOLED}], level="below_20")
+    other_verifier = load_environment("arithmetic", verifiers=[{"name": "number"}])
+    hashes = {audit_before(each, template)["hash"] for each in (other_data, other_verifier)}
+    assert len(hashes | {first["hash"]}) == 3
+    assert len(list((cache / "audits").glob("*.json"))) == 3
