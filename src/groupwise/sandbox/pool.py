@@ -34,14 +34,18 @@ from groupwise.sandbox.runs import Ended, Solution, grade, told_error
 from groupwise.sandbox.tiers import Tier, TierChoice, candidates, plan, refuse_other_systems
 from groupwise.sandbox.zygotes import Zygote, ZygoteLost
 
+ZYGOTES_PER_CORE = 2
+"""While one run waits for its child, another works: about a quarter more runs a second."""
+
 logger = logging.getLogger("groupwise.sandbox")
 
 
 class Sandbox:
-    """A pool of zygotes. `packages` are importable beside the standard library (numpy, ...).
+    """A pool of zygotes, two a core unless `size` says how many.
 
-    `tier` "auto" takes A, else B; a named tier is taken or refused; "unsafe" is rlimits alone.
-    Starting runs the isolation probes. `SandboxUnavailable` where no tier works.
+    `packages` (numpy, ...) are importable beside the standard library. `tier` "auto" takes A, else
+    B; a named tier is taken or refused; "unsafe" is rlimits alone. Starting runs the isolation
+    probes. `SandboxUnavailable` where no tier works.
     """
 
     def __init__(
@@ -52,7 +56,7 @@ class Sandbox:
         packages: Sequence[str] = (),
     ) -> None:
         refuse_other_systems()
-        self.size = size or len(os.sched_getaffinity(0))
+        self.size = size or ZYGOTES_PER_CORE * len(os.sched_getaffinity(0))
         self._packages = find_packages(packages)
         self._idle: queue.LifoQueue[Zygote | None] = queue.LifoQueue()
         self.tier, first = _start_strongest(tier, self._packages)

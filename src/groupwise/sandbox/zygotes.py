@@ -30,6 +30,7 @@ ANSWER_LIMIT = 15.0
 _PACKET = 1 << 16
 _SECONDS_OF_CPU_BEYOND = 2
 
+_decode = json.JSONDecoder().decode
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 Role = Literal["calls", "stdio", "tester"]
@@ -242,7 +243,7 @@ class Child:
         if length > cap:
             raise TooMuch
         try:
-            message = json.loads(self._take(length, deadline))
+            message = _decode(self._take(length, deadline).decode())
         except (ValueError, RecursionError):
             raise Garbled from None
         if not isinstance(message, list) or not message:

@@ -10,6 +10,7 @@ COMMAND_FD, REPLY_FD = 3, 4
 """Where a child finds its pipes to and from the parent."""
 
 
+_decode = json.JSONDecoder().decode
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 _received = bytearray()
 
@@ -17,7 +18,7 @@ _received = bytearray()
 def read_frame() -> Any:
     """The parent's next frame; `EOFError` where the pipe ended."""
     length = int.from_bytes(_take(4), "big")
-    return json.loads(_take(length))
+    return _decode(_take(length).decode())
 
 
 def _take(count: int) -> bytes:
