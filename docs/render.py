@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from groupwise.algorithms import PRESETS, describe, preset
+import algorithm_pages
+
 from groupwise.recipe import field_table
 from groupwise.records import metrics_markdown
 
@@ -32,19 +33,6 @@ def recipe_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def algorithms_page() -> str:
-    lines = [
-        "# Algorithms",
-        "",
-        "Every preset is a composition of parts; what follows is rendered from the parts "
-        "themselves, so it cannot differ from what runs.",
-        "",
-    ]
-    for name in PRESETS:
-        lines += [f"## {name}", "", "```text", describe(preset(name)).text().strip(), "```", ""]
-    return "\n".join(lines)
-
-
 def metrics_page() -> str:
     return "# Metrics\n\n" + metrics_markdown() + "\n"
 
@@ -53,10 +41,11 @@ def main() -> None:
     TARGET.mkdir(exist_ok=True)
     for name, page in (
         ("recipe", recipe_page()),
-        ("algorithms", algorithms_page()),
+        ("algorithms", algorithm_pages.index()),
         ("metrics", metrics_page()),
     ):
         (TARGET / f"{name}.md").write_text(page, encoding="utf-8")
+    algorithm_pages.write(TARGET / "algorithms")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,8 @@ _GSPO = (
 _DAPO = (
     "the token mean gives long completions more weight than a mean per sequence, not less; "
     "dropping groups without resampling is zero-variance filtering, not dynamic sampling; the soft "
-    "overlong cache is a width below max_tokens, not a threshold, and the penalty never goes below -1"
+    "overlong cache is a width below max_tokens, not a threshold, and the penalty never goes "
+    "below -1"
 )
 _GTPO = "another method of the same name (2508.03772) drops conflicting negatives"
 

@@ -1,0 +1,97 @@
+"""The page of every algorithm has what `algorithms show` has, a plot, and links that lead there."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+import tomllib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from groupwise.algorithms import PRESETS, algorithm_from_table, describe, preset
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+pages = load("algorithm_pages")
+
+
+@pytest.mark.parametrize("name", sorted(PRESETS))
+def test_page_has_what_show_has(name: str) -> None:
+    shown, text = describe(preset(name)), pages.page(preset(name))
+    assert "\n".join(shown.formula) in text
+    plain = text.replace("\\", "")
+    for slot, kind, formula in shown.parts:
+        assert f"| {slot} | `{kind}` |" in plain
+        assert formula in plain
+    for line in (*shown.verified, *shown.unsettled, *shown.needs, shown.citation, shown.typical):
+        assert line in plain
+    assert f"({name}.svg)" in text
+    for other in re.findall(r"\]\((\w+)\.md\)", text):
+        assert other in PRESETS
+
+
+@pytest.mark.parametrize("name", ["grpo", "dppo_topk_kl", "raft", "ppo"])
+def test_the_recipe_on_the_page_is_the_preset(name: str) -> None:
+    block = re.search(r"    ```toml\n(.*?)    ```", pages.page(preset(name)), re.DOTALL)
+    assert block is not None
+    table = tomllib.loads(re.sub(r"^    ", "", block[1], flags=re.MULTILINE))["algorithm"]
+    del table["preset"]
+    assert algorithm_from_table({"name": name, **table}) == preset(name)
+
+
+def test_index_has_every_preset_once() -> None:
+    listed = re.findall(r"^\| \[`(\w+)`\]\(algorithms/\1\.md\)", pages.index(), re.MULTILINE)
+    assert listed == list(PRESETS)
+
+
+@pytest.mark.parametrize("name", ["dapo", "gspo", "online_pair_logistic"])
+def test_plot_is_transparent_and_repeatable(name: str, tmp_path: Path) -> None:
+    first, second = tmp_path / "a.svg", tmp_path / "b.svg"
+    pages.draw(preset(name), first)
+    pages.draw(preset(name), second)
+    text = first.read_text(encoding="utf-8")
+    assert text == second.read_text(encoding="utf-8")
+    assert "gradient weight" in text
+    assert "opacity: 0" in text
+    assert len(text) < 60_000
+
+
+def test_a_gone_preset_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "PRESETS", {"grpo": PRESETS["grpo"]})
+    (tmp_path / "gone.md").write_text("old")
+    pages.write(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["grpo.md", "grpo.svg"]
+
+
+def test_navigation_puts_the_pages_under_their_index(tmp_path: Path) -> None:
+    folder = tmp_path / "generated" / "algorithms"
+    folder.mkdir(parents=True)
+    (folder / "grpo.md").write_text("x")
+    config = {
+        "docs_dir": str(tmp_path),
+        "nav": [{"Start": "index.md"}, {"Algorithms": "generated/algorithms.md"}],
+    }
+    nav = load("navigation").on_config(config)["nav"]
+    assert nav == [
+        {"Start": "index.md"},
+        {
+            "Algorithms": [
+                {"All of them": "generated/algorithms.md"},
+                {"grpo": "generated/algorithms/grpo.md"},
+            ]
+        },
+    ]
