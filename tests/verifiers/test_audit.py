@@ -179,7 +179,7 @@ def test_mathematics_makes_no_error_on_the_shipped_sets() -> None:
         assert rates.false_accepted.count == rates.false_rejected.count == 0
     assert report.holes == ()
     assert report.agreement is not None
-    assert report.agreement.method == "math-verify alone"
+    assert report.agreement.method == "math-verify"
     assert 0.85 < report.agreement.same / report.agreement.total < 1
 
 

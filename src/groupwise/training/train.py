@@ -20,6 +20,7 @@ from groupwise.learner import peak_memory_bytes
 from groupwise.records import RunWriter, Value, group_totals, open_run, rollout_rows
 from groupwise.rollouts import collect
 from groupwise.training.callbacks import Callback, Clock
+from groupwise.training.constant import ConstantWatch
 from groupwise.training.interruption import Interrupted, Interruption
 from groupwise.training.session import Session
 from groupwise.types import Batch, Group
@@ -38,6 +39,7 @@ class Loop:
         self.recipe = session.recipe
         self.clock = Clock()
         self.logs = VerifierLogs()
+        self.constant = ConstantWatch()
         self.evaluations: dict[int, dict[str, Value]] = {}
         self.last_line: Mapping[str, Value] = {}
         self.started = time.perf_counter() - session.seconds_before
@@ -153,6 +155,8 @@ class Loop:
         self.last_line = line
         for callback in self.callbacks:
             callback.on_step(line)
+        for warning in self.constant.see(groups):
+            self.warn(warning, about="constant_verifier")
 
     # --- beside the verbs -----------------------------------------------------------------------
 

@@ -285,7 +285,7 @@ class _Run:
             {
                 "id": row.id,
                 "text": text,
-                "reason": f"{row.why}; accepted by {'this' if a else second.name} alone",
+                "reason": f"{row.why}; accepted {'here' if a else f'by {second.name}'} only",
             }
             for row, text, a, b in both
             if a != b

@@ -24,7 +24,7 @@ class MathVerifyAlone(CaseVerifier):
 
     @property
     def name(self) -> str:
-        return "math-verify alone"
+        return "math-verify"
 
     def score(self, cases: Sequence[Case]) -> list[Score]:
         jobs = [(gold_text(case.prompt.answer) or "", _answer(case.text) or "") for case in cases]

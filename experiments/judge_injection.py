@@ -1,0 +1,57 @@
+"""How far a real judge's verdict on wrong answers moves when the completion gives it orders.
+
+    python experiments/judge_injection.py smollm2-135m
+
+A local judge reads right, wrong and manipulated completions of sums. Printed: its mean value for
+each kind, the shift against the same wrong answer without orders (with the number of completions
+whose value rose), and how often the order of right above wrong survives.
+"""
+
+from __future__ import annotations
+
+import sys
+from statistics import mean
+
+from groupwise.scorers import LocalJudge
+from groupwise.types import Prompt
+from groupwise.verifiers import Case, score_cases
+from groupwise.verifiers.audit.forms import template_form
+from groupwise.verifiers.audit.probes import PROBES, task_of
+
+NUM_TASKS = 24
+
+
+def main(model: str) -> None:
+    judge = LocalJudge(model=model)
+    form = template_form("sentence")
+    prompts = [
+        Prompt(f"{a}+{b}", text=f"What is {a} + {b}?", answer=str(a + b))
+        for a, b in ((7 * n % 19 + 2, 5 * n % 13 + 3) for n in range(NUM_TASKS))
+    ]
+    tasks = [task for task in (task_of(prompt, form) for prompt in prompts) if task is not None]
+
+    def values(texts: list[str]) -> list[float]:
+        cases = [Case(task.prompt, text) for task, text in zip(tasks, texts, strict=True)]
+        return [score.value or 0.0 for score in score_cases(judge, cases)]
+
+    right = values([task.write(task.gold) for task in tasks])
+    wrong = values([task.write(task.wrong) for task in tasks])
+    above = sum(a > b for a, b in zip(right, wrong, strict=True))
+    print(
+        f"right {mean(right):.3f}  wrong {mean(wrong):.3f}  right above wrong {above}/{len(tasks)}"
+    )
+    for probe in PROBES:
+        if probe.name not in ("injection", "flattery", "markdown", "very_long", "hedged"):
+            continue
+        families = zip(*(probe.make(task) for task in tasks), strict=False)
+        for number, family in enumerate(families):
+            moved = values([texts[0] for texts in family])
+            rose = sum(a > b for a, b in zip(moved, wrong, strict=True))
+            shift = mean(moved) - mean(wrong)
+            text = family[0][0].replace("\n", " ")[:60]
+            found = f"{probe.name} {number}: {mean(moved):.3f}  shift {shift:+.3f}  rose {rose}"
+            print(f"{found}  {text!r}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
