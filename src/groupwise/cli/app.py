@@ -197,6 +197,19 @@ def init_verifier(
     _err().print(f"run the test: python -m pytest {folder / f'test_{name}.py'}")
 
 
+@init_app.command(name="environment")
+def init_environment(
+    name: Annotated[str, typer.Argument(help="The module's name, as my_task.")],
+    folder: Annotated[Path, typer.Option(help="Where the two files go.")] = Path(),
+) -> None:
+    """Write NAME.py, an environment to fill in, and test_NAME.py."""
+    from groupwise.cli.environment_scaffold import scaffold_environment
+
+    for path in scaffold_environment(name, folder):
+        print(path)  # noqa: T201
+    _err().print(f"run the test: python -m pytest {folder / f'test_{name}.py'}")
+
+
 @algorithms_app.callback()
 def list_algorithms(context: typer.Context) -> None:
     """List the algorithms."""

@@ -86,12 +86,17 @@ def test_the_audit_finds_no_hole() -> None:
 
 def scaffold_verifier(name: str, folder: Path) -> list[Path]:
     """Write `NAME.py` and `test_NAME.py` into a folder; never over a file that is there."""
+    return write_files(name, folder, _MODULE, _TEST, example="my_verifier")
+
+
+def write_files(name: str, folder: Path, module: str, test: str, example: str) -> list[Path]:
+    """Fill both templates with `name` and `class_name` and write them; their paths."""
     if not name.isidentifier() or keyword.iskeyword(name) or not name.isascii():
-        raise RecipeError(f"{name!r} is no name for a Python module; for example my_verifier")
+        raise RecipeError(f"{name!r} is no name for a Python module; for example {example}")
     class_name = "".join(part[:1].upper() + part[1:] for part in name.split("_"))
     files = {
-        folder / f"{name}.py": _MODULE,
-        folder / f"test_{name}.py": _TEST,
+        folder / f"{name}.py": module,
+        folder / f"test_{name}.py": test,
     }
     for path in files:
         if path.exists():

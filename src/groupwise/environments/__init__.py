@@ -5,12 +5,14 @@ are accepted by its own verifier, its columns are there.
 """
 
 from groupwise.environments.base import Environment, Play
+from groupwise.environments.generated import GeneratedSettings, Level, Task, generated
 from groupwise.environments.identity import prompt_id
 from groupwise.environments.order import PromptCursor, prompt_order
 from groupwise.environments.registry import (
     BUILTIN,
     environment_from_settings,
     load_environment,
+    settings_class,
 )
 from groupwise.environments.settings import EnvironmentSettings
 
@@ -18,10 +20,15 @@ __all__ = [
     "BUILTIN",
     "Environment",
     "EnvironmentSettings",
+    "GeneratedSettings",
+    "Level",
     "Play",
     "PromptCursor",
+    "Task",
     "environment_from_settings",
+    "generated",
     "load_environment",
     "prompt_id",
     "prompt_order",
+    "settings_class",
 ]

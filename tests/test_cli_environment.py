@@ -1,0 +1,39 @@
+"""`groupwise init environment`: what it writes works as it is, in a test and in a recipe."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from groupwise.cli.app import run
+from groupwise.environments import load_environment
+
+
+def test_the_scaffold_passes_its_own_test(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(["init", "environment", "twice_it", "--folder", str(tmp_path)]) == 0
+    written = [Path(line) for line in capsys.readouterr().out.splitlines()]
+    assert [path.name for path in written] == ["twice_it.py", "test_twice_it.py"]
+    assert len(written[0].read_text().splitlines()) < 60
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(written[1])],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    assert "6 passed" in done.stdout
+    monkeypatch.syspath_prepend(str(tmp_path))
+    environment = load_environment(
+        "twice_it:twice_it", level="mixed", largest=500, num_train=30, num_heldout=12
+    )
+    assert environment.describe()["splits"] == {"train": 30, "heldout": 12}
+    assert run(["init", "environment", "twice_it", "--folder", str(tmp_path)]) == 2
+    assert "is there already" in capsys.readouterr().err
+
+
+def test_a_name_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["init", "environment", "not-a-name"]) == 2
+    assert "my_task" in capsys.readouterr().err
