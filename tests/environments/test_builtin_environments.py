@@ -42,7 +42,7 @@ class Entry:
 
 ENTRIES = {
     "arithmetic": Entry(digits, ("table", "below_20", "below_100", "multi_step"), {}),
-    "countdown": Entry(columns("numbers"), first_id="15d1493f045507a5"),
+    "countdown": Entry(columns("numbers"), first_id="876464983f025622"),
     "sorting": Entry(columns("items"), first_id="c2b64c5908e44566"),
     "strings": Entry(lambda prompt: len(prompt.last_text), first_id="95290e4bfd9f25d4"),
     "multiple_choice": Entry(columns("choices"), first_id="b6488547332f66a3"),

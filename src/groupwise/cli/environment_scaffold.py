@@ -6,7 +6,7 @@ from pathlib import Path
 
 from groupwise.cli.scaffold import write_files
 
-_MODULE = '''"""The {name} environment: twice a number.
+ENVIRONMENT_MODULE = '''"""The {name} environment: twice a number.
 
 Use it in a recipe; every field of its settings is a key there:
 
@@ -102,4 +102,4 @@ def test_a_misspelt_argument_is_refused() -> None:
 
 def scaffold_environment(name: str, folder: Path) -> list[Path]:
     """Write `NAME.py` and `test_NAME.py` into a folder; never over a file that is there."""
-    return write_files(name, folder, _MODULE, _TEST, example="my_task")
+    return write_files(name, folder, ENVIRONMENT_MODULE, _TEST, example="my_task")

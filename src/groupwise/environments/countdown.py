@@ -101,7 +101,7 @@ def _task(random: random.Random, level: Level, settings: CountdownSettings) -> T
     how = "exactly" if settings.use_all else "at most"
     question = (
         f"Use the numbers {listed(numbers)} to make {target}. Use each number {how} once, "
-        f"with {listed(operations)} and parentheses. Answer with one expression."
+        f"with {listed([*operations, 'parentheses'])}. Answer with one expression."
     )
     columns = {"numbers": numbers, "target": target, "operations": operations}
     return Task(question, expression, f"{sorted(numbers)}={target}", columns)

@@ -33,8 +33,7 @@ class SudokuSettings(GeneratedSettings):
         default=None,
         ge=1,
         le=12,
-        description="Empty cells of the 16: 5, 8 and 11 by level; 12 is the most with one solution "
-        "for every puzzle.",
+        description="Empty cells of the 16; 12 is the most that can leave one solution.",
     )
 
 
