@@ -17,7 +17,10 @@ import matplotlib.pyplot as plt
 
 import groupwise as gw
 
-SERIES = (("eval/accuracy", "all prompts, sampled", "C0"), ("eval/heldout", "held out, sampled", "C1"))
+SERIES = (
+    ("eval/accuracy", "all prompts, sampled", "C0"),
+    ("eval/heldout", "held out, sampled", "C1"),
+)
 
 
 def draw(folder: str, target: Path) -> None:

@@ -155,7 +155,7 @@ def test_a_changed_preset_shows_its_own_numbers() -> None:
     assert "Verified" in describe(preset("dapo")).text()
     for name in ("gtpo", "grpo_s", "dcpo"):
         assert "Not settled" in describe(preset(name)).text()
-    assert "often taken for" in describe(preset("gspo_length_weighted")).text()
+    assert "this is not gspo" in describe(preset("gspo_length_weighted")).text()
 
 
 def test_the_dataclass_alone_is_reinforce_without_a_baseline() -> None:
