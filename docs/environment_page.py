@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from groupwise.cli.environment_scaffold import ENVIRONMENT_MODULE
 from groupwise.environments import GeneratedSettings, load_environment, settings_class
+from groupwise.environments.arithmetic import LEVELS
 from groupwise.environments.dataset import DatasetSettings
 from groupwise.environments.shapes import ShapedSettings
 
@@ -66,6 +67,25 @@ read from the last box, else the last answer tag, else the last line after any r
 
 """
 
+ARITHMETIC = """\
+## arithmetic
+
+From the table of single-digit sums, which the built-in tiny policy learns in seconds, to small
+stories. Training and held-out problems never overlap. Verifier: `number`, the last number; where a
+format is asked for, a gated bonus and the strict reading are added as parts of their own.
+
+| level | an example | gold answer |
+|---|---|---|
+"""
+
+TARGET = """\
+## target_token
+
+Write a wanted token as often as possible: the reward is spread over the tokens, and which of them
+earned it is known. Prompts are invented words. Verifier: `target`.
+
+"""
+
 SHAPES = """\
 ## Rows of a known shape
 
@@ -106,8 +126,12 @@ Where prompts are not drawn but listed, or a rollout has several turns, derive a
 def page() -> str:
     parts = [INTRO, _arguments(GeneratedSettings, without=()), "\n"]
     parts += [_section(name) for name in GENERATED]
+    parts += [ARITHMETIC, _levels_of_arithmetic(), "\n"]
+    parts += [_arguments(settings_class("arithmetic"), without=()), "\n"]
+    parts += [TARGET, _arguments(settings_class("target_token"), without=()), "\n"]
     parts += [SHAPES, *(_shape(name) for name in SHAPED), "\n"]
     parts += [_heading("Their arguments, beside those of `dataset`"), _shaped_arguments(), "\n"]
+    parts += [_heading("The arguments of `dataset`"), _arguments(DatasetSettings, without=()), "\n"]
     return "".join([*parts, OWN, ENVIRONMENT_MODULE.format(name="twice"), OWN_END])
 
 
@@ -124,6 +148,14 @@ def _section(name: str) -> str:
     verifier = environment.verifier.name
     text.append(f"Verifier: `{verifier}`. Arguments of its own (defaults by level):\n\n")
     return "".join([*text, _arguments(model, without=GeneratedSettings.model_fields), "\n"])
+
+
+def _levels_of_arithmetic() -> str:
+    lines = []
+    for level in LEVELS:
+        prompt = load_environment("arithmetic", level=level).prompts(1)[0]
+        lines.append(f"| `{level}` | {_cell(prompt.last_text)} | `{prompt.answer}` |\n")
+    return "".join(lines)
 
 
 def _shape(name: str) -> str:
@@ -151,7 +183,11 @@ def _arguments(model: type[BaseModel], without: Any) -> str:
     for name, info in model.model_fields.items():
         if name not in without:
             default = "none" if info.default is None else _code(repr(info.default))
-            if model is not GeneratedSettings and info.default is None:
+            if name in LEVELS["table"] and model is settings_class("arithmetic"):
+                default = "the level's"
+            if info.is_required():
+                default = "required"
+            if info.default is None and issubclass(model, GeneratedSettings) and without:
                 default = _of_levels(sys.modules[model.__module__].LEVELS, name)
             kind = _code(_kind(info.annotation))
             lines.append(f"| `{name}` | {kind} | {default} | {_cell(info.description)} |\n")

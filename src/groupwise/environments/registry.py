@@ -46,6 +46,7 @@ SETTINGS: dict[str, str] = {
     "sudoku": "groupwise.environments.sudoku:SudokuSettings",
     "equations": "groupwise.environments.equations:EquationsSettings",
     "calendar": "groupwise.environments.calendar:CalendarSettings",
+    "target_token": "groupwise.environments.target_token:TargetTokenSettings",
     "gsm8k": "groupwise.environments.shapes:Gsm8kSettings",
     "math": "groupwise.environments.shapes:MathSettings",
     "mmlu": "groupwise.environments.shapes:MmluSettings",
