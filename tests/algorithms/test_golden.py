@@ -206,7 +206,7 @@ def test_no_golden_entry_is_forgotten() -> None:
     assert known == {*GOLDEN["losses"], *GOLDEN["misreadings"]}
 
 
-@pytest.mark.parametrize("name", [n for n in ELSEWHERE if n.startswith("2-GRPO rows")])
+@pytest.mark.parametrize("name", sorted(n for n in ELSEWHERE if n.startswith("2-GRPO rows")))
 def test_two_grpo(name: str) -> None:
     entry = GOLDEN["losses"][name]
     inputs = fixture_inputs(preset("two_grpo"), entry["params"]["A"])
