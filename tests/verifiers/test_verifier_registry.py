@@ -99,6 +99,7 @@ SETUPS = {
     "steps": ({}, "7"),
     "target": ({"target": "7"}, None),
     "instructions": ({}, None),
+    "judge": ({"url": "http://127.0.0.1:9", "model": "nobody", "tries": 1}, "7"),
     "code": ({"time_limit": 10, "memory_megabytes": 256}, "print(7)"),
     "sql": ({}, "select 7"),
     "proof": ({}, "x = 7"),

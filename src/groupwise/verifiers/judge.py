@@ -172,7 +172,7 @@ class Judge(SettingsVerifier):
                     if not error.retry:
                         raise VerifierError(f"verifier 'judge': {error}") from error
                     if number == self.tries:
-                        raise Unjudged(f"{error} ({number} tries)") from error
+                        raise Unjudged(f"{error} (try {number} of {self.tries})") from error
                     await asyncio.sleep(0.2 * 2**number)
         found = final_field(reply, question.field)
         if found is None:

@@ -40,7 +40,7 @@ def nonce_of(*parts: str) -> str:
     """
     digest = hashlib.sha256()
     for part in parts:
-        digest.update(f"{len(part)}:{part}".encode())
+        digest.update(f"{len(part)}:{part}".encode("utf-8", "surrogatepass"))
     return digest.hexdigest()[:8]
 
 
