@@ -28,7 +28,9 @@ def main(model: str) -> None:
         Prompt(f"{a}+{b}", text=f"What is {a} + {b}?", answer=str(a + b))
         for a, b in ((7 * n % 19 + 2, 5 * n % 13 + 3) for n in range(NUM_TASKS))
     ]
-    tasks = [task for task in (task_of(prompt, form) for prompt in prompts) if task is not None]
+    found = [task_of(prompt, form) for prompt in prompts]
+    # An order that holds the right answer is left out for its task; these have every order.
+    tasks = [task for task in found if task is not None and task.gold not in ("1", "10")]
 
     def values(texts: list[str]) -> list[float]:
         cases = [Case(task.prompt, text) for task, text in zip(tasks, texts, strict=True)]
@@ -51,8 +53,8 @@ def main(model: str) -> None:
             rose = sum(a > b for a, b in zip(moved, wrong, strict=True))
             shift = mean(moved) - mean(wrong)
             text = family[0][0].replace("\n", " ")[:60]
-            found = f"{probe.name} {number}: {mean(moved):.3f}  shift {shift:+.3f}  rose {rose}"
-            print(f"{found}  {text!r}")
+            line = f"{probe.name} {number}: {mean(moved):.3f}  shift {shift:+.3f}  rose {rose}"
+            print(f"{line}  {text!r}", flush=True)
 
 
 if __name__ == "__main__":
