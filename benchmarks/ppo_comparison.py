@@ -1,7 +1,7 @@
 """What deleting the critic saves: memory, step time, and accuracy at equal samples, measured.
 
     python benchmarks/ppo_comparison.py tiny            # about 5 minutes on 2 cores
-    python benchmarks/ppo_comparison.py smollm2-135m    # under 6 minutes
+    python benchmarks/ppo_comparison.py smollm2-135m    # about 8 minutes
 
 Every run is a process of its own, so that its peak memory is its own: the largest resident size
 minus what the imports took. All methods of a model see the same prompts, the same number of
@@ -55,14 +55,14 @@ MODELS: dict[str, dict[str, Any]] = {
             "model": {"name": "smollm2-135m"},
             "environment": {
                 "name": "arithmetic", "level": "below_20", "phrasing": "question",
-                "system": "Answer briefly.", "num_heldout": 16,
+                "system": "Answer briefly.", "num_heldout": 32,
             },
             "sampling": {"group_size": 8, "max_tokens": 16},
             "training": {
-                "prompts_per_step": 2, "steps": 6, "learning_rate": 1e-5,
-                "micro_batch_tokens": 512,
+                "prompts_per_step": 4, "steps": 12, "learning_rate": 1e-5,
+                "micro_batch_tokens": 1024,
             },
-            "evaluation": {"every": 0, "samples": 2, "splits": ["heldout"]},
+            "evaluation": {"every": 0, "samples": 4, "splits": ["heldout"]},
             "checkpoints": {"every": 0, "keep": 1},
         },
         "methods": ("grpo", "grpo, reference", "ppo, reference"),
