@@ -2,7 +2,7 @@
 
 from groupwise.environments import Environment, Play, prompt_id
 from groupwise.types import Prompt
-from groupwise.verifiers import compose
+from groupwise.verifiers import compose, load_verifier
 
 
 class Twice(Environment):
@@ -30,6 +30,11 @@ class AskAgain(Play):
             return None
         self.asked = True
         return [{"role": "user", "content": "Sure?"}]
+
+
+def single(seed=0):
+    """One whose verifier is not a composition."""
+    return Environment("single", load_verifier("number"), {"train": Twice().prompts()})
 
 
 def not_an_environment(seed=0):

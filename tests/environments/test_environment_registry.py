@@ -2,11 +2,13 @@
 
 import doctest
 import importlib
+import json
 import pkgutil
 
 import pytest
 from pydantic import ValidationError
 
+import groupwise as gw
 import groupwise.environments
 from groupwise.environments import (
     EnvironmentSettings,
@@ -15,6 +17,7 @@ from groupwise.environments import (
     load_environment,
 )
 from groupwise.errors import RecipeError
+from groupwise.recipe import load_recipe
 
 MODULES = [each.name for each in pkgutil.iter_modules(groupwise.environments.__path__)]
 
@@ -82,3 +85,41 @@ def test_names_that_lead_nowhere(name, arguments, message):
 def test_unknown_splits_name_the_known_ones():
     with pytest.raises(RecipeError, match="no split 'test'; it has train, heldout, all"):
         load_environment("arithmetic").prompts(split="test")
+
+
+REST = {"model": {"name": "tiny"}, "algorithm": {"preset": "grpo"}}
+
+
+def both(number, boxed, **more):
+    verifiers = [{"name": "number", "weight": number}, {"name": "boxed", "weight": boxed}]
+    return {"name": "arithmetic", "verifiers": verifiers, **more}
+
+
+@pytest.mark.parametrize(("combine", "half"), [("sum", 2.0), ("product", 0.0)])
+def test_a_recipe_says_how_values_become_one(combine, half):
+    """2 and 3 for the parts: a sum of 5 and a product of 6; one part alone is 2 or 0."""
+    table = both(2.0, 3.0, combine=combine, strict_verifiers=both(1.0, 1.0)["verifiers"])
+    recipe = load_recipe({**REST, "environment": table})
+    by_recipe = environment_from_settings(recipe.environment, seed=recipe.seed)
+    by_name = gw.load_environment(**both(2.0, 3.0, combine=combine))
+    for environment in (by_recipe, by_name):
+        prompt = environment.prompts(1)[0]
+        right = environment.verify(prompt, f"\\boxed{{{prompt.answer}}}")
+        assert right.value == {"sum": 5.0, "product": 6.0}[combine]
+        assert right.parts == {"number": 1.0, "boxed": 1.0}
+        assert environment.verify(prompt, str(prompt.answer)).value == half
+        assert json.loads(environment.describe()["verifier"])[1]["combine"] == combine
+    assert by_recipe.strict.combine == combine
+    assert recipe.environment.arguments == {}
+
+
+def test_ways_to_combine_that_do_not_exist_name_those_that_do():
+    table = {**REST, "environment": both(1.0, 1.0, combine="sums")}
+    with pytest.raises(RecipeError, match=r"environment\.combine.*'sum' or 'product'"):
+        load_recipe(table)
+    with pytest.raises(RecipeError, match="did you mean 'sum'"):
+        gw.load_environment(**both(1.0, 1.0, combine="sums"))
+    with pytest.raises(RecipeError, match="environment 'single' has one of its own"):
+        load_environment("custom_environment:single", combine="product")
+    made = load_environment("custom_environment:Twice", combine="product")
+    assert made.verifier.combine == "product"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -252,3 +253,39 @@ def test_the_figure_of_25_steps(tmp_path: Path) -> None:
     assert 0.38 <= run.summary["eval/accuracy_first"] <= 0.46
     assert run.summary["eval/accuracy_last"] >= 0.57
     assert 0.0 < run.summary["kl_last"] < 0.5
+
+
+@pytest.mark.filterwarnings("ignore:no completion of the evaluation")
+@pytest.mark.parametrize("outcome", ["infrastructure_error", "verifier_timeout"])
+def test_a_step_without_a_single_score_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcome: str
+) -> None:
+    """Scores that say so themselves raise nothing, so no policy for exceptions sees them."""
+    (tmp_path / "broken_grader.py").write_text(
+        "from groupwise.types import Score\n"
+        "from groupwise.verifiers import Verifier\n\n\n"
+        "class Broken(Verifier):\n"
+        "    name = 'broken'\n\n"
+        "    def score(self, cases):\n"
+        f"        return [Score(None, {outcome!r}, 'no grader') for _ in cases]\n",
+        encoding="utf-8",
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "broken_grader", raising=False)
+    verifiers = [{"name": "broken_grader:Broken", "on_error": "skip"}]
+    changes = {
+        "environment.verifiers": verifiers,
+        "environment.audit": False,
+        "evaluation.every": 0,
+    }
+    with pytest.raises(VerifierError, match=f"none of its 48 rollouts .* {outcome} .*no grader"):
+        gw.train(BASE, changes, tmp_path / "run")
+
+
+@pytest.mark.parametrize(("preset", "read"), [("gdpo", "own value"), ("grpo_process", "of steps")])
+def test_a_product_is_refused_where_its_factors_are_read(
+    tmp_path: Path, preset: str, read: str
+) -> None:
+    changes = {"environment.combine": "product", "algorithm.preset": preset}
+    with pytest.raises(RecipeError, match=f"combine.*{read}"):
+        gw.train(BASE, changes, tmp_path / "run")

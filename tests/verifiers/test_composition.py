@@ -190,6 +190,7 @@ def test_warning_where_correctness_does_not_dominate():
                                   "arguments": BOX}]  # fmt: skip
     assert compose(gated).warnings() == []
     assert compose(NUMBER_AND_FORMAT).warnings() == []
+    assert compose(heavy, "product").warnings() == []
 
 
 def test_check_answer_names_the_component():
@@ -209,3 +210,4 @@ def test_the_signature_holds_everything_that_changes_a_value():
     for change in changes:
         tables = [NUMBER_AND_FORMAT[0], {**NUMBER_AND_FORMAT[1], **change}, NUMBER_AND_FORMAT[2]]
         assert compose(tables).signature() != base
+    assert compose(NUMBER_AND_FORMAT, "product").signature() != base

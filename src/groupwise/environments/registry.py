@@ -13,7 +13,7 @@ from groupwise.environments.base import Environment
 from groupwise.environments.checks import check_answers, check_columns
 from groupwise.environments.settings import EnvironmentSettings
 from groupwise.errors import RecipeError
-from groupwise.verifiers import VerifierSettings, compose, import_object
+from groupwise.verifiers import Combine, Composite, VerifierSettings, compose, import_object
 from groupwise.verifiers.names import unknown_name
 
 BUILTIN: dict[str, str] = {
@@ -70,13 +70,27 @@ def load_environment(
     name: str,
     seed: int = 0,
     verifiers: Sequence[Mapping[str, Any] | VerifierSettings] = (),
+    combine: Combine = "sum",
     **arguments: Any,
 ) -> Environment:
     """An environment by name, everything about its data checked.
 
-    `seed` decides generated problems and splits. `verifiers` replace the environment's own.
-    `RecipeError` for an unknown name or argument (nearest name given) and for bad data.
+    `seed` decides generated problems and splits. `verifiers` replace the environment's own, and
+    `combine` says how their weighted values become one. `RecipeError` for an unknown name or
+    argument (nearest name given) and for bad data.
     """
+    made = _made(name, seed, verifiers, arguments)
+    if combine != "sum":
+        made.verifier = _composite(made).combined(combine)
+    return made
+
+
+def _made(
+    name: str,
+    seed: int,
+    verifiers: Sequence[Mapping[str, Any] | VerifierSettings],
+    arguments: Mapping[str, Any],
+) -> Environment:
     if ":" in name:
         return _custom(name, seed, verifiers, arguments)
     if name not in BUILTIN:
@@ -86,13 +100,28 @@ def load_environment(
     return make(arguments, seed=seed, verifiers=verifiers)
 
 
+def _composite(environment: Environment) -> Composite:
+    """Its verifier, where that has components to combine."""
+    if isinstance(environment.verifier, Composite):
+        return environment.verifier
+    raise RecipeError(
+        f"environment.combine is for several verifiers; environment {environment.name!r} has one "
+        f'of its own ({environment.verifier.name}): leave combine at "sum", or let the environment '
+        "make its verifier with groupwise.verifiers.compose"
+    )
+
+
 def environment_from_settings(settings: EnvironmentSettings, seed: int = 0) -> Environment:
     """The environment that a recipe's `[environment]` table states, strict verifiers included."""
     made = load_environment(
-        settings.name, seed=seed, verifiers=settings.verifiers, **settings.arguments
+        settings.name,
+        seed=seed,
+        verifiers=settings.verifiers,
+        combine=settings.combine,
+        **settings.arguments,
     )
     if settings.strict_verifiers:
-        made.strict = compose(settings.strict_verifiers)
+        made.strict = compose(settings.strict_verifiers, settings.combine)
         where = f"environment {settings.name!r}, strict_verifiers"
         check_columns(made.strict, made.prompts(split="all"), where)
         check_answers(made.strict, made.prompts(split="all"), where)

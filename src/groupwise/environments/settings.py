@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from groupwise.verifiers import VerifierSettings
+from groupwise.verifiers import Combine, VerifierSettings
 
 
 class EnvironmentSettings(BaseModel):
@@ -25,7 +25,11 @@ class EnvironmentSettings(BaseModel):
         default=(),
         description="What judges completions; the environment's own verifiers where empty.",
     )
-
+    combine: Combine = Field(
+        default="sum",
+        description="How the weighted values become one: their sum, or their product, which is 0 "
+        "where any of them is. For `strict_verifiers` too.",
+    )
     strict_verifiers: tuple[VerifierSettings, ...] = Field(
         default=(),
         description="A second, stricter judgement (or hidden test cases) that training never "

@@ -95,6 +95,14 @@ def prepare(recipe: Recipe) -> Prepared:
 def _check_rewards(recipe: Recipe, environment: Environment) -> None:
     """Whether the environment's scores hold what the algorithm reads. Raises RecipeError."""
     verifier = environment.verifier
+    needs = recipe.algorithm.needs
+    is_product = isinstance(verifier, Composite) and verifier.combine == "product"
+    if is_product and (needs.components or needs.step_rewards):
+        read = "rewards of steps" if needs.step_rewards else "each verifier's own value"
+        raise RecipeError(
+            f'environment.combine = "product" makes one value a completion, but the algorithm '
+            f'reads {read}; set environment.combine = "sum"'
+        )
     recipe.algorithm.check(
         temperature=recipe.sampling.temperature,
         step_rewards=environment.gives_steps,

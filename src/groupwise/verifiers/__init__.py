@@ -1,10 +1,10 @@
 """Text to score: what a completion is worth, by rules that can be read.
 
 `contract.py` is what every verifier keeps to; `registry.py` finds them by name; `composition.py`
-adds several up. No torch anywhere: model-backed verifiers live in `scorers/`.
+makes several one. No torch anywhere: model-backed verifiers live in `scorers/`.
 """
 
-from groupwise.verifiers.composition import Component, Composite
+from groupwise.verifiers.composition import Combine, Component, Composite
 from groupwise.verifiers.contract import (
     Case,
     CaseVerifier,
@@ -32,6 +32,7 @@ __all__ = [
     "BUILTIN",
     "Case",
     "CaseVerifier",
+    "Combine",
     "Component",
     "Composite",
     "OnError",

@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from groupwise.errors import RecipeError
 from groupwise.types import Outcome, Prompt, Score, StepReward
 from groupwise.verifiers.contract import Case, OnError, Verifier, VerifierLogs, score_cases
 from groupwise.verifiers.names import unknown_name
 
+Combine = Literal["sum", "product"]
 _GATES = ("correct", "parsed")
 _FAILED_TO_JUDGE = frozenset({"bad_answer", "verifier_timeout", "infrastructure_error"})
 
@@ -64,10 +65,10 @@ class Composite(Verifier):
     gated like their component's value, and those that end at the same character are added.
     """
 
-    def __init__(
-        self, components: Sequence[Component], combine: Literal["sum", "product"] = "sum"
-    ) -> None:
+    def __init__(self, components: Sequence[Component], combine: Combine = "sum") -> None:
         """`RecipeError` where labels collide, a gate names no component, or nothing counts."""
+        if combine not in get_args(Combine):
+            raise unknown_name("way to combine verifiers", str(combine), get_args(Combine))
         if not components:
             raise RecipeError("a composition needs at least one verifier")
         keys = [component.key for component in components]
@@ -83,6 +84,10 @@ class Composite(Verifier):
             raise RecipeError("every verifier has weight 0; give one of them weight = 1.0")
         self.components = tuple(components)
         self.combine = combine
+
+    def combined(self, combine: Combine) -> Composite:
+        """The same components, combined that way; `RecipeError` for any other than the two."""
+        return Composite(self.components, combine)
 
     @property
     def name(self) -> str:
@@ -182,7 +187,12 @@ class Composite(Verifier):
         return main.verifier.gold_completion(prompt)
 
     def warnings(self) -> list[str]:
-        """Weights that let something else than correctness dominate, in words; for the plan."""
+        """Weights that let something else than correctness dominate, in words; for the plan.
+
+        None for a product: there nothing earns where another part is 0, whatever the weights.
+        """
+        if self.combine == "product":
+            return []
         counted = [component for component in self.components if component.weight != 0]
         main = max(counted, key=lambda component: abs(component.weight))
         rest = [c for c in counted if c is not main and c.gate_key != main.key]

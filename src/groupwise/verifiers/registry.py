@@ -17,7 +17,7 @@ from typing import Any
 
 from groupwise.errors import RecipeError
 from groupwise.types import Prompt, Score
-from groupwise.verifiers.composition import Component, Composite
+from groupwise.verifiers.composition import Combine, Component, Composite
 from groupwise.verifiers.contract import Case, SettingsVerifier, Verifier, score_cases
 from groupwise.verifiers.functions import RewardFunction
 from groupwise.verifiers.isolated import Isolated
@@ -141,9 +141,11 @@ def verifier_from_table(table: Mapping[str, Any] | VerifierSettings) -> Componen
     )
 
 
-def compose(tables: Sequence[Mapping[str, Any] | VerifierSettings]) -> Composite:
-    """The weighted sum of several entries; its parts are named by their labels."""
-    return Composite([verifier_from_table(table) for table in tables])
+def compose(
+    tables: Sequence[Mapping[str, Any] | VerifierSettings], combine: Combine = "sum"
+) -> Composite:
+    """The weighted sum or product of several entries; its parts are named by their labels."""
+    return Composite([verifier_from_table(table) for table in tables], combine)
 
 
 def verify(
