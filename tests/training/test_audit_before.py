@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,9 @@ import pytest
 import groupwise as gw
 from groupwise.environments import load_environment
 from groupwise.policies import describe_model
-from groupwise.training.auditing import audit_before
+from groupwise.training.auditing import _key, audit_before
 from groupwise.training.callbacks import Callback
+from groupwise.verifiers import compose
 
 HOLED = "groupwise.verifiers.audit.holed:answer_anywhere"
 BASE: dict[str, Any] = {
@@ -112,3 +115,39 @@ def test_one_audit_a_pair_of_verifier_and_data(cache: Path) -> None:
     hashes = {audit_before(each, template)["hash"] for each in (other_data, other_verifier)}
     assert len(hashes | {first["hash"]}) == 3
     assert len(list((cache / "audits").glob("*.json"))) == 3
+
+
+@pytest.mark.parametrize("time_limit", [None, 5.0])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("return [grade(c) for c in completions]", "return [1 - grade(c) for c in completions]"),
+        ("return float(text == '7')", "return float('7' in text)"),
+    ],
+    ids=["the function", "its helper"],
+)
+def test_a_changed_reward_function_is_audited_again(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    before: str,
+    after: str,
+    time_limit: float | None,
+) -> None:
+    source = (
+        "def grade(text):\n    return float(text == '7')\n\n\n"
+        "def reward(completions, **kwargs):\n    return [grade(c) for c in completions]\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def key(text: str) -> str:
+        (tmp_path / "audited_reward.py").write_text(text, encoding="utf-8")
+        sys.modules.pop("audited_reward", None)
+        importlib.invalidate_caches()
+        table = {"name": "audited_reward:reward", "time_limit": time_limit}
+        verifier = compose([table])
+        verifier.close()
+        return _key(verifier, "the same data")
+
+    assert before in source
+    assert key(source) == key(source)
+    assert key(source) != key(source.replace(before, after))

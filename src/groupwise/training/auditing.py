@@ -19,8 +19,9 @@ from groupwise.environments import Environment
 from groupwise.policies.cache import cache_folder
 from groupwise.records.files import replace_file
 from groupwise.templates import Template
-from groupwise.verifiers import Composite, Verifier
+from groupwise.verifiers import Composite, RewardFunction, Verifier
 from groupwise.verifiers.audit import LabelledRow, audit
+from groupwise.verifiers.isolated import Isolated
 
 BUDGET = 10.0
 """Seconds after which no further part of the audit begins."""
@@ -85,15 +86,28 @@ def _key(verifier: Verifier, data_hash: str) -> str:
 
 
 def _own_code(verifier: Verifier) -> Iterable[str]:
-    """The source of a user's verifier classes."""
-    parts = (
-        [each.verifier for each in verifier.components] if isinstance(verifier, Composite) else []
-    )
-    for each in parts or [verifier]:
-        try:
-            yield inspect.getsource(type(each))
-        except (OSError, TypeError):
-            yield type(each).__qualname__
+    """The source files that a user's verifier classes and reward functions are defined in.
+
+    Whole files, because what a verifier decides may stand in a helper beside it.
+    """
+    if isinstance(verifier, Composite):
+        for component in verifier.components:
+            yield from _own_code(component.verifier)
+    elif isinstance(verifier, Isolated):
+        yield from _own_code(verifier.verifier)
+    else:
+        defined: Any = type(verifier)
+        if isinstance(verifier, RewardFunction):
+            defined = inspect.unwrap(verifier.function)
+        yield _source_file(defined)
+
+
+def _source_file(defined: Any) -> str:
+    """The text of the file that defines a function or class; its name where there is none."""
+    try:
+        return Path(inspect.getfile(defined)).read_text(encoding="utf-8")
+    except (OSError, TypeError):  # defined at a prompt, or a callable object: its signature counts
+        return getattr(defined, "__qualname__", type(defined).__qualname__)
 
 
 def _room_code() -> Iterable[str]:
