@@ -15,8 +15,6 @@ from trl.trainer.rloo_trainer import RLOOTrainer
 from conformance.cases import Step, as_step, random_case
 from groupwise.algorithms import preset
 
-pytestmark = pytest.mark.slow
-
 
 class Accelerator:
     """One process: nothing to gather, nothing to reduce."""
