@@ -77,6 +77,7 @@ def test_no_cases_no_scores():
         ([[1.0], [2.0]], "row 0: expected a number, a bool, a Score or None; got list"),
         ([1.0, math.nan], "row 1: expected a finite number, got nan"),
         ([math.inf, 1.0], "row 0: expected a finite number, got inf"),
+        ([1.0, 10**400], "row 1: expected a finite number, got inf"),
         (np.ones((2, 1)), "row 0"),
     ],
 )

@@ -305,7 +305,10 @@ def as_score(name: str, row: int, value: Any) -> Score:
             f"verifier {name!r}, row {row}: expected a number, a bool, a Score or None; "
             f"got {type(value).__name__} ({_shorten(repr(value))})"
         )
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # a whole number above the largest float
+        number = math.inf
     if not math.isfinite(number):
         raise VerifierError(
             f"verifier {name!r}, row {row}: expected a finite number, got {number}; "
