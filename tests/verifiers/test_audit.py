@@ -317,3 +317,14 @@ def test_no_rows_and_no_set_is_refused_with_a_way_out() -> None:
         audit(load_verifier("repetition"))
     with pytest.raises(RecipeError, match="numbers"):
         audit(load_verifier("number"), sets=("numbrs",))
+
+
+def test_an_audit_that_could_try_nothing_says_so() -> None:
+    row = LabelledRow("p", Prompt("p", text="Write a poem."), "", accept=None)
+    report = audit(load_verifier("repetition"), [row])
+    assert report.probes == ()
+    assert any("no probe was tried" in warning for warning in report.warnings)
+    assert "note: no prompt has a gold answer" in report.text()
+    gold = LabelledRow("p", Prompt("p", text="3+4=", answer="7"), "", accept=None)
+    report = audit(load_verifier("number"), [row, gold], sets=())
+    assert not any("no probe was tried" in warning for warning in report.warnings)

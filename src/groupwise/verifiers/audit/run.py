@@ -350,6 +350,11 @@ class _Run:
                 "a right answer earns no more than a wrong one in any usual form; fine for a "
                 "verifier of format or length, else give labelled completions of your own (--data)"
             )
+        if all(gold_of(prompt) is None and not is_code_task(prompt) for prompt in self.prompts):
+            found.append(
+                "no prompt has a gold answer, so no probe was tried: nothing is known of how this "
+                "verifier can be fooled; read completions, or label some (--data)"
+            )
         if self._missing:
             found.append(f"stopped after {self.budget:g} s, without {', '.join(self._missing)}")
         return found
