@@ -152,3 +152,20 @@ def test_a_row_without_what_it_needs_is_not_scored(name):
     if verifier.needs_answer:
         (score,) = score_cases(verifier, [Case(Prompt("p", text="q", columns=COLUMNS), "7")])
         assert (score.value, score.outcome) == (None, "bad_answer")
+
+
+@pytest.mark.parametrize(
+    ("name", "legal"),
+    [
+        ("./rewards.py:short_and_right", '"rewards:short_and_right"'),
+        ("rewards.py:short_and_right", '"rewards:short_and_right"'),
+        ("/home/me/rewards.py:short_and_right", '"rewards:short_and_right"'),
+        ("rewards:", '"rewards:function"'),
+        (":short_and_right", '"rewards:short_and_right"'),
+    ],
+)
+def test_a_path_in_place_of_a_module_is_refused_with_the_module_s_name(name, legal):
+    with pytest.raises(RecipeError) as error:
+        load_verifier(name)
+    assert str(error.value).startswith(f"verifier {name!r}: not `module:name` of Python")
+    assert str(error.value).endswith(f"give {legal}")

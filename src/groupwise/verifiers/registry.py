@@ -102,7 +102,14 @@ def load_verifier(name: str, **arguments: Any) -> Verifier:
 
 def import_object(name: str, kind: str) -> Any:
     """What `module:attribute` names; `RecipeError` saying which half is missing."""
-    module_name, _, attribute = name.partition(":")
+    module_name, _, attribute = name.rpartition(":")
+    if not _is_module_name(module_name) or not attribute.isidentifier():
+        stem = Path(module_name.replace("\\", "/")).stem
+        legal = f"{stem if stem.isidentifier() else 'rewards'}:{attribute or 'function'}"
+        raise RecipeError(
+            f"{kind} {name!r}: not `module:name` of Python; a module is named without folder and "
+            f'without .py, and looked for in the current folder: give "{legal}"'
+        )
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.append(here)
@@ -117,6 +124,12 @@ def import_object(name: str, kind: str) -> Any:
         public = [each for each in vars(module) if not each.startswith("_")]
         raise unknown_name(f"{kind} in module {module_name!r}:", attribute, public)
     return getattr(module, attribute)
+
+
+def _is_module_name(text: str) -> bool:
+    """True for identifiers joined by dots, but for a file name such as `rewards.py`."""
+    parts = text.split(".")
+    return parts[1:] != ["py"] and all(part.isidentifier() for part in parts)
 
 
 def verifier_from_table(table: Mapping[str, Any] | VerifierSettings) -> Component:
