@@ -244,3 +244,11 @@ def test_describe(tmp_path):
         load(jsonl(tmp_path, changed, "c.jsonl")).describe()["data_hash"]
         != (load(jsonl(tmp_path, ROWS)).describe()["data_hash"])
     )
+
+
+@pytest.mark.parametrize("name", ["data.jsonl", "data.json", "data.csv"])
+def test_a_file_that_is_not_utf_8_is_refused_with_its_line(tmp_path, name):
+    rows = ['{"prompt": "3+4=", "answer": 7}', '{"prompt": "caf\u00e9 3+4=", "answer": 7}']
+    (tmp_path / name).write_bytes("\n".join(rows).encode("latin-1"))
+    with pytest.raises(RecipeError, match=rf"{name}, line 2: not UTF-8 text; save it as UTF-8"):
+        load(str(tmp_path / name))

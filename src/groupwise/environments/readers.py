@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from groupwise.errors import RecipeError
 
@@ -48,9 +49,30 @@ def read_rows(
     return rows
 
 
+@contextmanager
+def _utf8(file: Path, newline: str | None = None) -> Iterator[TextIO]:
+    """The file opened as text; `RecipeError` with the line where it is not UTF-8."""
+    try:
+        with file.open(encoding="utf-8-sig", newline=newline) as text:
+            yield text
+    except UnicodeDecodeError as error:
+        raise RecipeError(
+            f"{file.name}, line {_first_undecodable_line(file)}: not UTF-8 text; save it as UTF-8"
+        ) from error
+
+
+def _first_undecodable_line(file: Path) -> int:
+    content = file.read_bytes()
+    try:
+        content.decode()
+    except UnicodeDecodeError as error:
+        return content.count(b"\n", 0, error.start) + 1
+    return 1
+
+
 def _read_jsonl(file: Path) -> list[Row]:
     rows: list[Row] = []
-    with file.open(encoding="utf-8-sig") as lines:
+    with _utf8(file) as lines:
         for number, line in enumerate(lines, start=1):
             if line.strip():
                 where = f"{file.name}, line {number}"
@@ -59,7 +81,8 @@ def _read_jsonl(file: Path) -> list[Row]:
 
 
 def _read_json(file: Path) -> list[Row]:
-    content = _json(file.read_text(encoding="utf-8-sig"), file.name)
+    with _utf8(file) as text:
+        content = _json(text.read(), file.name)
     if not isinstance(content, list):
         raise RecipeError(
             f"{file.name} holds a {type(content).__name__}; give a list of objects, or JSON lines "
@@ -71,7 +94,7 @@ def _read_json(file: Path) -> list[Row]:
 
 def _read_table(file: Path, delimiter: str) -> list[Row]:
     rows: list[Row] = []
-    with file.open(encoding="utf-8-sig", newline="") as lines:
+    with _utf8(file, newline="") as lines:
         reader = csv.DictReader(lines, delimiter=delimiter)
         for values in reader:
             where = f"{file.name}, line {reader.line_num}"
