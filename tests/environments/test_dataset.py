@@ -252,3 +252,12 @@ def test_a_file_that_is_not_utf_8_is_refused_with_its_line(tmp_path, name):
     (tmp_path / name).write_bytes("\n".join(rows).encode("latin-1"))
     with pytest.raises(RecipeError, match=rf"{name}, line 2: not UTF-8 text; save it as UTF-8"):
         load(str(tmp_path / name))
+
+
+@pytest.mark.parametrize("prompt", ["3+4=\ud800", [{"role": "user", "content": "\ud800"}]])
+def test_half_of_a_surrogate_pair_is_refused_with_its_row(tmp_path, prompt):
+    with pytest.raises(RecipeError) as error:
+        load(jsonl(tmp_path, [*ROWS, {"prompt": prompt, "answer": 7}]))
+    assert str(error.value).startswith(
+        "data.jsonl, line 11: column 'prompt' holds '\\ud800', half of a surrogate pair"
+    )

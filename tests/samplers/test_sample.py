@@ -58,6 +58,12 @@ def test_what_is_no_prompt_is_refused(tiny: Policy) -> None:
         sample(tiny, ["a"], temperature=-1)
 
 
+def test_half_of_a_surrogate_pair_names_the_prompt(tiny: Policy) -> None:
+    for prompt in ("3\ud800", [{"role": "user", "content": "3\ud800"}]):
+        with pytest.raises(RecipeError, match=r"prompt 'prompt 1': holds '\\ud800', half of a sur"):
+            sample(tiny, ["3+4=", prompt], group_size=1)
+
+
 @pytest.mark.parametrize("field", [{"top_p": 0.75}, {"top_k": 50}, {"min_p": 0.1}])
 def test_training_with_truncation_is_refused_with_the_reason(field: dict[str, float]) -> None:
     """Fault 5: the kept mass would be read as drift."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from groupwise.errors import RecipeError
 from groupwise.types import Prompt
@@ -10,6 +11,35 @@ from groupwise.verifiers import Verifier
 
 SHOWN = 5
 """How many rows a message names."""
+
+
+def check_characters(values: Mapping[str, Any], where: str) -> None:
+    """`RecipeError` naming the column whose text holds half of a surrogate pair.
+
+    JSON's `"\\ud800"` gives one; it is no character, and no tokenizer takes it.
+    """
+    for column, value in values.items():
+        found = _lone_surrogate(value)
+        if found is not None:
+            raise RecipeError(
+                f"{where}: column {column!r} holds {found!r}, half of a surrogate pair, which is "
+                "no character; write the whole character or take it out"
+            )
+
+
+def _lone_surrogate(value: Any) -> str | None:
+    """The first lone surrogate in the texts of a value, at any depth."""
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            return value[error.start]
+        return None
+    if isinstance(value, Mapping):
+        parts = [*value.keys(), *value.values()]
+    else:
+        parts = list(value) if isinstance(value, (list, tuple)) else []
+    return next((found for part in parts if (found := _lone_surrogate(part))), None)
 
 
 def check_columns(verifier: Verifier, prompts: Sequence[Prompt], where: str) -> None:

@@ -15,7 +15,12 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from groupwise.environments.base import Environment
-from groupwise.environments.checks import check_columns, rejected_answers, rejected_message
+from groupwise.environments.checks import (
+    check_characters,
+    check_columns,
+    rejected_answers,
+    rejected_message,
+)
 from groupwise.environments.identity import (
     normalised_text,
     overlapping,
@@ -200,6 +205,8 @@ def _heldout_rows(settings: DatasetSettings) -> list[Row]:
 def _tasks(
     rows: Sequence[Row], settings: DatasetSettings, verifier: Verifier, seed: int
 ) -> list[_Task]:
+    for row in rows:
+        check_characters(row.values, row.where)
     prepared = (settings.prepared(row, seed) for row in rows)
     return [_Task(row.where, _prompt(row, settings, verifier)) for row in prepared]
 

@@ -120,14 +120,20 @@ class Template:
         """The ids of a prompt: a chat with its generation prompt, or raw text as it is.
 
         Exactly one BOS is at the front wherever the tokenizer adds one or the chat template writes
-        one; never two. `variables` reach the chat template.
+        one; never two. `variables` reach the chat template. Raises RecipeError where the prompt
+        has no tokens or holds a lone surrogate.
         """
-        if prompt.text is None:
-            ids = self.encode(self.render(prompt.messages, **variables))
-        else:
-            ids = self.encode(prompt.text)
-            if ids[: len(self._prefix)] != self._prefix:
-                ids = self._prefix + ids
+        text = self.render(prompt.messages, **variables) if prompt.text is None else prompt.text
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise RecipeError(
+                f"prompt {prompt.id!r}: holds {text[error.start]!r}, half of a surrogate pair, "
+                "which is no character; write the whole character or take it out"
+            ) from error
+        ids = self.encode(text)
+        if prompt.text is not None and ids[: len(self._prefix)] != self._prefix:
+            ids = self._prefix + ids
         ids = self._with_one_bos(ids)
         if not ids:
             raise RecipeError(f"prompt {prompt.id!r}: has no tokens; give one that is not empty")
