@@ -201,7 +201,7 @@ def test_two_writers_of_one_folder_are_refused(run_folder: Path):
     )
     with RunWriter.reopen(run_folder):
         done = _python(code)
-    assert "another process is writing the run" in done
+    assert "another process is writing this run" in done
     assert _python(code) == ""
 
 

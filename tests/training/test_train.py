@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ import torch
 from safetensors.torch import load_file
 
 import groupwise as gw
-from groupwise.errors import NonFiniteError, RecipeError, VerifierError
-from groupwise.records import COMMON_KEYS, find_metric
+from groupwise.errors import GroupwiseError, NonFiniteError, RecipeError, VerifierError
+from groupwise.policies import save_pretrained
+from groupwise.records import COMMON_KEYS, RunWriter, find_metric
 from groupwise.training.callbacks import Callback
 from groupwise.training.interruption import Interrupted
+from groupwise.training.session import trained_policy
 
 BASE: dict[str, Any] = {
     "seed": 5,
@@ -289,3 +292,85 @@ def test_a_product_is_refused_where_its_factors_are_read(
     changes = {"environment.combine": "product", "algorithm.preset": preset}
     with pytest.raises(RecipeError, match=f"combine.*{read}"):
         gw.train(BASE, changes, tmp_path / "run")
+
+
+def test_a_live_run_is_neither_overwritten_nor_resumed(tmp_path: Path) -> None:
+    """Another process writes it: refused before anything is deleted."""
+    folder = tmp_path / "run"
+    gw.train(BASE, {"training.steps": 1, "evaluation.samples": 1}, output=folder)
+    before = sorted(path.name for path in folder.rglob("*"))
+    with RunWriter.reopen(folder):
+        for how in ({"overwrite": True}, {"resume": True}):
+            with pytest.raises(RecipeError, match="another process is writing this run"):
+                gw.train(BASE, output=folder, **how)  # type: ignore[arg-type]
+    assert sorted(path.name for path in folder.rglob("*")) == before
+    run = gw.train(BASE, {"training.steps": 2}, output=folder, overwrite=True)
+    assert run.summary["steps"] == 2
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_none_left_is_refused(
+    unbroken: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(unbroken, folder)
+    (folder / "summary.json").unlink()
+    steps = sorted((folder / "checkpoints").glob("step_*"))
+    (steps[-1] / "model.safetensors").write_bytes(b"")
+    run = gw.train(BASE, output=folder, resume=True)
+    for name, tensor in weights(unbroken, 8).items():
+        assert torch.equal(tensor, weights(run.folder, 8)[name])
+    for step in (folder / "checkpoints").glob("step_*"):
+        (step / "model.safetensors").write_bytes(b"")
+    (folder / "summary.json").unlink()
+    before = (folder / "metrics.jsonl").read_bytes()
+    with pytest.raises(GroupwiseError, match=r"cannot go on[\s\S]*--overwrite"):
+        gw.train(BASE, output=folder, resume=True)
+    assert (folder / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_record_shorter_than_the_newest_checkpoint_goes_on_from_an_older_one(
+    unbroken: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(unbroken, folder)
+    (folder / "summary.json").unlink()
+    content = (folder / "metrics.jsonl").read_bytes()
+    (folder / "metrics.jsonl").write_bytes(content[:-40])
+    run = gw.train(BASE, output=folder, resume=True)
+    assert run.metrics().to_pandas()["step"].tolist() == list(range(8))
+    for name, tensor in weights(unbroken, 8).items():
+        assert torch.equal(tensor, weights(folder, 8)[name])
+
+
+def test_resume_needs_a_folder_and_says_what_it_does(tmp_path: Path) -> None:
+    class Notes(Callback):
+        def __init__(self) -> None:
+            self.notes: list[str] = []
+
+        def on_warning(self, message: str) -> None:
+            self.notes.append(message)
+
+    with pytest.raises(RecipeError, match="--output"):
+        gw.train(BASE, resume=True)
+    with pytest.raises(RecipeError, match="one of the two"):
+        gw.train(BASE, output=tmp_path / "run", resume=True, overwrite=True)
+    fresh, again = Notes(), Notes()
+    small = {"training.steps": 2, "evaluation.samples": 1}
+    gw.train(BASE, small, output=tmp_path / "run", resume=True, callbacks=[fresh])
+    assert any("a new one starts" in note for note in fresh.notes)
+    small["training.steps"] = 3
+    gw.train(BASE, small, output=tmp_path / "run", resume=True, callbacks=[again])
+    assert "goes on after 2 steps" in again.notes
+
+
+@pytest.mark.parametrize("where", ["afile/run", "afile"])
+def test_an_output_that_cannot_be_a_folder_is_refused(tmp_path: Path, where: str) -> None:
+    (tmp_path / "afile").write_text("x")
+    with pytest.raises(RecipeError, match="is a file"):
+        gw.train(BASE, output=tmp_path / where)
+
+
+def test_an_export_never_writes_over_anything(unbroken: Path, tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(RecipeError, match="not empty"):
+        save_pretrained(trained_policy(unbroken), tmp_path)

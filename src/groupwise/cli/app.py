@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,11 +35,11 @@ app.add_typer(init_app, name="init")
 
 
 def _out() -> Console:
-    return Console(highlight=False)
+    return Console(highlight=False, emoji=False)
 
 
 def _err() -> Console:
-    return Console(stderr=True, highlight=False)
+    return Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
 
 
 def _version(value: bool) -> None:
@@ -76,7 +78,7 @@ def train(
     from groupwise.training.start import train as run_training
 
     own = ("output", "resume", "overwrite", "small", "quiet")
-    display = ProgressDisplay(Console(stderr=True, quiet=quiet))
+    display = ProgressDisplay(Console(stderr=True, quiet=quiet, emoji=False))
     try:
         run = run_training(
             recipe,
@@ -148,9 +150,10 @@ def export(
     best: Annotated[bool, typer.Option(help="The best checkpoint, by checkpoints.best.")] = False,
 ) -> None:
     """Write a run's policy as a folder that transformers loads."""
-    from groupwise.policies import save_pretrained
+    from groupwise.policies import refuse_full, save_pretrained
     from groupwise.training.session import trained_policy
 
+    refuse_full(target)
     policy = trained_policy(run, step=step, best=best)
     save_pretrained(policy, target)
     _err().print(f"the policy after {policy.version} steps is in {target}")
@@ -259,7 +262,15 @@ def get_model(name: Annotated[str, typer.Argument(help="A built-in model's name.
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; ends the process with its exit code."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    warnings.showwarning = _show_warning
+    logging.basicConfig(format="%(message)s", level=logging.WARNING)
+    logging.getLogger("groupwise").setLevel(logging.INFO)
     sys.exit(run(arguments))
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    """A warning is a sentence for a person, not a line of source."""
+    _err().print(f"note: {message}", markup=False)
 
 
 def run(arguments: list[str] | None = None) -> int:
@@ -269,7 +280,7 @@ def run(arguments: list[str] | None = None) -> int:
     except GroupwiseError as error:
         _err().print(f"groupwise: {error}", markup=False)
         return error.exit_code
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
         _err().print("groupwise: interrupted", markup=False)
         return 130
     except typer.Exit as error:
@@ -278,6 +289,7 @@ def run(arguments: list[str] | None = None) -> int:
         code = getattr(error, "exit_code", None)  # click's usage errors
         if not isinstance(code, int) or not hasattr(error, "format_message"):
             raise
-        _err().print(f"groupwise: {error.format_message()}", markup=False)
+        if error.format_message():
+            _err().print(f"groupwise: {error.format_message()}", markup=False)
         return code
     return result if isinstance(result, int) else 0

@@ -37,6 +37,8 @@ def _unknown(name: str, options: Sequence[str]) -> str:
     from groupwise.recipe import field_table
 
     fields = [row[0] for row in field_table()]
+    if inside := [field for field in fields if field.startswith(f"{name}.")]:
+        return f"--{name} is a table; give one of its fields, for example --{inside[0]}"
     same_leaf = [field for field in fields if field.rsplit(".", 1)[-1] == name]
     near = same_leaf or difflib.get_close_matches(name, [*options, *fields], n=1, cutoff=0.5)
     hint = f"; did you mean --{near[0]}?" if near else "; a field is given as --table.field value"

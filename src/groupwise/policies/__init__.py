@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from groupwise.policies.catalogue import ModelEntry, get_model, models
     from groupwise.policies.critic import Critic, make_critic, sequence_values
-    from groupwise.policies.export import save_pretrained
+    from groupwise.policies.export import refuse_full, save_pretrained
     from groupwise.policies.load import (
         ModelInfo,
         choose_device,
@@ -41,6 +41,7 @@ _HOMES = {
     "make_critic": "critic",
     "sequence_values": "critic",
     "save_pretrained": "export",
+    "refuse_full": "export",
     "ModelEntry": "catalogue",
     "models": "catalogue",
     "get_model": "catalogue",
@@ -63,6 +64,7 @@ __all__ = [
     "make_critic",
     "sequence_values",
     "save_pretrained",
+    "refuse_full",
     "ModelEntry",
     "models",
     "get_model",

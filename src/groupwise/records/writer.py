@@ -73,8 +73,11 @@ class RunWriter:
                 f"output = {str(folder)!r} already holds a run; resume it (--resume), or name "
                 "another folder"
             )
-        folder.mkdir(parents=True, exist_ok=True)
-        writer = cls(folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            writer = cls(folder)
+        except OSError as error:
+            raise RecipeError(f"output = {str(folder)!r} cannot be written: {error}") from error
         (folder / "rollouts").mkdir(exist_ok=True)
         write_json(folder / "environment.json", dict(environment))
         (folder / "metrics.jsonl").touch()
@@ -96,6 +99,17 @@ class RunWriter:
         lines = list(read_json_lines(folder / "metrics.jsonl", torn="ignore"))
         writer._last_step = lines[-1]["step"] if lines else -1
         return writer
+
+    @property
+    def steps_recorded(self) -> int:
+        """Steps whose line is in the record without a gap from the first."""
+        lines = read_json_lines(self.folder / "metrics.jsonl", torn="ignore")
+        count = 0
+        for line in lines:
+            if line["step"] != count:
+                break
+            count += 1
+        return count
 
     def metrics(self, step: int, values: Mapping[str, Value]) -> dict[str, Value]:
         """Append one step's line; returns it with every common key.
@@ -235,5 +249,13 @@ def _lock_folder(folder: Path) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        raise GroupwiseError(f"another process is writing the run in {folder}") from None
+        raise RecipeError(
+            f"output = {str(folder)!r}: another process is writing this run; wait for it, end it, "
+            "or name another folder"
+        ) from None
     return descriptor
+
+
+def refuse_in_use(folder: Path) -> None:
+    """Raises RecipeError where a process is writing the run in `folder`."""
+    os.close(_lock_folder(folder))

@@ -11,17 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.checkpoints import (
+    checkpoint_steps,
     clean_leftovers,
+    is_complete,
     load_checkpoint,
-    newest_complete,
     restore_training_state,
 )
+from groupwise.errors import GroupwiseError, RecipeError
 from groupwise.recipe import find_recipe, load_recipe
 from groupwise.records import Run, RunWriter, describe_machine, open_run, text_hash
 from groupwise.training.auditing import audit_before, audit_warnings
 from groupwise.training.callbacks import Callback
 from groupwise.training.interruption import Interrupted, Interruption
-from groupwise.training.output import claim, default_output, same_run
+from groupwise.training.output import claim, clear, default_output, holds_run, same_run
 from groupwise.training.session import Prepared, Session, open_session, prepare
 from groupwise.training.train import Loop
 
@@ -50,6 +52,8 @@ def train(
     source = recipe if isinstance(recipe, Mapping) else find_recipe(str(recipe))
     resolved = load_recipe(source, overrides, small=small)
     name = "run" if isinstance(source, Mapping) else source.stem
+    if resume and output is None:
+        raise RecipeError("resume goes on with the run in a folder; name it: output (--output)")
     folder = Path(output) if output is not None else default_output(name)
     going_on = claim(folder, resume=resume, overwrite=overwrite)
     if going_on:
@@ -64,6 +68,8 @@ def train(
     prepared = prepare(resolved)
     for callback in callbacks:
         callback.on_start(prepared, folder)
+        if resume and not going_on:
+            callback.on_warning(f"no run in {folder} to go on with: a new one starts")
     audited = None
     if resolved.environment.audit and not going_on:
         audited = audit_before(prepared.environment, prepared.model.template)
@@ -84,18 +90,17 @@ def _record(
     if going_on:
         return RunWriter.reopen(folder)
     text = prepared.recipe.to_toml()
-    return RunWriter.create(
-        folder,
-        text,
-        describe_machine(
-            recipe_hash=text_hash(text),
-            environment=prepared.environment.describe(),
-            audit=audited,
-            template_hash=prepared.model.template.hash,
-            model=prepared.model.name,
-            algorithm=prepared.recipe.algorithm.to_table(),
-        ),
+    environment = describe_machine(
+        recipe_hash=text_hash(text),
+        environment=prepared.environment.describe(),
+        audit=audited,
+        template_hash=prepared.model.template.hash,
+        model=prepared.model.name,
+        algorithm=prepared.recipe.algorithm.to_table(),
     )
+    if holds_run(folder):
+        clear(folder)
+    return RunWriter.create(folder, text, environment)
 
 
 def _train(
@@ -106,14 +111,31 @@ def _train(
     warnings: Sequence[str] = (),
 ) -> None:
     session = open_session(prepared)
+    try:
+        notes = _restore(session, writer, going_on)
+        summary = _run(session, writer, going_on, callbacks, notes, warnings)
+    finally:
+        session.close()
+    for callback in callbacks:
+        callback.on_end(summary, writer.folder)
+
+
+def _run(
+    session: Session,
+    writer: RunWriter,
+    going_on: bool,
+    callbacks: Sequence[Callback],
+    notes: Sequence[str],
+    warnings: Sequence[str],
+) -> dict[str, Any]:
+    """The remaining steps; however they end, the record says how. Returns the summary."""
     loop = Loop(session, writer, callbacks)
     try:
         with Interruption() as interruption:
-            _restore(session, writer, going_on)
             writer.event("resumed" if going_on else "started", step=session.first_step)
             for callback in callbacks:
                 callback.on_ready(session)
-                for note in session.notes():
+                for note in (*notes, *session.notes()):
                     callback.on_warning(note)
             for warning in warnings:
                 loop.warn(warning, about="audit")
@@ -126,21 +148,18 @@ def _train(
         writer.event(status, error=str(error), traceback=traceback.format_exc())
         writer.summary(loop.summary(status))
         raise
-    finally:
-        session.close()
-    for callback in callbacks:
-        callback.on_end(summary, writer.folder)
+    return summary
 
 
-def _restore(session: Session, writer: RunWriter, going_on: bool) -> None:
-    """Weights, optimiser and counters of the newest complete checkpoint, and the record cut to it.
+def _restore(session: Session, writer: RunWriter, going_on: bool) -> list[str]:
+    """Weights, optimiser and counters of the checkpoint to go on from, and the record cut to it.
 
-    Without a checkpoint the run starts again from its first step.
+    Returns what a person should know. Without any checkpoint the run starts again from its first
+    step. Raises GroupwiseError where there are checkpoints and none can be used.
     """
+    notes: list[str] = []
     if going_on:
-        folder = writer.folder / "checkpoints"
-        clean_leftovers(folder)
-        path = newest_complete(folder)
+        path, notes = _checkpoint_of(writer)
         step = 0
         if path is not None:
             checkpoint = load_checkpoint(path)
@@ -149,4 +168,28 @@ def _restore(session: Session, writer: RunWriter, going_on: bool) -> None:
             session.load_counters(checkpoint.state, step)
             session.load_extra_tensors(checkpoint.extra_tensors)
         writer.truncate_after(step)
+        notes.append(f"goes on after {step} steps")
     session.sampler.load(session.policy, session.policy.version)
+    return notes
+
+
+def _checkpoint_of(writer: RunWriter) -> tuple[Path | None, list[str]]:
+    """The newest whole checkpoint that the record reaches, and why newer ones were passed over."""
+    folder = writer.folder / "checkpoints"
+    clean_leftovers(folder)
+    recorded, notes = writer.steps_recorded, list[str]()
+    steps = checkpoint_steps(folder)
+    for step in reversed(steps):
+        path = folder / f"step_{step:06d}"
+        if step > recorded:
+            notes.append(f"{path.name} is passed over: metrics.jsonl holds {recorded} whole steps")
+        elif is_complete(path):
+            return path, notes
+        else:
+            notes.append(f"{path.name} is damaged or incomplete: passed over")
+    if steps:
+        raise GroupwiseError(
+            f"{writer.folder} cannot go on: {'; '.join(notes)}. Nothing was changed; start it "
+            "again with --overwrite, or name another output"
+        )
+    return None, notes

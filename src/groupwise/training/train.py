@@ -65,6 +65,13 @@ class Loop:
                     f"--output {self.writer.folder}",
                 )
 
+        if steps and self.session.learner.update == 0:
+            self.warn(
+                "no update was made: no group ever had two different rewards, so nothing was "
+                "learned; read groups/no_signal and the rollouts' rewards",
+                about="no_update",
+            )
+
     # --- the five verbs -------------------------------------------------------------------------
 
     def collect(self, step: int) -> list[Group]:
