@@ -90,6 +90,29 @@ def test_names_that_lead_nowhere(tmp_path: Path, folder: Path) -> None:
         load_policy(str(folder))
 
 
+def test_weights_that_do_not_fit_their_config(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    for other, message in (
+        (
+            {"hidden_size": 2 * config["hidden_size"]},
+            r"\S+.weight has the shape \(40, 32\) .*makes it \(40, 64",
+        ),
+        ({"num_hidden_layers": 9}, r"\d+ weights are missing, the first is model.layers"),
+        ({"hidden_size": 7}, "config.json: .*hidden size.*7.*not a multiple"),
+    ):
+        (folder / "config.json").write_text(json.dumps({**config, **other}))
+        with pytest.raises(RecipeError, match=rf"^model.name = '.*': cannot be loaded \({message}"):
+            load_policy(str(folder))
+
+
+def test_weights_that_are_cut_off(folder: Path) -> None:
+    weights = folder / "model.safetensors"
+    for end in (-100, 3):
+        weights.write_bytes(weights.read_bytes()[:end])
+        with pytest.raises(RecipeError, match=r"^model.name = '.*': cannot be loaded \(.+\)$"):
+            load_policy(str(folder))
+
+
 def test_a_folder_without_a_tokenizer(folder: Path) -> None:
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (folder / name).unlink()

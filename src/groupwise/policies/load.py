@@ -7,6 +7,7 @@ runs only when asked for. Left out: how the built-in models are made (tiny.py, s
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,7 @@ def describe_model(name: str, *, trust_remote_code: bool = False) -> ModelInfo:
     Raises RecipeError: no such folder, an unreachable hub, no tokenizer, not a causal language
     model; GroupwiseError where a built-in model cannot be fetched.
     """
+    from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig, AutoModelForCausalLM
 
     source = _source(name)
@@ -62,6 +64,11 @@ def describe_model(name: str, *, trust_remote_code: bool = False) -> ModelInfo:
             config = AutoConfig.from_pretrained(source, trust_remote_code=trust_remote_code)
         except (OSError, ValueError) as error:
             raise RecipeError(_cannot_load(name, source, error)) from error
+        except StrictDataclassError as error:
+            reason = str(error).strip().splitlines()[-1].strip()
+            raise RecipeError(
+                f"model.name = {name!r}: cannot be loaded (config.json: {reason})"
+            ) from error
         template = _load_template(name, source, trust_remote_code)
         try:
             with torch.device("meta"):
@@ -97,6 +104,7 @@ def load_policy(
     the matrix products. Dropout is off until someone calls `train()`.
     Raises RecipeError and GroupwiseError as `describe_model` does.
     """
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
     info = describe_model(name, trust_remote_code=trust_remote_code)
@@ -104,11 +112,16 @@ def load_policy(
     chosen_dtype = choose_dtype(dtype, chosen_device, info.num_parameters)
     with quiet_transformers():
         try:
-            model = AutoModelForCausalLM.from_pretrained(
-                info.source, dtype=torch.float32, trust_remote_code=trust_remote_code
+            model, found = AutoModelForCausalLM.from_pretrained(
+                info.source,
+                dtype=torch.float32,
+                trust_remote_code=trust_remote_code,
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
             )
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RuntimeError, SafetensorError) as error:
             raise RecipeError(_cannot_load(name, info.source, error)) from error
+    _check_weights(name, found)
     model.to(chosen_device)
     model.eval()
     if gradient_checkpointing:
@@ -121,6 +134,21 @@ def load_policy(
         dtype=chosen_dtype,
         max_length=info.max_length,
     )
+
+
+def _check_weights(name: str, found: Mapping[str, Any]) -> None:
+    """Refuses weights of another shape or missing ones: transformers would draw new ones."""
+    for key, shape, wanted in sorted(found["mismatched_keys"]):
+        raise RecipeError(
+            f"model.name = {name!r}: cannot be loaded ({key} has the shape {tuple(shape)} and "
+            f"config.json makes it {tuple(wanted)}); give the config.json saved with the weights"
+        )
+    missing = sorted(found["missing_keys"])
+    if missing:
+        raise RecipeError(
+            f"model.name = {name!r}: cannot be loaded ({len(missing)} weights are missing, the "
+            f"first is {missing[0]}); give the config.json saved with the weights"
+        )
 
 
 def checkpoint_activations(model: Any) -> None:
