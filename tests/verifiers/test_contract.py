@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import sys
 import time
 
 import numpy as np
@@ -209,3 +210,38 @@ def test_defaults_of_the_base_class():
     assert verifier.check_answer(Prompt("p", text="q")) is None
     assert verifier.needs_answer is False
     assert verifier.take_logs().columns == {}
+
+
+def leave(case):
+    return sys.exit(3) if case.text == "b" else 1.0
+
+
+async def leave_later(case):
+    return leave(case)
+
+
+class Leaving(Whole):
+    """A function over the batch that calls `sys.exit` where a row has the text b."""
+
+    def score(self, cases):
+        return [leave(case) for case in cases]
+
+
+@pytest.mark.parametrize("verifier", [PerCase(leave), PerCase(leave_later), Leaving(None)])
+def test_sys_exit_in_a_verifier_is_its_error_and_names_the_row(verifier):
+    with pytest.raises(VerifierError) as error:
+        score_cases(verifier, cases(*"abc"))
+    assert str(error.value) == (
+        f"verifier {verifier.name!r} raised on row 1 of 3 (prompt 'p1', completion 'b'): "
+        "SystemExit: 3"
+    )
+    scores = score_cases(verifier, cases(*"abc"), "skip")
+    assert [score.outcome for score in scores] == ["correct", "infrastructure_error", "correct"]
+
+
+def test_an_interruption_in_a_verifier_stays_one():
+    def interrupted(case):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        score_cases(PerCase(interrupted), cases("a"))

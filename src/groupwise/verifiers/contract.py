@@ -143,7 +143,7 @@ class CaseVerifier(Verifier):
         for row, case in enumerate(cases):
             try:
                 result = self.score_case(case)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 for awaitable in waiting.values():
                     getattr(awaitable, "close", lambda: None)()
                 raise RowFailure(row, error) from error
@@ -209,7 +209,7 @@ def score_cases(
     except RowFailure as failure:
         if on_error == "stop":
             raise _stopped(verifier, cases, failure.row, failure.error) from failure.error
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # `sys.exit` in a verifier must not end the run
         if on_error == "stop":
             row = _failing_row(verifier, cases)
             raise _stopped(verifier, cases, row, error) from error
@@ -258,7 +258,7 @@ def _failing_row(verifier: Verifier, cases: Sequence[Case]) -> int | None:
                 (result,) = gather([result])
             if isinstance(result, BaseException):
                 return row
-        except Exception:  # noqa: BLE001 (the reward function's own error: it is what we look for)
+        except (Exception, SystemExit):  # noqa: BLE001 (the function's own error is looked for)
             return row
     return None
 

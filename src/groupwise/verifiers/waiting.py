@@ -33,7 +33,10 @@ async def _all(awaitables: Sequence[Awaitable[Any]], time_limit: float | None) -
 
 
 async def _as_coroutine(awaitable: Awaitable[Any]) -> Any:
-    return await awaitable
+    try:
+        return await awaitable
+    except SystemExit as error:  # let through, it stops the loop with the others unfinished
+        return error
 
 
 def _in_thread(awaitables: Sequence[Awaitable[Any]], time_limit: float | None) -> list[Any]:
