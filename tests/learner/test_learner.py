@@ -197,3 +197,15 @@ def test_gradient_clipping_limits_the_step() -> None:
     assert float(free.norm()) > 0.01
     assert float(clipped.norm()) == pytest.approx(0.01, rel=1e-3)
     assert float(torch.nn.functional.cosine_similarity(free, clipped, dim=0)) > 0.999
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan])
+@pytest.mark.parametrize(
+    "field",
+    ["learning_rate", "eps", "weight_decay", "max_grad_norm", "kl_stop", "critic_learning_rate"],
+)
+def test_a_setting_that_is_not_finite_is_refused(field: str, value: float) -> None:
+    with pytest.raises(ValueError, match=rf"{field}\n  Input should be a finite number"):
+        TrainingSettings.model_validate({field: value})
+    with pytest.raises(ValueError, match=r"betas.1\n  Input should be a finite number"):
+        TrainingSettings.model_validate({"betas": (0.9, value)})

@@ -76,6 +76,9 @@ def test_training_with_truncation_is_refused_with_the_reason(field: dict[str, fl
     [
         ({"group_size": 0}, "greater than or equal to 1"),
         ({"temperature": 0.0}, "greater than 0"),
+        ({"temperature": float("inf")}, r"temperature\n  Input should be a finite number"),
+        ({"temperature": float("nan")}, r"temperature\n  Input should be a finite number"),
+        ({"deadline": float("inf")}, r"deadline\n  Input should be a finite number"),
         ({"max_tokens": 0}, "greater than or equal to 1"),
         ({"temprature": 1.0}, "Extra inputs"),
         ({"sampler": "transformer"}, r"did you mean 'transformers'\?"),

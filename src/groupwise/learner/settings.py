@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 class TrainingSettings(BaseModel):
     """The `[training]` table: how rollouts become optimiser updates."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     prompts_per_step: int = Field(16, ge=1, description="Prompts sampled in one step.")
     steps: int = Field(200, ge=0, description="Steps: collections of rollouts learned from.")

@@ -26,7 +26,7 @@ def why_no_sampler(name: str) -> str | None:
 class SamplingSettings(BaseModel):
     """How completions are sampled for training."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     sampler: str = Field(
         default="auto",
