@@ -10,7 +10,8 @@ import torch
 
 from algorithms.fixture import GROUP_IDS, MASK, NEW, OLD, REWARDS, SAMPLER, f64, run_loss
 from groupwise.algorithms import preset
-from groupwise.algorithms.surrogates import probability_bound
+from groupwise.algorithms.divergences import DivergenceMask
+from groupwise.algorithms.surrogates import Cispo, Clip, probability_bound
 
 ADVANTAGES = preset("grpo", kl_coef=0).advantages(REWARDS, GROUP_IDS)
 
@@ -70,13 +71,13 @@ def test_mask_only_is_rejection_without_the_weight() -> None:
 
 
 def test_cispo_without_a_cap_is_importance_weighted_reinforce() -> None:
-    free = gradient_of("cispo", surrogate={"cap": math.inf})
+    free = gradient_of("cispo", surrogate=Cispo(cap=math.inf))
     same(free, gradient_of("cispo", surrogate="unclipped"))
-    same(free, gradient_of("dapo", surrogate={"low": 1.0, "high": math.inf}))
+    same(free, gradient_of("dapo", surrogate=Clip(low=1.0, high=math.inf)))
 
 
 def test_dppo_without_a_threshold_is_cispo_on_the_sampler() -> None:
-    open_mask = {"low": math.inf, "high": math.inf, "cap": 5.0}
+    open_mask = DivergenceMask(low=math.inf, high=math.inf, cap=5.0)
     same(gradient_of("dppo_binary_tv", surrogate=open_mask), gradient_of("cispo", anchor="sampler"))
 
 

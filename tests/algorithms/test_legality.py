@@ -10,6 +10,7 @@ import torch
 
 from algorithms.fixture import GROUP_IDS, MASK, NEW, OLD, REWARDS, f64
 from groupwise.algorithms import PRESETS, preset
+from groupwise.algorithms.groups import group_counts
 from groupwise.errors import RecipeError
 
 SEQUENCE = ("sequence_geometric", "sequence_product", "sequence_arithmetic")
@@ -51,6 +52,11 @@ def test_a_clipped_sequence_ratio_with_token_weights(ratio: str, weight: str) ->
         ("grpo", {"extras": ["adaptive_entropy"] * 2}, "one adaptive_entropy"),
         ("grpo", {"filters": [{"kind": "top_entropy", "share": 0.0}]}, "top_entropy.share"),
         ("grpo", {"kl_coef": -0.1}, "0 or more"),
+        ("grpo", {"scale": {"ddof": -1}}, r"scale\.ddof = -1; it is 0 or more"),
+        ("grpo", {"scale": {"eps": -0.5}}, r"scale\.eps = -0\.5; it is 0 or more"),
+        ("reinforce_pp", {"scale": {"variance_eps": -1}}, r"scale\.variance_eps = -1\.0"),
+        ("dcpo", {"baseline": {"eps": -0.5}}, r"baseline\.eps = -0\.5"),
+        ("gdpo", {"transform": {"ddof": -2}}, r"transform\.ddof = -2"),
         ("grpo", {"kl": {"refresh_mix": 0.0}}, "refresh_mix"),
         ("online_pair_logistic", {"weight": "per_token"}, "per_sequence"),
         ("grpo_process", {"kl": {"placement": "sequence_reward"}}, "one reward a row"),
@@ -103,6 +109,70 @@ def test_what_the_rest_of_a_recipe_makes_impossible(
 ) -> None:
     with pytest.raises(RecipeError, match=field):
         preset(name).check(**context)
+
+
+DDOF = [
+    ("grpo", {"scale": {"ddof": 2}}, "scale"),
+    ("dcpo", {"baseline": {"ddof": 2}}, "baseline"),
+    ("gdpo", {"transform": {"ddof": 2}}, "transform"),
+    ("gdpo", {"scale": {"ddof": 2}}, "scale"),
+    ("gtpo", {"scale": {"kind": "none"}, "transform": {"kind": "z_score_each", "ddof": 2},
+              "spread": "broadcast"}, "transform"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "overrides", "slot"), DDOF)
+def test_a_group_has_more_completions_than_ddof(
+    name: str, overrides: dict[str, Any], slot: str
+) -> None:
+    algorithm = preset(name, **overrides)
+    message = rf"algorithm\.{slot}\.ddof = 2: a group of 2 .* example 0, or .*group_size = 3"
+    with pytest.raises(RecipeError, match=message):
+        algorithm.check(group_size=2)
+    with pytest.raises(RecipeError, match=message):
+        algorithm.advantages([[1.0, 0.0]], components=[[[1.0, 2.0], [0.0, 3.0]]])
+    assert algorithm.check(group_size=3) == []
+
+
+def test_too_few_scored_completions_for_ddof_have_no_advantage() -> None:
+    rewards = f64([[1.0, 0.0, float("nan")], [1.0, 0.0, 0.5]])
+    out = preset("dr_grpo", scale={"kind": "group_std", "ddof": 2}).advantages(rewards)
+    torch.testing.assert_close(out[1], f64([0.5, -0.5, 0.0]) / 0.5**0.5)
+    assert not out[0].any()
+    smoothed = preset("dcpo", kl_coef=0, baseline={"ddof": 2})
+    for state in (None, smoothed.init_state()):
+        out = smoothed.advantages(rewards, prompt_ids=["a", "b"], state=state)
+        assert not out[0].any()
+        assert out.isfinite().all()
+        assert out[1].any()
+    for scale in ({"kind": "batch_std", "ddof": 2}, {"kind": "batch_whiten", "ddof": 2}):
+        alone = preset("dr_grpo", scale=scale).advantages([[1.0, 0.0]])
+        assert not alone.any()
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("-inf")])
+def test_an_infinite_reward_is_refused_by_name(value: float) -> None:
+    bad = [[1.0, 0.0], [0.0, value]]
+    grpo, mask = preset("grpo"), torch.ones(4, 3, dtype=torch.bool)
+    with pytest.raises(ValueError, match=rf"rewards\[1, 1\] = {value}.* example 1\.0, or NaN"):
+        grpo.advantages(bad)
+    flat, ids = f64(bad).flatten(), [0, 0, 1, 1]
+    with pytest.raises(ValueError, match=rf"rewards\[3\] = {value}"):
+        grpo.advantages(flat, ids)
+    with pytest.raises(ValueError, match=rf"rewards\[3\] = {value}"):
+        grpo.filter_mask(mask, rewards=flat, group_ids=ids, truncated=torch.zeros(4))
+    with pytest.raises(ValueError, match=rf"rewards\[1, 1\] = {value}"):
+        group_counts(f64(bad))
+    good = [[1.0, 0.0], [0.0, 1.0]]
+    with pytest.raises(ValueError, match=r"components\[1, 0, 1\]|components\[2, 1\]"):
+        preset("gdpo").advantages(good, components=[[[1.0, 2.0]] * 2, [[0.0, value]] * 2])
+    with pytest.raises(ValueError, match=rf"greedy_rewards\[1\] = {value}"):
+        preset("remax").advantages(good, greedy_rewards=[0.0, value])
+    with pytest.raises(ValueError, match=rf"step_rewards\[3, 1\] = {value}"):
+        preset("grpo_process").advantages(
+            flat.clamp(0, 1), ids, step_rewards=[[1.0]] * 3 + [[0.0, value]],
+            step_ends=[[0]] * 3 + [[0, 1]],
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["reinforce", "reinforce_pp", "raft", "remax", "ppo"])

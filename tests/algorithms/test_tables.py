@@ -90,6 +90,7 @@ def test_an_own_composition_has_a_name() -> None:
         ({"preset": "cispo", "surrogate": {"epsilon": 0.2}}, "cap is the largest weight itself"),
         ({"preset": "vespo", "surrogate": {"positive": [1.0]}}, "give 2 values"),
         ({"preset": 3}, "algorithm.preset = 3"),
+        ({"preset": "grpo", "surrogate": {"kind": ["clip"]}}, "surrogate.kind = \\['clip'\\]"),
         ({"surrogate": "clip"}, "give preset"),
         ({"preset": "grpo", "transform": "no_such:function"}, "cannot load 'no_such:function'"),
     ],
@@ -97,6 +98,15 @@ def test_an_own_composition_has_a_name() -> None:
 def test_bad_tables_are_refused(table: dict[str, Any], message: str) -> None:
     with pytest.raises(RecipeError, match=message):
         algorithm_from_table(table)
+
+
+@pytest.mark.parametrize("table", [3, 0.5, None, True, "grpo", ["grpo"], [("preset", "grpo")]])
+def test_what_is_not_a_table_is_refused_with_an_example(table: Any) -> None:
+    with pytest.raises(RecipeError) as refused:
+        algorithm_from_table(table)
+    message = str(refused.value)
+    assert message.startswith(f"algorithm = {table!r}: give a table")
+    assert 'for example {preset = "grpo"}' in message
 
 
 def halved(inputs: AdvantageInputs) -> Signal:

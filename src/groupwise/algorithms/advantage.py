@@ -19,7 +19,14 @@ from torch import Tensor
 from groupwise.algorithms.baselines import Gae
 from groupwise.algorithms.filters import ZeroVarianceDrop
 from groupwise.algorithms.gae import generalised_advantages
-from groupwise.algorithms.groups import Groups, make_groups, rows_of, uniform_rows
+from groupwise.algorithms.groups import (
+    Groups,
+    make_groups,
+    refuse_infinite,
+    rows_of,
+    uniform_rows,
+)
+from groupwise.algorithms.legality import refuse_ddof
 from groupwise.algorithms.scales import BatchWhiten
 from groupwise.algorithms.signals import AdvantageInputs, Signal, pad_steps
 from groupwise.algorithms.state import AlgorithmState
@@ -57,6 +64,8 @@ def prepare(
             f"algorithm {algorithm.name!r} compares the completions of a prompt: group size 1 "
             "gives it nothing to compare with; use sampling.group_size >= 2"
         )
+    if num:
+        refuse_ddof(algorithm, groups.layout.shape[1])
     scored = ~flat.isnan()
     clean = torch.where(scored, flat, 0)
     keep_mask = None if mask is None else _mask_of(mask, num, flat.device)
@@ -186,6 +195,7 @@ def _components_of(components: Any, given: Tensor, num: int, like: Tensor) -> Te
             f"components must be [..., R] over rewards {tuple(given.shape)}, "
             f"got the shape {tuple(out.shape)}"
         )
+    refuse_infinite("components", out)
     return out.reshape(num, out.shape[-1])
 
 
@@ -194,6 +204,7 @@ def _greedy_of(greedy: Any, groups: Groups, like: Tensor) -> Tensor | None:
     if greedy is None:
         return None
     out = torch.as_tensor(greedy, device=like.device).to(like.dtype)
+    refuse_infinite("greedy_rewards", out)
     if out.shape == like.shape and len(like) != groups.num_groups:
         return out
     if out.shape != (groups.num_groups,):

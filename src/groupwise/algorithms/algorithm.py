@@ -33,7 +33,7 @@ from groupwise.algorithms.filters import (
     PlanFilter,
     RowFilter,
 )
-from groupwise.algorithms.groups import make_groups
+from groupwise.algorithms.groups import make_groups, refuse_infinite
 from groupwise.algorithms.kl import Kl
 from groupwise.algorithms.parts import Part, merge_needs, needs_of
 from groupwise.algorithms.ratios import NoRatio
@@ -175,7 +175,7 @@ class Algorithm:
         `step_ends` one list a row; `mask`, `entropies`, `old_logprobs`, `ref_logprobs`, `values`
         [B, T]; `greedy_rewards` and `prompt_ids` one a prompt (ascending group id) or one a row.
         `state` is updated in place; None = the first visit of every prompt. Raises ValueError
-        naming the part whose input is missing.
+        naming the part whose input is missing, or the rewards where one is infinite.
         """
         given = torch.as_tensor(rewards)
         out, _ = self._advantages_and_returns(
@@ -251,6 +251,7 @@ class Algorithm:
         out = mask.bool()
         groups = make_groups(torch.as_tensor(group_ids, device=out.device).long())
         flat = rewards.to(out.device)
+        refuse_infinite("rewards", flat)
         inputs = FilterInputs(
             rewards=flat,
             accuracies=flat if accuracies is None else accuracies.to(out.device),

@@ -174,12 +174,13 @@ class Smoothed(Part):
         if pool is None:
             packed = values.unsqueeze(0)
             there = torch.ones_like(packed, dtype=torch.bool)
-            if bool(degenerate(packed, there)):
+            if bool(degenerate(packed, there, self.ddof)):
                 return torch.zeros_like(values)
             return (values - values.mean()) / (masked_std(packed, there, self.ddof) + self.eps)
         mean, std, low, high = pool
         span = values.new_tensor([[low, high]])
-        if not len(values) or bool(degenerate(span, torch.ones_like(span, dtype=torch.bool))):
+        flat = bool(degenerate(span, torch.ones_like(span, dtype=torch.bool)))
+        if not len(values) or flat or std == 0:
             return torch.zeros_like(values)
         return (values - mean) / (std + self.eps)
 

@@ -79,6 +79,7 @@ class DivergenceMask(SurrogatePart):
 
     kind: ClassVar[str] = "divergence_mask"
     clips: ClassVar[bool] = False
+    open_ended: ClassVar[tuple[str, ...]] = ("low", "high", "cap")
     divergence: Divergence = "binary_tv"
     low: float = 0.15
     high: float = 0.15
@@ -138,6 +139,7 @@ class SymmetricTvMask(SurrogatePart):
     """
 
     kind: ClassVar[str] = "symmetric_tv_mask"
+    open_ended: ClassVar[tuple[str, ...]] = ("threshold",)
     threshold: float = 0.15
 
     def __call__(self, terms: TokenTerms) -> SurrogateOutput:

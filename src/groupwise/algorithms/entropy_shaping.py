@@ -114,7 +114,7 @@ def _z_of_set(
     """(x - mean)/(std + eps) of a group's population, read off at the set's entries."""
     groups = inputs.groups
     packed, there = groups.gather(shaped), groups.gather_present(population)
-    flat = degenerate(packed, there)
+    flat = degenerate(packed, there, inputs.ddof)
     mean = masked_mean(packed, there)[groups.index].unsqueeze(1)
     std = torch.where(flat, 1, masked_std(packed, there, inputs.ddof) + inputs.eps)
     use = members & ~flat[groups.index].unsqueeze(1)

@@ -71,14 +71,19 @@ def tolerance(values: Float[Tensor, "P N"], present: Bool[Tensor, "P N"]) -> Flo
     return RELATIVE_TOLERANCE * size + ABSOLUTE_TOLERANCE
 
 
-def degenerate(values: Float[Tensor, "P N"], present: Bool[Tensor, "P N"]) -> Bool[Tensor, " P"]:
-    """True where a population's spread is within the tolerance, or it has fewer than two values."""
+def degenerate(
+    values: Float[Tensor, "P N"], present: Bool[Tensor, "P N"], ddof: int = 0
+) -> Bool[Tensor, " P"]:
+    """True where a population's spread is within the tolerance, or it has fewer than two values.
+
+    Also where it has `ddof` values or fewer: no standard deviation with that ddof exists.
+    """
     if values.shape[1] == 0:
         return torch.ones(values.shape[0], dtype=torch.bool, device=values.device)
     high = torch.where(present, values, -torch.inf).amax(1)
     low = torch.where(present, values, torch.inf).amin(1)
     flat = (high - low) <= tolerance(values, present).squeeze(1)
-    return flat | (present.sum(1) < 2)
+    return flat | (present.sum(1) < max(2, ddof + 1))
 
 
 def masked_mean(values: Float[Tensor, "P N"], present: Bool[Tensor, "P N"]) -> Float[Tensor, " P"]:
@@ -100,8 +105,9 @@ def masked_std(
 def rows_of(rewards: Tensor, group_ids: Tensor | Sequence[int] | None) -> tuple[Tensor, Tensor]:
     """Rewards [P, G] or [B] as rows [B] with int64 group ids [B]; the rank is never guessed.
 
-    Raises ValueError where the two do not fit.
+    Raises ValueError where the two do not fit, or a reward is infinite.
     """
+    refuse_infinite("rewards", rewards)
     if rewards.dim() == 2:
         if group_ids is not None:
             raise ValueError("rewards [P, G] say their groups by shape; leave group_ids out")
@@ -117,6 +123,17 @@ def rows_of(rewards: Tensor, group_ids: Tensor | Sequence[int] | None) -> tuple[
             f"group_ids have the shape {tuple(ids.shape)}, rewards {tuple(rewards.shape)}"
         )
     return rewards, ids
+
+
+def refuse_infinite(name: str, rewards: Tensor) -> None:
+    """ValueError naming the first infinite reward; NaN passes, it means "not scored"."""
+    infinite = rewards.isinf()
+    if bool(infinite.any()):
+        at = infinite.nonzero()[0].tolist()
+        raise ValueError(
+            f"{name}{at} = {float(rewards[tuple(at)])}: a reward is a finite number, for example "
+            "1.0, or NaN where it was not scored"
+        )
 
 
 def uniform_rows(rewards: Float[Tensor, " B"], groups: Groups) -> Bool[Tensor, " B"]:

@@ -13,6 +13,8 @@ from groupwise.algorithms.divergences import DivergenceMask, SymmetricTvMask
 from groupwise.algorithms.entropy_shaping import EntropyShaped
 from groupwise.algorithms.extras import AdaptiveEntropy, ValueLoss
 from groupwise.algorithms.filters import DynamicSampling, MinReward, RowFilter, TopEntropy
+from groupwise.algorithms.finite import refuse_non_finite
+from groupwise.algorithms.parts import Part
 from groupwise.algorithms.ratios import NoRatio, RatioPart
 from groupwise.algorithms.scales import BatchWhiten, GroupStd, NoScale
 from groupwise.algorithms.spreads import Broadcast, PerToken
@@ -34,7 +36,8 @@ if TYPE_CHECKING:
 
 def refuse(algorithm: Algorithm) -> None:
     """Raise RecipeError with the field, the reason and a legal value."""
-    for check in (_ratio, _surrogate, _advantages, _others):
+    refuse_non_finite(algorithm, open_ends=True)
+    for check in (_ratio, _surrogate, _divisors, _advantages, _others):
         problem = check(algorithm)
         if problem is not None:
             raise RecipeError(f"algorithm {algorithm.name!r}: {problem}")
@@ -95,6 +98,37 @@ def _surrogate(a: Algorithm) -> str | None:
             '"per_sequence" counts once'
         )
     return None
+
+
+def _divisors(a: Algorithm) -> str | None:
+    for slot in ("transform", "baseline", "scale"):
+        part = getattr(a, slot)
+        for name in ("ddof", "eps", "variance_eps"):
+            value = getattr(part, name, None) if isinstance(part, Part) else None
+            if value is not None and value < 0:
+                return f"{slot}.{name} = {value}; it is 0 or more, for example 0"
+    return None
+
+
+def refuse_ddof(a: Algorithm, group_size: int) -> None:
+    """RecipeError where a standard deviation over a group has no degree of freedom left."""
+    found: list[tuple[str, int]] = []
+    inherited = int(getattr(a.scale, "ddof", 0))
+    if isinstance(a.scale, GroupStd):
+        found.append(("scale.ddof", inherited))
+    if isinstance(a.baseline, Smoothed):
+        found.append(("baseline.ddof", a.baseline.ddof))
+    if isinstance(a.transform, ZScoreEach) and a.transform.ddof is not None:
+        found.append(("transform.ddof", a.transform.ddof))
+    elif isinstance(a.transform, ZScoreEach | EntropyShaped):
+        found.append(("scale.ddof", inherited))
+    for field, ddof in found:
+        if ddof >= group_size:
+            raise RecipeError(
+                f"algorithm.{field} = {ddof}: a group of {group_size} has no standard deviation "
+                f"with it (the sum of squares is divided by the group size - ddof); give less than "
+                f"{group_size}, for example 0, or sampling.group_size = {ddof + 1} or more"
+            )
 
 
 def _advantages(a: Algorithm) -> str | None:
@@ -193,6 +227,8 @@ def check_context(
             f"sampling.group_size = {group_size}: algorithm {name!r} compares the completions of a "
             f"prompt with each other; give {needs.min_group_size} or more (8 is usual)"
         )
+    if group_size is not None:
+        refuse_ddof(algorithm, group_size)
     if group_size is not None and needs.group_size not in (None, group_size):
         raise RecipeError(
             f"sampling.group_size = {group_size}: algorithm {name!r} takes exactly "

@@ -20,6 +20,8 @@ class Part:
     kind: ClassVar[str] = ""
     hint: ClassVar[str] = ""
     """Added to the refusal of an unknown field, where a common name means something else."""
+    open_ended: ClassVar[tuple[str, ...]] = ()
+    """Fields in which a part built in Python may hold +inf, which means no bound."""
 
     @property
     def needs(self) -> Needs:

@@ -28,11 +28,16 @@ def preset(name: str, **overrides: Any) -> Algorithm:
     return override(PRESETS[name].algorithm, overrides)
 
 
-def algorithm_from_table(table: Mapping[str, Any]) -> Algorithm:
+def algorithm_from_table(table: Any) -> Algorithm:
     """A recipe's [algorithm] table: `preset` (or `name` for a composition of one's own) and slots.
 
     Raises RecipeError naming the field, the value and a legal one.
     """
+    if not isinstance(table, Mapping):
+        raise RecipeError(
+            f'algorithm = {table!r}: give a table, for example {{preset = "grpo"}} (or one field '
+            'of it: algorithm.preset = "grpo")'
+        )
     changes = dict(table)
     name = changes.pop("preset", None)
     if name is not None:

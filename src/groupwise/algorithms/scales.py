@@ -49,7 +49,7 @@ class GroupStd(Part):
     def __call__(self, centred: Tensor, signal: Signal, inputs: AdvantageInputs) -> Tensor:
         groups = inputs.groups
         packed, there = groups.gather(signal.values), groups.gather_present(signal.present)
-        flat = degenerate(packed, there)
+        flat = degenerate(packed, there, self.ddof)
         std = torch.where(flat, 1, masked_std(packed, there, self.ddof) + self.eps)
         scaled = centred / signal.per_row(groups.spread_back(std))
         return torch.where(signal.per_row(flat[groups.index]), 0, scaled)
@@ -75,7 +75,7 @@ class BatchStd(Part):
         source = centred if self.of == "advantages" else signal.values
         packed = source.reshape(1, -1)
         there = batch_population(signal.present, inputs).reshape(1, -1)
-        if bool(degenerate(packed, there)):
+        if bool(degenerate(packed, there, self.ddof)):
             return torch.zeros_like(centred)
         return centred / (masked_std(packed, there, self.ddof) + self.eps)
 
@@ -134,7 +134,7 @@ class BatchWhiten(Part):
             return advantages
         packed = advantages.reshape(1, -1)
         there = batch_population(present, inputs).reshape(1, -1)
-        if bool(degenerate(packed, there)):
+        if bool(degenerate(packed, there, self.ddof)):
             return torch.zeros_like(advantages)
         std = (masked_std(packed, there, self.ddof).square() + self.variance_eps).sqrt() + self.eps
         white = (advantages - masked_mean(packed, there)) / std

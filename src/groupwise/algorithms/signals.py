@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from groupwise.algorithms.groups import Groups
+from groupwise.algorithms.groups import Groups, refuse_infinite
 from groupwise.algorithms.state import AlgorithmState
 
 
@@ -91,7 +91,7 @@ def pad_steps(
 ) -> StepRewards:
     """Lists of step rewards and of the token index that ends each step, as padded tensors.
 
-    Raises ValueError where the lists do not match each other or the rows.
+    Raises ValueError where the lists do not match each other or the rows, or one is infinite.
     """
     if step_ends is None:
         raise ValueError("step_rewards need step_ends, the token index that ends each step")
@@ -112,5 +112,6 @@ def pad_steps(
             list(rewards), dtype=like.dtype, device=like.device
         )
         ends[row, : len(at)] = torch.as_tensor(list(at), dtype=torch.long, device=like.device)
+    refuse_infinite("step_rewards", values)
     present = ~values.isnan()
     return StepRewards(torch.where(present, values, 0), ends, present)

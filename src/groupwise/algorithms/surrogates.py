@@ -101,6 +101,7 @@ class Clip(SurrogatePart):
 
     kind: ClassVar[str] = "clip"
     clips: ClassVar[bool] = True
+    open_ended: ClassVar[tuple[str, ...]] = ("low", "high")
     low: float = 0.2
     high: float = 0.2
     dual: float | None = None
@@ -156,6 +157,7 @@ class DynamicClip(SurrogatePart):
 
     kind: ClassVar[str] = "dynamic_clip"
     clips: ClassVar[bool] = True
+    open_ended: ClassVar[tuple[str, ...]] = ("cap",)
     low: float = 0.16
     high: float = 0.2
     cap: float = 10.0
@@ -189,6 +191,7 @@ class Cispo(SurrogatePart):
     hint: ClassVar[str] = (
         "cap is the largest weight itself, for example 5.0, not an epsilon above 1"
     )
+    open_ended: ClassVar[tuple[str, ...]] = ("cap",)
     cap: float = 5.0
     floor: float | None = None
 

@@ -20,6 +20,7 @@ from groupwise.algorithms.divergences import DIVERGENCE_SURROGATES
 from groupwise.algorithms.entropy_shaping import TRANSFORMS_BY_ENTROPY
 from groupwise.algorithms.extras import EXTRAS, load_function
 from groupwise.algorithms.filters import FILTERS
+from groupwise.algorithms.finite import example_of, finite, refuse_non_finite
 from groupwise.algorithms.kl import Kl
 from groupwise.algorithms.parts import Part
 from groupwise.algorithms.ratios import RATIOS
@@ -77,9 +78,13 @@ def override(base: Algorithm, changes: Mapping[str, Any]) -> Algorithm:
 
 
 def table_of(algorithm: Algorithm) -> dict[str, Any]:
-    """Every slot in full (None fields left out), plus the preset that it started from if known."""
+    """Every slot in full (None fields left out), plus the preset that it started from if known.
+
+    Raises RecipeError where a part has no table: a function without a name, an infinite bound.
+    """
     from groupwise.algorithms.catalogue import PRESETS
 
+    refuse_non_finite(algorithm, open_ends=False)
     table: dict[str, Any] = {}
     if algorithm.name in PRESETS:
         table["preset"] = algorithm.name
@@ -142,7 +147,7 @@ def _from_table(
         if not isinstance(current, Part):
             raise RecipeError(f"{field}: a table needs `kind`, one of {sorted(kinds)}")
         return dataclasses.replace(current, **checked_fields(type(current), values, field))
-    if kind not in kinds:
+    if not isinstance(kind, str) or kind not in kinds:
         raise RecipeError(_unknown(f"{field}.kind = {kind!r}", str(kind), kinds))
     return kinds[kind](**checked_fields(kinds[kind], values, field))
 
@@ -161,7 +166,7 @@ def _kl(value: Any, current: Kl) -> Kl:
 
 
 def _with_coef(kl: Kl, coef: Any) -> Kl:
-    value = coerce(coef, float, "algorithm.kl_coef")
+    value = coerce(coef, float, "algorithm.kl_coef", 0.04)
     if kl.placement == "none" and value:
         return dataclasses.replace(kl, placement="loss", coef=value)
     return dataclasses.replace(kl, coef=value)
@@ -178,12 +183,15 @@ def checked_fields(cls: type, values: Mapping[str, Any], field: str) -> dict[str
             raise RecipeError(
                 _unknown(f"{field}.{key}", key, names) + (f" ({hint})" if hint else "")
             )
-        out[key] = coerce(value, hints[key], f"{field}.{key}")
+        out[key] = coerce(value, hints[key], f"{field}.{key}", example_of(cls, key))
     return out
 
 
-def coerce(value: Any, annotation: Any, field: str) -> Any:
-    """`value` as the annotated type (int to float, list to tuple), or a RecipeError."""
+def coerce(value: Any, annotation: Any, field: str, example: Any = None) -> Any:
+    """`value` as the annotated type (int to float, list to tuple), or a RecipeError.
+
+    Numbers are finite; `example` is a legal one for the message.
+    """
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Literal:
         if value not in args:
@@ -192,16 +200,17 @@ def coerce(value: Any, annotation: Any, field: str) -> Any:
     if origin in (types.UnionType, typing.Union):
         if value is None and type(None) in args:
             return None
-        return coerce(value, next(a for a in args if a is not type(None)), field)
+        return coerce(value, next(a for a in args if a is not type(None)), field, example)
     if origin is tuple:
         if isinstance(value, str) or not isinstance(value, Sequence):
             raise RecipeError(f"{field} = {value!r}: give a list")
         inner = args[0]
         if args[-1] is not Ellipsis and len(value) != len(args):
             raise RecipeError(f"{field} = {value!r}: give {len(args)} values")
-        return tuple(coerce(entry, inner, field) for entry in value)
+        legal = example[0] if isinstance(example, tuple) and example else example
+        return tuple(coerce(entry, inner, field, legal) for entry in value)
     if annotation is float and isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
+        return finite(value, field, example)
     if annotation in (int, bool, str) and type(value) is annotation:
         return value
     raise RecipeError(f"{field} = {value!r}: give a value of type {_type_name(annotation)}")

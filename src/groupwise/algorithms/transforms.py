@@ -155,7 +155,7 @@ def z_score(
     """(x - mean)/(std + eps) within each group; 0 in degenerate groups and where absent."""
     groups = inputs.groups
     packed, there = groups.gather(values), groups.gather_present(present)
-    flat = degenerate(packed, there)
+    flat = degenerate(packed, there, ddof)
     mean = groups.spread_back(masked_mean(packed, there))
     std = torch.where(flat, 1, masked_std(packed, there, ddof) + eps)
     use = present & ~flat[groups.index]
