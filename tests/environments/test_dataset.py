@@ -102,6 +102,10 @@ def test_ids_come_from_content_and_stay_unique(tmp_path):
     assert environment.prompt(ids[1]).text == "1+1="
     assert load(jsonl(tmp_path, rows[1:], "b.jsonl")).prompts(1)[0].id == ids[1]
     assert environment.describe()["duplicates"] == 1
+    assert environment.notes == [
+        "training prompts that are copies of another one, answer included: 1"
+    ]
+    assert load(jsonl(tmp_path, ROWS, "c.jsonl")).notes == []
     assert len(load(jsonl(tmp_path, rows), on_duplicate="drop")) == 2
 
 
@@ -261,3 +265,29 @@ def test_half_of_a_surrogate_pair_is_refused_with_its_row(tmp_path, prompt):
     assert str(error.value).startswith(
         "data.jsonl, line 11: column 'prompt' holds '\\ud800', half of a surrogate pair"
     )
+
+
+@pytest.mark.parametrize("role", ["usr", "User", None])
+def test_a_role_that_does_not_exist_is_refused_with_its_row(tmp_path, role):
+    good = [{"role": each, "content": "3+4="} for each in ("system", "user", "assistant", "tool")]
+    assert len(load(jsonl(tmp_path, [{"prompt": good, "answer": 7}]))) == 1
+    bad = [good[0], {"role": role, "content": "3+4="}]
+    with pytest.raises(RecipeError) as error:
+        load(jsonl(tmp_path, [*ROWS, {"prompt": bad, "answer": 7}]))
+    assert str(error.value) == (
+        f"data.jsonl, line 11: message 2 of column 'prompt' has the role {role!r}; "
+        "legal: system, user, assistant, tool"
+    )
+
+
+def test_one_prompt_with_different_answers_is_refused_with_its_rows(tmp_path):
+    rows = [*ROWS, {"prompt": "3+1=", "answer": 5}, {"prompt": "4+1=", "answer": 5}]
+    with pytest.raises(RecipeError) as error:
+        load(jsonl(tmp_path, rows))
+    assert str(error.value) == (
+        "environment 'dataset': the same prompt has different gold answers: data.jsonl, line 4 "
+        "(answer '4') and data.jsonl, line 11 (answer '5'). Correct them, or set "
+        'on_conflict = "allow"'
+    )
+    allowed = load(jsonl(tmp_path, rows), on_conflict="allow")
+    assert len(allowed) == 12

@@ -117,6 +117,16 @@ class Environment:
             **self._facts,
         }
 
+    @property
+    def notes(self) -> list[str]:
+        """What is worth knowing of the data before training, in words; for the plan."""
+        sides = (("training", "duplicates"), ("held-out", "heldout_duplicates"))
+        return [
+            f"{side} prompts that are copies of another one, answer included: {self._facts[fact]}"
+            for side, fact in sides
+            if self._facts.get(fact)
+        ]
+
     def close(self) -> None:
         """Ends what the environment started."""
         self.verifier.close()

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from groupwise.environments.base import Environment
 from groupwise.environments.checks import (
+    SHOWN,
     check_characters,
     check_columns,
     rejected_answers,
@@ -33,6 +34,9 @@ from groupwise.randomness import stream_key
 from groupwise.types import Message, Prompt
 from groupwise.verifiers import Verifier, VerifierSettings, compose
 from groupwise.verifiers.names import validated
+
+ROLES = ("system", "user", "assistant", "tool")
+"""The roles a chat's messages may have."""
 
 
 class DatasetSettings(BaseModel):
@@ -85,6 +89,10 @@ class DatasetSettings(BaseModel):
     )
     on_duplicate: Literal["keep", "drop"] = Field(
         default="keep", description="Equal prompt and answer within a split: keep, or drop."
+    )
+    on_conflict: Literal["refuse", "allow"] = Field(
+        default="refuse",
+        description="One prompt, to the letter, with different gold answers: refuse, or allow.",
     )
     on_overlap: Literal["refuse", "drop", "allow"] = Field(
         default="refuse",
@@ -173,6 +181,8 @@ def _checked(
     overlap = overlapping((task.prompt for task in train), [task.prompt for task in heldout])
     if overlap:
         train = _without_overlap(train, heldout, overlap, settings)
+    if settings.on_conflict == "refuse":
+        _refuse_conflicts([*train, *heldout], settings)
     duplicates = len(train) - len({task.prompt.id for task in train})
     heldout_duplicates = len(heldout) - len({task.prompt.id for task in heldout})
     if settings.on_duplicate == "drop":
@@ -246,6 +256,12 @@ def _messages(content: Any, row: Row, settings: DatasetSettings) -> tuple[Messag
             f"{row.where}: column {settings.prompt!r} must be a text that is not empty, or a list "
             f"of messages with role and content; got {content!r:.80}"
         )
+    for number, message in enumerate(content, start=1):
+        if message["role"] not in ROLES:
+            raise RecipeError(
+                f"{row.where}: message {number} of column {settings.prompt!r} has the role "
+                f"{message['role']!r}; legal: {', '.join(ROLES)}"
+            )
     return tuple(dict(message) for message in content)
 
 
@@ -325,6 +341,26 @@ def _split(tasks: list[_Task], share: float, seed: int) -> tuple[list[_Task], li
     held = set(order[:num])
     train = [task for task in tasks if normalised_text(task.prompt) not in held]
     return train, [task for task in tasks if normalised_text(task.prompt) in held]
+
+
+def _refuse_conflicts(tasks: Sequence[_Task], settings: DatasetSettings) -> None:
+    """`RecipeError` naming the rows that ask the same to the letter and want another answer."""
+    rows: dict[str, dict[str, str]] = {}
+    for task in tasks:
+        answers = rows.setdefault(prompt_id(task.prompt.messages, task.prompt.text), {})
+        answers.setdefault(str(task.prompt.answer).strip(), task.where)
+    conflicts = [
+        " and ".join(f"{where} (answer {answer!r:.60})" for answer, where in answers.items())
+        for answers in rows.values()
+        if len(answers) > 1
+    ]
+    if conflicts:
+        shown = "; ".join(conflicts[:SHOWN])
+        more = f"; and {len(conflicts) - SHOWN} more" if len(conflicts) > SHOWN else ""
+        raise RecipeError(
+            f"{settings.where}: the same prompt has different gold answers: {shown}{more}. Correct "
+            'them, or set on_conflict = "allow"'
+        )
 
 
 def _conflicting(tasks: Sequence[_Task]) -> int:
