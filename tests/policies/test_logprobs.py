@@ -15,7 +15,7 @@ from groupwise.errors import RecipeError
 from groupwise.policies import Policy, score, sequence_logprobs
 from groupwise.policies.heads import Head, LogitRule, head_of
 from groupwise.policies.load import checkpoint_activations
-from groupwise.policies.logprobs import token_logprobs
+from groupwise.policies.logprobs import as_ids, token_logprobs
 from model_families import FAMILIES, VOCABULARY, family_policy
 
 PROMPTS: list[list[int]] = [[5, 2, 9], [4], [7, 8, 2, 2, 11, 13, 6]]
@@ -319,3 +319,20 @@ def test_score_is_one_row_of_it() -> None:
     torch.testing.assert_close(
         logprobs, plain(policy, [5, 2, 9], [3, 2, 2, 17], 0.5)[0].detach(), atol=1e-5, rtol=0
     )
+
+
+def test_score_wants_ids_of_the_vocabulary() -> None:
+    policy = family_policy("llama")
+    for bad in (-1, VOCABULARY, 10**9):
+        with pytest.raises(ValueError, match=f"completion_ids: id {bad} is not within the vocab"):
+            score(policy, [3], [5, bad])
+        with pytest.raises(ValueError, match=f"prompt_ids: id {bad} is not within the vocab"):
+            score(policy, [bad], [5])
+
+
+@pytest.mark.parametrize("ids", ["3+4=", ["3", "+"], [1.5], 7])
+def test_what_is_no_list_of_ids_is_refused(ids: Any) -> None:
+    policy = family_policy("llama")
+    with pytest.raises(TypeError, match="prompt_ids: expected a list of token ids, whole numbers"):
+        as_ids(policy, ids, "prompt_ids")
+    assert as_ids(policy, torch.tensor([5, 2]), "prompt_ids") == (5, 2)

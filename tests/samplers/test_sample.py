@@ -49,9 +49,19 @@ def test_temperature_zero_is_greedy(tiny: Policy) -> None:
 
 
 def test_what_is_no_prompt_is_refused(tiny: Policy) -> None:
-    for bad in ([1.5], [], [CHAT[0], 3]):
-        with pytest.raises(RecipeError, match=r"prompts\[1\]: give a text, a list of messages"):
-            sample(tiny, ["a", bad], group_size=2)  # type: ignore[list-item]
+    for bad in ([1.5], 7, None, CHAT[0], ["a"], [CHAT[0], 3]):
+        with pytest.raises(TypeError, match=r"prompts\[1\]: give a text, a list of messages"):
+            sample(tiny, ["a", bad], group_size=2)
+    with pytest.raises(RecipeError, match=r"prompts\[1\]: give a text, .*; not \[\]"):
+        sample(tiny, ["a", []], group_size=2)
+    with pytest.raises(ValueError, match=r"'1\+1=': one prompt; give a list, \[prompt\]"):
+        sample(tiny, "1+1=")
+    with pytest.raises(
+        ValueError, match=r"prompts\[0\]: id 100000 is not within the vocabulary of"
+    ):
+        sample(tiny, [[100000]])
+    with pytest.raises(ValueError, match="seed = -1; give 0 or more"):
+        sample(tiny, ["a"], seed=-1)
     with pytest.raises(RecipeError, match="group_size = 0"):
         sample(tiny, ["a"], group_size=0)
     with pytest.raises(ValueError, match="temperature = -1"):

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import index
 from typing import Any, cast
 
 import torch
@@ -22,7 +23,7 @@ from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from groupwise.errors import RecipeError
-from groupwise.policies.heads import Head, LogitRule, head_of
+from groupwise.policies.heads import Head, LogitRule, head_of, text_config
 from groupwise.policies.policy import Policy
 
 # Bytes of one chunk's float32 logits: enough for full matrix products, small beside weights.
@@ -127,13 +128,33 @@ def score(
 ) -> Float[Tensor, " T"]:
     """log p of each completion token, float32 on the CPU, no gradient.
 
-    Raises RecipeError as `sequence_logprobs` does.
+    Raises RecipeError as `sequence_logprobs` does, and TypeError and ValueError as `as_ids` does.
     """
+    prompt = as_ids(policy, prompt_ids, "prompt_ids")
+    completion = as_ids(policy, completion_ids, "completion_ids")
     with torch.no_grad():
-        output = sequence_logprobs(
-            policy, [tuple(prompt_ids)], [tuple(completion_ids)], temperature=float(temperature)
-        )
+        output = sequence_logprobs(policy, [prompt], [completion], temperature=float(temperature))
     return output.logprobs[0].float().cpu()
+
+
+def as_ids(policy: Policy, ids: Any, what: str) -> tuple[int, ...]:
+    """Token ids of one row that the model has an embedding for; `what` is their name in messages.
+
+    Raises TypeError for anything that is not whole numbers (a text, say), ValueError for an id
+    outside the vocabulary.
+    """
+    try:
+        whole = tuple(index(each) for each in ids)
+    except TypeError as error:
+        raise TypeError(
+            f"{what}: expected a list of token ids, whole numbers; got {repr(ids)[:80]}; "
+            "policy.template.encode(text) gives the ids of a text"
+        ) from error
+    rows = int(text_config(policy.model).vocab_size)
+    for each in whole:
+        if not 0 <= each < rows:
+            raise ValueError(f"{what}: id {each} is not within the vocabulary of {rows} ids")
+    return whole
 
 
 def _check(

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from groupwise.errors import RecipeError
+from groupwise.policies.logprobs import as_ids
 from groupwise.policies.policy import Policy
 from groupwise.randomness import stream_key
 from groupwise.samplers.contract import Sampler
@@ -41,7 +42,14 @@ def sample(
     `temperature` 0 takes the most likely tokens. The noise of a completion is keyed by (seed,
     prompt ids, place in the group): it does not depend on the other prompts, and a prompt given
     twice draws different noise the second time.
+
+    Raises ValueError for one text in place of a list, a negative seed or an id that the model does
+    not have; TypeError where a prompt is none of these.
     """
+    if isinstance(prompts, (str, Mapping, Prompt)):
+        raise RecipeError(f"prompts = {prompts!r:.80}: one prompt; give a list, [prompt]")
+    if seed < 0:
+        raise RecipeError(f"seed = {seed}; give 0 or more")
     if group_size < 1:
         raise RecipeError(f"group_size = {group_size}; give 1 or more")
     greedy = temperature == 0
@@ -75,11 +83,17 @@ def _prompt_ids(policy: Policy, prompt: Any, place: int) -> tuple[int, ...]:
         return policy.template.encode_prompt(prompt)
     if isinstance(prompt, str):
         return policy.template.encode_prompt(Prompt(f"prompt {place}", text=prompt))
-    items = list(prompt)
+    items: list[Any] = list(prompt) if isinstance(prompt, Sequence) else [None]
     if items and all(isinstance(item, int) for item in items):
-        return tuple(items)
+        return as_ids(policy, items, f"prompts[{place}]")
     if items and all(isinstance(item, Mapping) for item in items):
         return policy.template.encode_prompt(Prompt(f"prompt {place}", messages=tuple(items)))
-    raise RecipeError(
-        f"prompts[{place}]: give a text, a list of messages, or a list of token ids; not {prompt!r}"
-    )
+    wanted = f"prompts[{place}]: give a text, a list of messages, or a list of token ids"
+    if not items:
+        raise RecipeError(f"{wanted}; not {_short(prompt)}")
+    raise TypeError(f"{wanted}; not {_short(prompt)}")
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
