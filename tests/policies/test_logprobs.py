@@ -139,7 +139,7 @@ def test_temperature_divides_the_logits() -> None:
     assert token_logprobs(hidden, head, target)[0].item() == pytest.approx(-2.40761, abs=1e-5)
 
 
-@pytest.mark.parametrize("temperature", [0.0, -1.0])
+@pytest.mark.parametrize("temperature", [0.0, -1.0, math.inf, math.nan])
 def test_a_temperature_of_zero_is_refused(temperature: float) -> None:
     policy = family_policy("llama")
     with pytest.raises(RecipeError, match=r"temperature = .*above 0"):

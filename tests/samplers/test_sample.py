@@ -60,6 +60,9 @@ def test_what_is_no_prompt_is_refused(tiny: Policy) -> None:
         ValueError, match=r"prompts\[0\]: id 100000 is not within the vocabulary of"
     ):
         sample(tiny, [[100000]])
+    for bad in (float("inf"), float("nan")):
+        with pytest.raises(ValueError, match=f"temperature = {bad}; give a finite number"):
+            sample(tiny, ["a"], temperature=bad)
     with pytest.raises(ValueError, match="seed = -1; give 0 or more"):
         sample(tiny, ["a"], seed=-1)
     with pytest.raises(RecipeError, match="group_size = 0"):

@@ -10,6 +10,7 @@ vocabulary, K ids asked for at a position, M = 1 + K.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -163,10 +164,10 @@ def _check(
     completion_ids: Sequence[Sequence[int]],
     temperature: float,
 ) -> None:
-    if temperature <= 0:
+    if not 0 < temperature < math.inf:
         raise RecipeError(
             f"temperature = {temperature}: log-probabilities at a temperature of 0 do not exist; "
-            "give the temperature that the completions were sampled at, above 0"
+            "give the temperature that the completions were sampled at, above 0 and finite"
         )
     if len(prompt_ids) != len(completion_ids):
         raise ValueError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -50,6 +51,8 @@ def sample(
         raise RecipeError(f"prompts = {prompts!r:.80}: one prompt; give a list, [prompt]")
     if seed < 0:
         raise RecipeError(f"seed = {seed}; give 0 or more")
+    if not math.isfinite(temperature):
+        raise RecipeError(f"temperature = {temperature}; give a finite number, 0 or more")
     if group_size < 1:
         raise RecipeError(f"group_size = {group_size}; give 1 or more")
     greedy = temperature == 0
