@@ -173,7 +173,7 @@ class Session:
 
     def notes(self) -> list[str]:
         """What a person should know before the first step."""
-        found = list(self.evaluation_sets.notes)
+        found = [*self.evaluation_sets.notes, *self.environment.notes]
         for source in (self.environment.verifier, self.recipe.algorithm):
             warnings = getattr(source, "warnings", None)
             found += warnings() if callable(warnings) else list(warnings or ())
