@@ -13,7 +13,7 @@ import pytest
 import groupwise as gw
 from groupwise.environments import load_environment
 from groupwise.policies import describe_model
-from groupwise.training.auditing import _key, audit_before
+from groupwise.training.auditing import _key, audit_before, audit_warnings
 from groupwise.training.callbacks import Callback
 from groupwise.verifiers import compose
 
@@ -151,3 +151,22 @@ def test_a_changed_reward_function_is_audited_again(
     assert before in source
     assert key(source) == key(source)
     assert key(source) != key(source.replace(before, after))
+
+
+def test_three_warnings_are_printed_and_the_rest_counted() -> None:
+    assert audit_warnings(None) == []
+    assert audit_warnings({"warnings": ["a", "b", "c"]}) == [
+        f"audit of the verifier: {each}" for each in "abc"
+    ]
+    shown = audit_warnings({"warnings": list("abcde")})
+    assert len(shown) == 4
+    assert shown[3] == "audit of the verifier: and 2 more: groupwise audit RECIPE.toml"
+
+
+def test_dominating_weights_are_left_to_the_run_itself(cache: Path) -> None:
+    tables = [{"name": "number"}, {"name": "repetition"}]
+    loose = load_environment("arithmetic", verifiers=tables)
+    (weights,) = loose.verifier.warnings()
+    assert "as much as number" in weights
+    audited = audit_before(loose, describe_model("tiny").template)
+    assert weights not in audited["warnings"]

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from groupwise.errors import RecipeError
-from groupwise.types import Prompt
-from groupwise.verifiers import Component, Composite, Verifier, load_verifier
+from groupwise.types import Prompt, Score
+from groupwise.verifiers import Component, Composite, Verifier, compose, load_verifier
 from groupwise.verifiers.audit import (
     SETS,
     AuditReport,
@@ -25,6 +25,7 @@ from groupwise.verifiers.audit.code_probes import CODE_PROBES, is_code_task
 from groupwise.verifiers.audit.forms import template_form
 from groupwise.verifiers.audit.mutations import mutated
 from groupwise.verifiers.audit.probes import PROBES, task_of
+from groupwise.verifiers.audit.scoring import UNASKED, Scorer
 
 HOLED = "groupwise.verifiers.audit.holed:answer_anywhere"
 SUMS = [
@@ -328,3 +329,73 @@ def test_an_audit_that_could_try_nothing_says_so() -> None:
     gold = LabelledRow("p", Prompt("p", text="3+4=", answer="7"), "", accept=None)
     report = audit(load_verifier("number"), [row, gold], sets=())
     assert not any("no probe was tried" in warning for warning in report.warnings)
+
+
+@pytest.mark.parametrize("budget", [None, 60.0])
+def test_a_function_that_hangs_ends_the_audit(budget: float | None) -> None:
+    import time
+
+    verifier = compose([{"name": "reward_functions:hangs", "time_limit": 0.3}])
+    began = time.monotonic()
+    report = audit(verifier, SUMS, sets=(), budget=budget)
+    spent = time.monotonic() - began
+    verifier.close()
+    assert spent < 15  # three limits, and new workers in between
+    assert report.outcomes == {"verifier_timeout": 3}
+    (warning,) = report.warnings
+    assert "3 texts in a row got no verdict in time" in warning
+    assert "no verdict after 0.3 s" in warning
+    assert warning.endswith("stopped, without gold answers, probes, mutations of gold answers")
+
+
+def test_timeouts_between_verdicts_do_not_end_the_audit() -> None:
+    class Often(Verifier):
+        name = "often"
+        count = 0
+
+        def score(self, cases: Any) -> list[Score]:
+            self.count += 1
+            late = self.count % 3 != 0
+            return [Score(None, "verifier_timeout", "late") if late else Score(1.0, "correct")]
+
+    scorer = Scorer(Often())
+    prompts = [row.prompt for row in SUMS]
+    scores = scorer.score(prompts, ["x"] * len(prompts))
+    assert not scorer.ended
+    assert scorer.outcomes == {"verifier_timeout": 11, "correct": 5}
+    assert UNASKED not in scores
+
+
+def test_the_budget_is_looked_at_before_every_verdict() -> None:
+    scorer = Scorer(Slow(), budget=0.1)
+    prompts = [SUMS[0].prompt] * 100
+    scores = scorer.score(prompts, ["2"] * 100)
+    asked = sum(score is not UNASKED for score in scores)
+    assert 1 <= asked <= 6
+    assert scorer.outcomes == {"correct": asked}
+    assert scorer.score(prompts[:1], ["2"]) == [UNASKED]
+
+
+def test_a_list_of_the_wrong_length_is_the_only_finding() -> None:
+    report = of("reward_functions:one_short")
+    assert report.raised.count == 1
+    raised, stopped = report.warnings
+    assert "expected 2 scores, one a completion; got 1" in raised
+    assert "breaks its contract: stopped, without" in stopped
+    assert "earns no more" not in report.text()
+
+
+def test_equal_reasons_are_told_once() -> None:
+    rows = [
+        LabelledRow(f"row {n}", Prompt(f"row {n}", text="?", answer="no"), "", None) for n in "123"
+    ]
+    bad = LabelledRow("row 4", Prompt("row 4", text="?", answer="never"), "", None)
+    (first, *_) = of("number", [*SUMS, *rows, bad]).warnings
+    assert first.startswith("4 of 20 gold answers rejected: row 1 and 2 more: ")
+    assert first.count("row ") == 2
+
+
+def test_weights_are_warned_of_on_request() -> None:
+    loose = compose([{"name": "number"}, {"name": "format", "arguments": {"kind": "boxed"}}])
+    told = [audit(loose, SUMS, sets=(), weights=each).warnings for each in (True, False)]
+    assert [any("as much as" in warning for warning in each) for each in told] == [True, False]

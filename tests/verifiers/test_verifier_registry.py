@@ -169,3 +169,28 @@ def test_a_path_in_place_of_a_module_is_refused_with_the_module_s_name(name, leg
         load_verifier(name)
     assert str(error.value).startswith(f"verifier {name!r}: not `module:name` of Python")
     assert str(error.value).endswith(f"give {legal}")
+
+
+def test_a_missing_argument_is_called_missing():
+    with pytest.raises(RecipeError, match=r"^verifier 'regex': pattern is missing \("):
+        load_verifier("regex")
+
+
+def test_a_missing_name_lists_the_functions_and_classes_of_the_module():
+    with pytest.raises(RecipeError) as caught:
+        load_verifier("reward_functions:has_answr")
+    message = str(caught.value)
+    assert "did you mean 'has_answer'" in message
+    legal = message.partition("Legal: ")[2].split(", ")
+    assert {"has_answer", "slow", "NoVerifier"} <= set(legal)
+    assert not {"asyncio", "NOT_CALLABLE"} & set(legal)
+
+
+def test_a_class_that_is_no_verifier_is_refused():
+    with pytest.raises(RecipeError, match="is a class, and not derived from"):
+        load_verifier("reward_functions:NoVerifier")
+
+
+def test_a_verifier_class_with_other_arguments_is_refused():
+    with pytest.raises(RecipeError, match="missing a required argument: 'name'"):
+        load_verifier("groupwise.verifiers.isolated:Isolated")

@@ -13,6 +13,7 @@ import pytest
 from groupwise.errors import GroupwiseError, RecipeError, VerifierError
 from groupwise.types import Prompt
 from groupwise.verifiers import Case, compose, score_cases
+from groupwise.verifiers.worker import write_frame
 from groupwise.verifiers.workers import Reply, WorkerPool
 
 
@@ -171,3 +172,31 @@ def test_the_limit_is_for_ones_own_verifiers_and_is_recorded(limited):
     assert '"time_limit": 0.6' in limited.signature()
     with pytest.raises(RecipeError, match="time_limit is for"):
         compose([{"name": "number", "time_limit": 1.0}])
+
+
+@pytest.mark.parametrize("half", [b"", b"\x00" * 3])
+def test_a_worker_whose_pipe_closes_ends_silently(half):
+    code = "from groupwise.verifiers.worker import main; main()"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    ended = subprocess.run(
+        [sys.executable, "-c", code], input=half, capture_output=True, env=environment, timeout=60
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
+
+
+def test_a_worker_whose_reader_has_gone_ends_silently():
+    code = "from groupwise.verifiers.worker import main; main()"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    worker = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+    )
+    worker.stdout.close()
+    write_frame(worker.stdin, ("reward_functions:make_job_runner", (), 0))
+    worker.stdin.close()
+    assert worker.stderr.read() == b""
+    assert worker.wait(60) == 0
+    worker.stderr.close()

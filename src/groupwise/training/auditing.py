@@ -24,7 +24,9 @@ from groupwise.verifiers.audit import LabelledRow, audit
 from groupwise.verifiers.isolated import Isolated
 
 BUDGET = 10.0
-"""Seconds after which no further part of the audit begins."""
+"""Seconds after which nothing further is asked of the verifier."""
+SHOWN = 3
+"""Warnings that are printed; the record has them all."""
 NUM_PROMPTS = 64
 NUM_PROBED = 8
 NUM_PROBED_REMOTE = 2
@@ -52,6 +54,7 @@ def audit_before(environment: Environment, template: Template) -> dict[str, Any]
         num_mutated=NUM_PROMPTS,
         budget=BUDGET,
         encode=template.encode,
+        weights=False,  # the run warns of them by itself, audited or not
     )
     found = report.to_dict(timing=False)
     _save(path, found)
@@ -59,10 +62,14 @@ def audit_before(environment: Environment, template: Template) -> dict[str, Any]
 
 
 def audit_warnings(audited: Mapping[str, Any] | None) -> list[str]:
-    """The audit's warnings as sentences for a person; none where there was no audit."""
+    """The audit's first warnings for a person, and how many more; none where there was no audit."""
     if audited is None:
         return []
-    return [f"audit of the verifier: {warning}" for warning in audited["warnings"]]
+    found = [f"audit of the verifier: {warning}" for warning in audited["warnings"]]
+    if len(found) <= SHOWN:
+        return found
+    more = f"audit of the verifier: and {len(found) - SHOWN} more: groupwise audit RECIPE.toml"
+    return [*found[:SHOWN], more]
 
 
 def _save(path: Path, found: dict[str, Any]) -> None:

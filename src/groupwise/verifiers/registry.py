@@ -91,13 +91,30 @@ def load_verifier(name: str, **arguments: Any) -> Verifier:
     if inspect.isclass(found) and issubclass(found, SettingsVerifier):
         return validated(found, arguments, f"verifier {name!r}")
     if inspect.isclass(found) and issubclass(found, Verifier):
-        return found(**arguments)
+        return _made(found, name, arguments)
+    if inspect.isclass(found):
+        raise RecipeError(
+            f"verifier {name!r} is a class, and not derived from groupwise.verifiers.Verifier; "
+            "give a function with the arguments (prompts, completions, **kwargs), or an instance "
+            "of the class that takes them when called"
+        )
     if callable(found):
         return RewardFunction(found, reference=name, arguments=arguments)
     raise RecipeError(
         f"verifier {name!r} is a {type(found).__name__}; give a function with the arguments "
         "(prompts, completions, **kwargs), or a class derived from groupwise.verifiers.Verifier"
     )
+
+
+def _made(found: type[Verifier], name: str, arguments: Mapping[str, Any]) -> Verifier:
+    """An instance of a user's class; `RecipeError` where the arguments are not those it takes."""
+    try:
+        inspect.signature(found).bind(**arguments)
+    except TypeError as error:
+        raise RecipeError(
+            f"verifier {name!r}: {error}; set its arguments in `arguments`"
+        ) from error
+    return found(**arguments)
 
 
 def import_object(name: str, kind: str) -> Any:
@@ -121,7 +138,13 @@ def import_object(name: str, kind: str) -> Any:
             "give `module:name` of a Python file in the current folder or of a package"
         ) from error
     if not hasattr(module, attribute):
-        public = [each for each in vars(module) if not each.startswith("_")]
+        public = [
+            each
+            for each, value in vars(module).items()
+            if not each.startswith("_")
+            and (inspect.isfunction(value) or inspect.isclass(value))
+            and value.__module__ == module_name
+        ]
         raise unknown_name(f"{kind} in module {module_name!r}:", attribute, public)
     return getattr(module, attribute)
 

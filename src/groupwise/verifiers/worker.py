@@ -56,13 +56,26 @@ def _set_clock(seconds: float) -> None:
 
 
 def main() -> None:
-    """Reads jobs from standard input until it closes; replies on what was standard output."""
+    """Reads jobs from standard input until it closes; replies on what was standard output.
+
+    A pipe that closes is the parent's end, at any moment: nothing to report, and nobody to hear it.
+    """
+    try:
+        _serve()
+    except BrokenPipeError:
+        os._exit(0)  # an unsent reply would raise once more where its stream is closed
+
+
+def _serve() -> None:
     requests = os.fdopen(os.dup(0), "rb")
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
-    target, arguments, memory_limit = read_frame(requests)
+    try:
+        target, arguments, memory_limit = read_frame(requests)
+    except EOFError:
+        return
     try:
         module, _, attribute = target.partition(":")
         handle = getattr(importlib.import_module(module), attribute)(*arguments)

@@ -49,7 +49,7 @@ def template_form(name: str) -> Form:
 def candidate_forms(verifier: Verifier, prompt: Prompt) -> list[Form]:
     """The forms to try: that of the verifier's own gold completions, then the usual ones."""
     forms = [template_form(name) for name in TEMPLATES]
-    own = [each for each in _parts(verifier) if each.gold_completion(prompt) is not None]
+    own = [each for each in parts_of(verifier) if each.gold_completion(prompt) is not None]
     return [*(_own_form(each) for each in own), *forms]
 
 
@@ -66,7 +66,8 @@ def gold_of(prompt: Prompt) -> str | None:
     return gold_text(answer)
 
 
-def _parts(verifier: Verifier) -> list[Verifier]:
+def parts_of(verifier: Verifier) -> list[Verifier]:
+    """The verifiers of a composition; a single one alone."""
     if isinstance(verifier, Composite):
         return [component.verifier for component in verifier.components]
     return [verifier]

@@ -121,7 +121,7 @@ class AuditReport:
         """What a person must know, one sentence each."""
         found = []
         if self.golds.count:
-            first = "; ".join(f"{r['id']}: {r['reason']}" for r in self.golds.rows[:SHOWN])
+            first = _collapsed(self.golds.rows)
             found.append(f"{self.golds.count} of {self.golds.total} gold answers rejected: {first}")
         found += [
             f"the probe {hole.name} ({hole.what}) earns {hole.earned:.2f}, an honest guess "
@@ -220,6 +220,20 @@ class AuditReport:
             lines += _rows(self.raised.rows)
         lines.append("passed" if self.passed else "NOT PASSED: " + "; ".join(self.warnings[:SHOWN]))
         return lines
+
+
+def _collapsed(rows: Sequence[Mapping[str, str]]) -> str:
+    """The rows' reasons, each once: where, how often, and what."""
+    places: dict[str, list[str]] = {}
+    for row in rows:
+        places.setdefault(_shorten(row["reason"]), []).append(row["id"])
+    parts = [
+        f"{ids[0]}{f' and {len(ids) - 1} more' if ids[1:] else ''}: {reason}"
+        for reason, ids in list(places.items())[:SHOWN]
+    ]
+    if len(places) > SHOWN:
+        parts.append(f"{len(places) - SHOWN} other reasons")
+    return "; ".join(parts)
 
 
 def _rows(rows: Sequence[Mapping[str, str]]) -> list[str]:

@@ -17,6 +17,7 @@ from groupwise.verifiers.audit.forms import (
     best_form,
     candidate_forms,
     gold_of,
+    parts_of,
     template_form,
 )
 from groupwise.verifiers.audit.mutations import mutated
@@ -29,10 +30,10 @@ from groupwise.verifiers.audit.report import (
     SetRates,
 )
 from groupwise.verifiers.audit.rows import SETS, LabelledRow, shipped_rows
-from groupwise.verifiers.audit.scoring import Encode, Scorer
+from groupwise.verifiers.audit.scoring import UNASKED, Encode, Scorer
 from groupwise.verifiers.audit.second import second_method
 from groupwise.verifiers.composition import Composite
-from groupwise.verifiers.contract import Verifier
+from groupwise.verifiers.contract import CaseVerifier, Verifier
 
 FAMILIES: dict[str, tuple[str, ...]] = {
     "number": ("numbers",),
@@ -59,16 +60,19 @@ def audit(
     agree: bool = True,
     budget: float | None = None,
     encode: Encode | None = None,
+    weights: bool = True,
 ) -> AuditReport:
     """Measure a verifier.
 
     `rows` are the user's prompts (and labelled completions); without any, the golds of the shipped
     sets stand in. `sets` names the labelled sets, by default those of the built-in verifier's kind.
     Probes run on `num_probed` prompts, mutations on `num_mutated`, spread over the data. `agree`:
-    whether a second method judges the labelled rows too. After `budget` seconds no further part
-    begins, and the report says which are missing.
+    whether a second method judges the labelled rows too. `weights`: whether the report warns of a
+    composition whose weights let something else than correctness dominate. After `budget` seconds,
+    or three texts in a row without a verdict in time, nothing further is asked of the verifier, and
+    the report says what is missing.
     """
-    scorer = Scorer(verifier, encode)
+    scorer = Scorer(verifier, encode, budget)
     labelled = _labelled(verifier, rows, sets)
     prompts = [row.prompt for row in rows] or _shipped_prompts(labelled)
     if not prompts:
@@ -76,7 +80,7 @@ def audit(
             f"verifier {verifier.name!r} has no labelled set of its own; give --data rows.jsonl "
             f"(prompt, answer, ...) or --set, one of {', '.join(SETS)}"
         )
-    run = _Run(scorer, prompts, budget)
+    run = _Run(scorer, prompts)
     golds = run.golds()
     probes = run.probes(num_probed)
     mutations = run.mutations(num_mutated)
@@ -101,7 +105,7 @@ def audit(
                 {"id": "-", "text": each.text, "reason": each.error} for each in scorer.raised[:20]
             ),
         ),
-        notes=tuple(run.notes(verifier)),
+        notes=tuple(run.notes(verifier, weights)),
         timing=_timing(scorer.seconds),
     )
 
@@ -153,14 +157,16 @@ def _spread(prompts: Sequence[Prompt], number: int) -> list[Prompt]:
 class _Run:
     """The parts of one audit, sharing the scorer, the form, and what honest completions earn."""
 
-    def __init__(self, scorer: Scorer, prompts: Sequence[Prompt], budget: float | None) -> None:
+    def __init__(self, scorer: Scorer, prompts: Sequence[Prompt]) -> None:
         self.scorer = scorer
         self.prompts = prompts
-        self.budget = budget
         self.form: Form = template_form("bare")
         self.right: float | None = None
         self.wrong: float | None = None
         self._missing: list[str] = []
+        if not all(isinstance(part, CaseVerifier) for part in parts_of(scorer.verifier)):
+            two = [prompts[0], prompts[-1]]
+            scorer.check_batch(two, [gold_of(prompt) or "" for prompt in two])
         self._find_form()
 
     def _find_form(self) -> None:
@@ -184,7 +190,7 @@ class _Run:
         return self.scorer.score(prompts, texts)
 
     def over_budget(self, part: str) -> bool:
-        if self.budget is None or self.scorer.spent <= self.budget:
+        if not self.scorer.ended:
             return False
         self._missing.append(part)
         return True
@@ -200,6 +206,9 @@ class _Run:
     def golds(self) -> Rate:
         """Prompts whose gold answer is rejected, written in the form found."""
         verifier = self.scorer.verifier
+        if self.scorer.stopped and self.over_budget("gold answers"):
+            return Rate(0, 0)
+        total = len(self.prompts)
         objections = verifier.check_answers(self.prompts)
         rows = [
             {"id": prompt.id, "text": str(prompt.answer), "reason": reason}
@@ -209,10 +218,12 @@ class _Run:
         if not rows and not self.form.name.endswith("own") and self.right is not None:
             tried = [each for each in self.prompts if gold_of(each) is not None]
             for prompt, score in zip(tried, self._write(self.form, tried)):
-                if not self.accepts(score):
+                if score is UNASKED:
+                    total -= 1
+                elif not self.accepts(score):
                     reason = score.reason or score.outcome
                     rows.append({"id": prompt.id, "text": str(prompt.answer), "reason": reason})
-        return Rate(len(rows), len(self.prompts), tuple(rows))
+        return Rate(len(rows), total, tuple(rows))
 
     def rates(self, name: str, rows: Sequence[LabelledRow]) -> SetRates | None:
         if self.over_budget(f"the labelled set {name}"):
@@ -221,7 +232,8 @@ class _Run:
         scores = self.scorer.score([row.prompt for row in rows], texts)
         wrong: dict[str, list[dict[str, str]]] = {"accepted": [], "rejected": [], "unscored": []}
         count = {True: 0, False: 0}
-        for row, text, score in zip(rows, texts, scores):
+        asked = sum(score is not UNASKED for score in scores)
+        for row, text, score in zip(rows[:asked], texts, scores):
             entry = {"id": row.id, "text": text, "reason": f"{row.why}; {score.reason}".strip("; ")}
             if score.value is None:
                 wrong["unscored"].append(entry)
@@ -235,12 +247,12 @@ class _Run:
             name,
             Rate(len(wrong["accepted"]), count[False], tuple(wrong["accepted"])),
             Rate(len(wrong["rejected"]), count[True], tuple(wrong["rejected"])),
-            Rate(len(wrong["unscored"]), len(rows), tuple(wrong["unscored"])),
+            Rate(len(wrong["unscored"]), asked, tuple(wrong["unscored"])),
         )
 
     def mutations(self, number: int) -> Rate:
         """Changed golds with the wrong verdict; only where the verifier reads answers at all."""
-        if not self._discriminates or self.over_budget("mutations of gold answers"):
+        if self.over_budget("mutations of gold answers") or not self._discriminates:
             return Rate(0, 0)
         chosen = [
             (prompt, mutation, answer)
@@ -305,7 +317,10 @@ class _Run:
             return self._probe_all(CODE_PROBES, tasks)
         found = [task_of(prompt, self.form) for prompt in _spread(self.prompts, number)]
         tasks = [task for task in found if task is not None]
-        return self._probe_all(PROBES, tasks) if tasks and self.wrong is not None else ()
+        if self.wrong is None:
+            self.over_budget("probes")
+            return ()
+        return self._probe_all(PROBES, tasks) if tasks else ()
 
     def _probe_all(
         self, probes: Sequence[Probe], tasks: Sequence[ProbeTask]
@@ -343,8 +358,8 @@ class _Run:
         hole = earned is not None and earned > honest + margin
         return ProbeFinding(probe.name, probe.what, earned, honest, hole, best[1], best[2])
 
-    def notes(self, verifier: Verifier) -> list[str]:
-        found = list(verifier.warnings()) if isinstance(verifier, Composite) else []
+    def notes(self, verifier: Verifier, weights: bool) -> list[str]:
+        found = list(verifier.warnings()) if weights and isinstance(verifier, Composite) else []
         if self.right is not None and self.wrong is not None and self.right <= self.wrong:
             found.append(
                 "a right answer earns no more than a wrong one in any usual form; fine for a "
@@ -355,8 +370,9 @@ class _Run:
                 "no prompt has a gold answer, so no probe was tried: nothing is known of how this "
                 "verifier can be fooled; read completions, or label some (--data)"
             )
-        if self._missing:
-            found.append(f"stopped after {self.budget:g} s, without {', '.join(self._missing)}")
+        if self.scorer.ended:
+            why = self.scorer.stopped or f"stopped after {self.scorer.budget:g} s"
+            found.append(f"{why}, without {_several(self._missing) or 'its last texts'}")
         return found
 
 
@@ -366,6 +382,11 @@ _submission = Form("code", lambda _prompt, answer: answer)
 def _mean(scores: Sequence[Score]) -> float | None:
     values = [score.value for score in scores if score.value is not None]
     return sum(values) / len(values) if values else None
+
+
+def _several(parts: Sequence[str]) -> str:
+    shown = ", ".join(parts[:3])
+    return f"{shown} and {len(parts) - 3} more parts" if len(parts) > 3 else shown
 
 
 def _or(value: float | None, default: float) -> float:

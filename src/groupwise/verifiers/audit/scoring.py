@@ -1,7 +1,8 @@
 """Scoring for an audit: every verdict timed, every outcome counted, no exception lost.
 
 An exception is a finding here, not the end: the audit asks what a verifier does with texts that
-nobody expected, so it is caught, kept with its text, and the row is left unscored.
+nobody expected, so it is caught, kept with its text, and the row is left unscored. A verifier that
+hangs, or a budget that is spent, ends the asking: what is left is `UNASKED`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,11 @@ SINGLES = 1000
 CONCURRENT_SINGLES = 8
 """The same for a verifier whose cases wait for something outside and run together."""
 
+MAX_TIMEOUTS = 3
+"""After so many texts in a row without a verdict in time, nothing further is asked."""
+UNASKED = Score(None, "not_applicable", "not asked: the audit had stopped")
+"""In the place of a verdict after the end of the asking; in no count."""
+
 Encode = Callable[[str], Sequence[int]]
 
 
@@ -32,14 +38,23 @@ class Raised:
 
 
 class Scorer:
-    """One verifier under audit. `encode` gives the ids that a text would have had."""
+    """One verifier under audit. `encode` gives the ids that a text would have had.
 
-    def __init__(self, verifier: Verifier, encode: Encode | None = None) -> None:
+    `budget` is in seconds, looked at before every verdict. `stopped` says why nothing further is
+    asked, where it is not the budget.
+    """
+
+    def __init__(
+        self, verifier: Verifier, encode: Encode | None = None, budget: float | None = None
+    ) -> None:
         self.verifier = verifier
         self.outcomes: Counter[str] = Counter()
         self.seconds: list[float] = []
         self.raised: list[Raised] = []
         self.started = time.monotonic()
+        self.budget = budget
+        self.stopped = ""
+        self._timeouts = 0
         self._encode = encode or (lambda text: tuple(text.encode()))
         together = getattr(verifier, "concurrent", False)
         self._singles = CONCURRENT_SINGLES if together else SINGLES
@@ -49,37 +64,83 @@ class Scorer:
         """Seconds since the audit began."""
         return time.monotonic() - self.started
 
+    @property
+    def ended(self) -> bool:
+        """Whether nothing further is asked."""
+        return bool(self.stopped) or (self.budget is not None and self.spent > self.budget)
+
+    def check_batch(self, prompts: Sequence[Prompt], texts: Sequence[str]) -> None:
+        """Asks for several verdicts in one call; stops here where that alone raises.
+
+        One text at a time hides a function that returns a list of the wrong length.
+        """
+        try:
+            scores = score_cases(self.verifier, self._cases(prompts, texts))
+        except VerifierError as error:
+            if error.__cause__ is not None:  # its own error: found again text by text
+                return
+            self._raise(" | ".join(texts), error)
+            self.outcomes["infrastructure_error"] += 1
+            self.stopped = "what the verifier returns breaks its contract: stopped"
+        else:
+            self._count(scores)
+        self.verifier.take_logs()
+
     def score(self, prompts: Sequence[Prompt], texts: Sequence[str]) -> list[Score]:
         """One score a text, in order."""
-        cases = [
-            Case(prompt, text, tuple(self._encode(text)))
-            for prompt, text in zip(prompts, texts, strict=True)
-        ]
+        cases = self._cases(prompts, texts)
         alone = max(0, min(len(cases), self._singles - len(self.seconds)))
         scores = [self._timed(case) for case in cases[:alone]]
         if cases[alone:]:
             scores += self._together(cases[alone:])
-        self.outcomes.update(score.outcome for score in scores)
         self.verifier.take_logs()
         return scores
 
+    def _cases(self, prompts: Sequence[Prompt], texts: Sequence[str]) -> list[Case]:
+        return [
+            Case(prompt, text, tuple(self._encode(text)))
+            for prompt, text in zip(prompts, texts, strict=True)
+        ]
+
+    def _count(self, scores: Sequence[Score]) -> None:
+        """Counts outcomes, and ends the asking after too many timeouts in a row."""
+        for score in scores:
+            self.outcomes[score.outcome] += 1
+            self._timeouts = self._timeouts + 1 if score.outcome == "verifier_timeout" else 0
+            if self._timeouts >= MAX_TIMEOUTS and not self.stopped:
+                self.stopped = (
+                    f"{self._timeouts} texts in a row got no verdict in time ({score.reason}), so "
+                    "the verifier hangs or its time limit is too short: stopped"
+                )
+
     def _timed(self, case: Case) -> Score:
+        if self.ended:
+            return UNASKED
         began = time.perf_counter()
         score = self._one(case)
         self.seconds.append(time.perf_counter() - began)
+        self._count([score])
         return score
 
     def _one(self, case: Case) -> Score:
         try:
             (score,) = score_cases(self.verifier, [case])
         except VerifierError as error:
-            cause = describe_error(error.__cause__ or error)
-            self.raised.append(Raised(case.text, cause))
+            cause = self._raise(case.text, error)
             return Score(None, "infrastructure_error", f"raised {cause}")
         return score
 
+    def _raise(self, text: str, error: VerifierError) -> str:
+        cause = describe_error(error.__cause__ or error)
+        self.raised.append(Raised(text, cause))
+        return cause
+
     def _together(self, cases: Sequence[Case]) -> list[Score]:
+        if self.ended:
+            return [UNASKED] * len(cases)
         try:
-            return score_cases(self.verifier, cases)
+            scores = score_cases(self.verifier, cases)
         except VerifierError:
-            return [self._one(case) for case in cases]
+            return [self._timed(case) for case in cases]
+        self._count(scores)
+        return scores
