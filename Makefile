@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 SMALL ?=
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help setup setup-dev demo test test-all check lint types imports links docs bench clean
+.PHONY: help setup setup-dev demo test test-all check lint types imports links docs clean
 
 help:
 	@echo "make demo      train the built-in tiny policy on single-digit sums, watch it learn"
