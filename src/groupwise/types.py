@@ -83,6 +83,8 @@ class Completion:
     pad and end markers, a stop string included. `sampler_logprobs` [T] are natural logs of the
     distribution sampled from (after temperature). `version` is the policy version that sampled.
     `entropies` [T] (nats), `top_ids` and `top_logprobs` [T, K] are there when they were asked for.
+    `supports` [T] are there where the request truncated the distribution: the ids that were kept at
+    each position, ascending, so that the same distribution can be scored again.
 
     >>> Completion((11, 2), "7", (-0.1, -0.2), "stop", version=3).num_tokens
     2
@@ -96,6 +98,7 @@ class Completion:
     entropies: tuple[float, ...] | None = None
     top_ids: tuple[tuple[int, ...], ...] | None = None
     top_logprobs: tuple[tuple[float, ...], ...] | None = None
+    supports: tuple[tuple[int, ...], ...] | None = None
 
     def __post_init__(self) -> None:
         if len(self.token_ids) != len(self.sampler_logprobs):
@@ -118,6 +121,7 @@ class Request:
     `key` names the noise stream (`randomness.stream_key`): same key and logits, same tokens,
     whatever else is in the batch. `greedy` ignores noise and temperature. `deadline` is in seconds
     from the start of the call. `top_k` > 0 asks for that many log-probabilities a position.
+    `keep_top_k`, `keep_top_p` and `keep_min_p` truncate the distribution before the draw.
 
     >>> Request(prompt_ids=(5, 6), key=17, max_tokens=4).temperature
     1.0
@@ -132,6 +136,14 @@ class Request:
     deadline: float | None = None
     entropies: bool = False
     top_k: int = 0
+    keep_top_k: int = 0
+    keep_top_p: float = 1.0
+    keep_min_p: float = 0.0
+
+    @property
+    def truncates(self) -> bool:
+        """True where tokens are left out of the distribution before the draw."""
+        return self.keep_top_k > 0 or self.keep_top_p < 1.0 or self.keep_min_p > 0.0
 
     def __post_init__(self) -> None:
         if not self.prompt_ids:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Protocol, runtime_checkable
 
 from groupwise.policies.policy import Policy
 from groupwise.types import Completion, Request
+
+# What follows a finished completion, given its place: nothing, the next request of that place
+# (whose prompt ids go on from everything before), or a future of either.
+Then = Callable[[int, Completion], "Request | Future[Request | None] | None"]
 
 
 @runtime_checkable
@@ -23,5 +28,30 @@ class Sampler(Protocol):
     def sample(self, requests: Sequence[Request]) -> list[Completion]:
         """One completion per request, in order. Raises NonFiniteError naming the request."""
 
+    def play(self, requests: Sequence[Request], then: Then) -> None:
+        """Sample every request and whatever follows it; `then` gets each completion as it ends.
+
+        `then` is called in this thread and must not block: slow work goes into a future. A request
+        that follows starts with the ids of the request and completion before it.
+        """
+
     def close(self) -> None:
         """Give back memory. The sampler is not used afterwards."""
+
+
+def play_in_waves(
+    sample: Callable[[Sequence[Request]], list[Completion]],
+    requests: Sequence[Request],
+    then: Then,
+) -> None:
+    """`Sampler.play` for an engine that only samples whole lists: one list a turn."""
+    waiting = dict(enumerate(requests))
+    while waiting:
+        places = list(waiting)
+        completions = sample([waiting[place] for place in places])
+        answers = {place: then(place, each) for place, each in zip(places, completions)}
+        waiting = {}
+        for place, answer in answers.items():
+            following = answer.result() if isinstance(answer, Future) else answer
+            if following is not None:
+                waiting[place] = following

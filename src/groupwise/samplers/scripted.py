@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from groupwise.policies.policy import Policy
+from groupwise.samplers.contract import Then, play_in_waves
 from groupwise.templates import Template
 from groupwise.types import Completion, FinishReason, Request
 
@@ -39,6 +40,10 @@ class ScriptedSampler:
     def load(self, policy: Policy, version: int) -> None:
         """Only the version is taken."""
         self.version = version
+
+    def play(self, requests: Sequence[Request], then: Then) -> None:
+        """Whole lists, one after the other; see `Sampler.play`."""
+        play_in_waves(self.sample, requests, then)
 
     def close(self) -> None:
         """Nothing is held."""

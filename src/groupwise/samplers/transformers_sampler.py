@@ -22,6 +22,7 @@ from groupwise.policies.heads import Head, head_of, text_config
 from groupwise.policies.policy import Policy, evaluating
 from groupwise.randomness import uniforms
 from groupwise.samplers.cache import make_cache
+from groupwise.samplers.contract import Then, play_in_waves
 from groupwise.samplers.draw import Draws, draw
 from groupwise.samplers.weights import SamplingWeights
 from groupwise.templates import StopStrings, Template
@@ -79,6 +80,10 @@ class TransformersSampler:
             weights.refresh()
         self.policy = policy
         self.version = version
+
+    def play(self, requests: Sequence[Request], then: Then) -> None:
+        """Whole lists, one after the other; see `Sampler.play`."""
+        play_in_waves(self.sample, requests, then)
 
     def close(self) -> None:
         """Drop the copies of weights."""
