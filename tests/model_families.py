@@ -71,6 +71,18 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         "Qwen3Moe",
         {**_BASE, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16},
     ),
+    "mixtral": ("Mixtral", {**_BASE, "num_local_experts": 4, "num_experts_per_tok": 2}),
+    "gemma3": (
+        "Gemma3",
+        {
+            **_BASE,
+            "num_hidden_layers": 3,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+            "sliding_window": 6,
+            "query_pre_attn_scalar": 8,
+            "final_logit_softcapping": 3.0,
+        },
+    ),
 }
 
 
@@ -86,7 +98,8 @@ def family_model(family: str, seed: int = 0) -> nn.Module:
     torch.manual_seed(seed)
     kwargs = dict(config)
     attention = kwargs.pop("attn_implementation", None)
-    made = getattr(transformers, f"{name}Config")(**kwargs)
+    text = "Text" if name == "Gemma3" else ""
+    made = getattr(transformers, f"{name}{text}Config")(**kwargs)
     if name == "GPT2":
         model = transformers.GPT2LMHeadModel(made)
     else:
