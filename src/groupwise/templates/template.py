@@ -23,6 +23,8 @@ from groupwise.templates.folder import TemplateParts, read_folder
 from groupwise.templates.stops import StopStrings
 from groupwise.types import Message, Prompt
 
+_STAND_IN = "groupwiseStandIn"
+"""A word that stands for a text in a chat, to find where a template puts that text."""
 _OPEN_THINK = re.compile(r"<(?!/)[^<>\s]*(?:think|thought|reason)[^<>\s/]*>\s*\Z", re.IGNORECASE)
 
 
@@ -63,7 +65,8 @@ class Template:
         self.vocab_size: int = tokenizer.get_vocab_size(with_added_tokens=True)
         self.bos_id = self._special_id("bos_token")
         self.eos_id = self._special_id("eos_token")
-        known = (*stop_ids, self.eos_id, self._turn_end_id())
+        self._turn_end = self._turn_end_id()
+        known = (*stop_ids, self.eos_id, self._turn_end)
         self.stop_ids: frozenset[int] = frozenset(i for i in known if i is not None)
         pad = pad_id if pad_id is not None else self._special_id("pad_token")
         self.pad_id: int = pad if pad is not None else min(self.stop_ids, default=0)
@@ -149,6 +152,121 @@ class Template:
             return ids  # the tokenizer's own prefix holds it further in
         assert self.bos_id is not None
         return (self.bos_id, *ids[start:])
+
+    # A further turn: ids behind a sampled completion.
+
+    def continuation(
+        self,
+        completion_ids: Sequence[int],
+        messages: Sequence[Message],
+        *,
+        add_generation_prompt: bool = True,
+        **variables: Any,
+    ) -> tuple[int, ...]:
+        """The ids that `messages` (tool results, a user's answer) add behind a sampled completion.
+
+        The history grows by concatenation: context ids + completion ids + these. They close the
+        assistant's turn, unless the policy did with a stop id of its own, hold the messages, and
+        open the next turn. Nothing that was sampled is encoded again, so what the template would
+        do to it (drop its thinking) does not happen: `rewrites` says whether it would.
+
+        Args:
+            completion_ids: what the policy sampled, the stop id included where there is one.
+            messages: what follows, at least one message.
+            variables: reach the chat template, `tools` among them.
+        Raises:
+            RecipeError: the template does not take such a chat.
+        """
+        if not messages:
+            raise ValueError("a continuation needs at least one message")
+        apart = {
+            f"{_STAND_IN}{number}x": str(message["content"])
+            for number, message in enumerate(messages)
+            if self._holds_markers(message.get("content"))
+        }
+        shown: list[Message] = [
+            {**message, "content": name} if (name := f"{_STAND_IN}{number}x") in apart else message
+            for number, message in enumerate(messages)
+        ]
+        # What a template writes behind an answer does not depend on what was said before it.
+        chat = [{"role": "user", "content": "x"}, {"role": "assistant", "content": _STAND_IN}]
+        text = self.render(
+            [*chat, *shown], add_generation_prompt=add_generation_prompt, **variables
+        )
+        behind = text.partition(_STAND_IN)[2]
+        self._check_told(shown, behind)
+        if completion_ids and completion_ids[-1] in self.stop_ids:
+            closing = self.encode(behind.lstrip())
+            if closing and closing[0] in (completion_ids[-1], self._turn_end):
+                behind = behind.lstrip().removeprefix(self.decode(closing[:1]))
+        return self._encode_pieces(behind, apart)
+
+    def rewrites(self, role: str = "user", **variables: Any) -> str | None:
+        """What the chat template does to a completion once a message of `role` follows it.
+
+        None where every id before that message stays as it was sampled; else one sentence part:
+        templates of thinking models drop earlier thinking, others move the list of tools. Found by
+        trying, with and without a `<think>` section. Raises RecipeError where the template does
+        not take such a message.
+        """
+        first: Message = {"role": "user", "content": "x"}
+        last: Message = {
+            "role": role,
+            "content": "ending",
+            "name": "f",
+            "tool_call_id": "call00000",
+        }
+        prompt = self.render([first], **variables)
+        opened = _OPEN_THINK.search(prompt)
+        thinking = f"{_STAND_IN}\n</think>\n\n{_STAND_IN}"
+        for completion in (thinking,) if opened else (_STAND_IN, f"<think>\n{thinking}"):
+            answer: Message = {"role": "assistant", "content": completion}
+            text = self.render([first, answer, last], **variables)
+            self._check_told([last], text)
+            if text.startswith(prompt + completion):
+                continue
+            if text.count(_STAND_IN) == completion.count(_STAND_IN):
+                return "writes an earlier completion, or what stands before it, differently"
+            return "drops the thinking of an earlier completion"
+        return None
+
+    def _check_told(self, messages: Sequence[Message], text: str) -> None:
+        """RecipeError where a message is not in the text: some templates pass over roles."""
+        for message in messages:
+            content = message.get("content")
+            if not isinstance(content, str):
+                continue
+            if content.strip() not in text and json.dumps(content)[1:-1] not in text:
+                raise RecipeError(
+                    f"messages: the chat template leaves out a message of the role "
+                    f"{message.get('role')!r}; use a model whose template writes it"
+                )
+
+    def _holds_markers(self, content: Any) -> bool:
+        return isinstance(content, str) and any(marker in content for marker in self._markers)
+
+    @cached_property
+    def _markers(self) -> tuple[str, ...]:
+        """The texts of all special tokens."""
+        added = self.tokenizer.get_added_tokens_decoder().values()
+        return tuple(token.content for token in added if token.special)
+
+    def _encode_pieces(self, text: str, apart: Mapping[str, str]) -> tuple[int, ...]:
+        """The ids of a text in which each key of `apart` stands for a text without markers.
+
+        A tool may return a text that looks like an end marker; it must not end a turn.
+        """
+        for name, content in apart.items():
+            before, found, after = text.partition(name)
+            if found:
+                self.tokenizer.encode_special_tokens = True
+                try:
+                    plain = self.encode(content)
+                finally:
+                    self.tokenizer.encode_special_tokens = False
+                rest = {key: value for key, value in apart.items() if key != name}
+                return self._encode_pieces(before, {}) + plain + self._encode_pieces(after, rest)
+        return self.encode(text)
 
     # Ids to text: completions.
 
