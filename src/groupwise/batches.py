@@ -15,7 +15,7 @@ from torch import Tensor
 
 from groupwise.algorithms import Algorithm, AlgorithmState
 from groupwise.randomness import generator
-from groupwise.types import Batch, Group, Rollout, Rows, Score
+from groupwise.types import Batch, Group, Rollout, Rows
 
 
 def align(groups: Sequence[Group]) -> Rows:
@@ -156,15 +156,11 @@ def make_batch(
 
 
 def _accuracies(rollouts: Sequence[Rollout]) -> Tensor:
-    """[B]: 1 where the verdict is correct, the value where it is partial, 0 where it is neither,
-    NaN where there is none."""
-    return torch.tensor([_accuracy(rollout.score) for rollout in rollouts], dtype=torch.float32)
-
-
-def _accuracy(score: Score) -> float:
-    if score.value is None:
-        return float("nan")
-    return score.value if score.outcome == "partial" else float(score.outcome == "correct")
+    """[B]: every score's accuracy, NaN where there is none."""
+    values = [rollout.score.accuracy for rollout in rollouts]
+    return torch.tensor(
+        [float("nan") if value is None else value for value in values], dtype=torch.float32
+    )
 
 
 def _step_rewards(rollouts: Sequence[Rollout]) -> list[list[float]]:

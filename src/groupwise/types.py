@@ -211,6 +211,14 @@ class Score:
     def scored(self) -> bool:
         return self.value is not None
 
+    @property
+    def accuracy(self) -> float | None:
+        """Whether the prompt was passed, whatever the reward adds: 1 where the verdict is correct,
+        the value where it is partial, 0 where it is neither, None where there is none."""
+        if self.value is None:
+            return None
+        return self.value if self.outcome == "partial" else float(self.outcome == "correct")
+
 
 @dataclass(frozen=True, slots=True)
 class Turn:
