@@ -317,7 +317,8 @@ def copy_readable(package, root):
     target = root / "groupwise"
     shutil.copytree(package / "sandbox", target / "sandbox")
     (target / "__init__.py").write_text("")
-    shutil.copy(package / "errors.py", target)
+    for name in ("errors.py", "threads.py"):
+        shutil.copy(package / name, target)
     bubblewrap = find_bubblewrap()
     if bubblewrap is not None:
         shutil.copy(bubblewrap, root / "bwrap")

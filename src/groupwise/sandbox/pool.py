@@ -12,7 +12,6 @@ import os
 import queue
 import threading
 import time
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -33,6 +32,7 @@ from groupwise.sandbox.results import (
 from groupwise.sandbox.runs import Ended, Solution, grade, told_error
 from groupwise.sandbox.tiers import Tier, TierChoice, candidates, plan, refuse_other_systems
 from groupwise.sandbox.zygotes import Zygote, ZygoteLost
+from groupwise.threads import work_through
 
 ZYGOTES_PER_CORE = 2
 """While one run waits for its child, another works: about a quarter more runs a second."""
@@ -84,34 +84,13 @@ class Sandbox:
         """
         results: list[CodeResult | None] = [None] * len(jobs)
         attempts = [0] * len(jobs)
-        waiting = deque(range(len(jobs)))
-        failures: list[BaseException] = []
 
-        def work() -> None:
-            while not failures:
-                try:
-                    row = waiting.popleft()
-                except IndexError:
-                    return
-                try:
-                    results[row] = result = self.grade(jobs[row])
-                    attempts[row] += 1
-                    if result.outcome == "timeout" and attempts[row] < tries:
-                        waiting.append(row)
-                except BaseException as error:  # noqa: BLE001 (raised again by the caller's thread)
-                    failures.append(error)
+        def attempt(row: int) -> bool:
+            results[row] = result = self.grade(jobs[row])
+            attempts[row] += 1
+            return result.outcome == "timeout" and attempts[row] < tries
 
-        threads = [
-            threading.Thread(target=work, name="groupwise-sandbox", daemon=True)
-            for _ in range(min(self.size, len(jobs)) - 1)
-        ]
-        for thread in threads:
-            thread.start()
-        work()
-        for thread in threads:
-            thread.join()
-        if failures:
-            raise failures[0]
+        work_through(len(jobs), attempt, num_threads=self.size, name="groupwise-sandbox")
         return [result for result in results if result is not None]
 
     def evaluate(

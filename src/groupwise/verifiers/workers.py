@@ -16,13 +16,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from groupwise.errors import GroupwiseError
+from groupwise.threads import work_through
 from groupwise.verifiers.worker import read_frame, write_frame
 
 BOOT_LIMIT = 60.0
@@ -38,7 +38,7 @@ _START = "from groupwise.verifiers.worker import main; main()"
 class Reply:
     """What became of a job: `ok` with its value, `error` with a message, or why there is none."""
 
-    kind: Literal["ready", "ok", "error", "timeout", "out_of_memory", "died"]
+    kind: Literal["ready", "ok", "error", "timeout", "out_of_memory", "died", "unasked"]
     value: Any = None
 
 
@@ -94,6 +94,9 @@ class Worker:
         except (EOFError, OSError):
             reply = Reply("timeout" if expired.is_set() else "died", self._process.poll())
             self.close()
+        except BaseException:  # an interruption: a reply that nobody reads must not wait here
+            self.close()
+            raise
         finally:
             timer.cancel()
         if expired.is_set():
@@ -160,23 +163,33 @@ class WorkerPool:
             for worker in slots:
                 self._idle.put(worker or self._make())
 
-    def map(self, jobs: Sequence[Any], time_limit: float, *, tries: int = 1) -> list[Reply]:
+    def map(
+        self,
+        jobs: Sequence[Any],
+        time_limit: float,
+        *,
+        tries: int = 1,
+        max_timeouts: int | None = None,
+    ) -> list[Reply]:
         """One reply a job, in order. `time_limit` is in seconds, for a job's first try.
 
         A job that times out or whose worker dies is tried again up to `tries` times, behind the
         others; what it may take in all stays below twice the limit, waiting for a new worker
-        included (a later try has half the limit at least).
+        included (a later try has half the limit at least). After `max_timeouts` timeouts with no
+        other reply between them, the jobs that are left are `unasked`.
         """
         self.start()
         replies: list[Reply | None] = [None] * len(jobs)
-        waiting = deque(range(len(jobs)))
         attempts = [0] * len(jobs)
         spent = [0.0] * len(jobs)
-        failures: list[BaseException] = []
+        in_a_row = [0]
 
-        def attempt(row: int) -> None:
+        def attempt(row: int) -> bool:
             arrived = time.monotonic()
             with self._worker() as worker:
+                if max_timeouts is not None and in_a_row[0] >= max_timeouts:
+                    replies[row] = replies[row] or Reply("unasked")
+                    return False
                 began = time.monotonic()
                 limit = time_limit
                 if attempts[row]:
@@ -186,31 +199,10 @@ class WorkerPool:
                 spent[row] += time.monotonic() - began
             attempts[row] += 1
             replies[row] = reply
-            if reply.kind in ("timeout", "died") and attempts[row] < tries:
-                waiting.append(row)
+            in_a_row[0] = in_a_row[0] + 1 if reply.kind == "timeout" else 0
+            return reply.kind in ("timeout", "died") and attempts[row] < tries
 
-        def work() -> None:
-            while waiting and not failures:
-                try:
-                    row = waiting.popleft()
-                except IndexError:  # another thread took the last one
-                    return
-                try:
-                    attempt(row)
-                except BaseException as error:  # noqa: BLE001 (raised again by the caller's thread)
-                    failures.append(error)
-
-        threads = [
-            threading.Thread(target=work, name="groupwise-verifier", daemon=True)
-            for _ in range(min(self.size, len(jobs)) - 1)
-        ]
-        for thread in threads:
-            thread.start()
-        work()
-        for thread in threads:
-            thread.join()
-        if failures:
-            raise failures[0]
+        work_through(len(jobs), attempt, num_threads=self.size, name="groupwise-verifier")
         return [reply for reply in replies if reply is not None]
 
     @contextmanager
