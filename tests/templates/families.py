@@ -7,16 +7,30 @@ those of the real one, the pieces of text between them are not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from tokenizers import processors
 
 from groupwise.templates import Template
 from toy_tokenizers import byte_bpe
 
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "multiply",
+        "description": "Multiplies two numbers.",
+        "parameters": {
+            "type": "object",
+            "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+            "required": ["a", "b"],
+        },
+    },
+}
 FIXTURES = Path(__file__).parent / "fixtures"
 
 
@@ -39,6 +53,7 @@ class Family:
     after_user: str | None = None
     after_tool: str | None = None
     tools: bool = False
+    variables: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
@@ -57,6 +72,17 @@ LLAMA = (
     "<|eom_id|>",
     "<|end_of_text|>",
     "<|python_tag|>",
+)
+MISTRAL = (
+    "<s>",
+    "</s>",
+    "[INST]",
+    "[/INST]",
+    "[AVAILABLE_TOOLS]",
+    "[/AVAILABLE_TOOLS]",
+    "[TOOL_CALLS]",
+    "[TOOL_RESULTS]",
+    "[/TOOL_RESULTS]",
 )
 DEEPSEEK = (
     "<｜begin▁of▁sentence｜>",
@@ -94,6 +120,37 @@ FAMILIES: dict[str, Family] = {
         end="<|eot_id|>",
         eos="<|eot_id|>",
         bos="<|begin_of_text|>",
+        adds_bos=True,
+        tools=True,
+    ),
+    "llama3_2": Family(
+        "llama3_2.jinja",
+        "5816fce10444e03c2e9ee1ef8a4a1ea61ae7e69e438613f3b17b69d0426223a4",
+        LLAMA,
+        end="<|eot_id|>",
+        eos="<|eot_id|>",
+        bos="<|begin_of_text|>",
+        adds_bos=True,
+        tools=True,
+    ),
+    "hermes_3": Family(
+        "hermes_3.jinja",
+        "7ce09d55d3690e06c70b5c07228cc7e8c99c43a23cdc027762be4011efcdea6c",
+        (*HERMES, "<|begin_of_text|>", "<tools>", "</tools>"),
+        end="<|im_end|>",
+        eos="<|im_end|>",
+        bos="<|begin_of_text|>",
+        adds_bos=True,
+        tools=True,
+        variables={"tools": [TOOL]},  # the template that is for tools takes no chat without any
+    ),
+    "mistral_nemo": Family(
+        "mistral_nemo.jinja",
+        "e4676cb56dffea7782fd3e2b577cfaf1e123537e6ef49b3ec7caa6c095c62272",
+        MISTRAL,
+        end="</s>",
+        eos="</s>",
+        bos="<s>",
         adds_bos=True,
         tools=True,
     ),
@@ -159,4 +216,10 @@ def template_of(name: str, adds_bos: bool | None = None) -> Template:
             special_tokens=[(family.bos, tokenizer.token_to_id(family.bos))],
         )
     tokens = {"eos_token": family.eos, **({"bos_token": family.bos} if family.bos else {})}
-    return Template(tokenizer, family.text, special_tokens=tokens, now=datetime(2025, 3, 4, 5, 6))
+    return Template(
+        tokenizer,
+        family.text,
+        special_tokens=tokens,
+        now=datetime(2025, 3, 4, 5, 6),
+        variables=family.variables,
+    )

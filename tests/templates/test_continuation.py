@@ -1,12 +1,12 @@
-"""Multi-turn by id concatenation, on real templates: boundaries, end markers, rewriting. Fault 3."""
+"""Multi-turn by id concatenation, on real templates: boundaries, markers, rewriting. Fault 3."""
 
 from __future__ import annotations
 
 import hashlib
 
 import pytest
-
 from families import DROPS, FAMILIES, FIXTURES, MOVES, template_of
+
 from groupwise.errors import RecipeError
 from groupwise.types import Message, Prompt
 
@@ -99,6 +99,15 @@ def test_variables_reach_the_follow_up() -> None:
     end = template.tokenizer.token_to_id("<|im_end|>")
     follow = template.continuation((end,), [AGAIN], enable_thinking=False)
     assert template.decode(follow).endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
+
+
+def test_mistral_moves_the_system_message_and_the_tools() -> None:
+    template = template_of("mistral_nemo")
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
+    assert template.rewrites("user") is None
+    assert template.rewrites("user", system=True) == MOVES
+    assert template.rewrites("user", tools=tools) == MOVES
+    assert template.rewrites("tool", tools=tools) is None
 
 
 def test_a_tool_cannot_forge_the_end_of_a_turn() -> None:

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 import jinja2
+import jinja2.meta
 import jinja2.nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
@@ -51,12 +52,34 @@ def _tojson(
     )
 
 
+RESERVED = ("messages", "tools", "documents", "add_generation_prompt")
+"""What a chat template is given for each chat, beside the special tokens' texts."""
+
+
+def chat_variables(text: str) -> frozenset[str]:
+    """The names of the variables that a chat template reads. RecipeError as `compile_chat`."""
+    compile_chat(text, datetime.min)
+    environment = _environment(datetime.min)
+    known = {*environment.globals, "raise_exception", "strftime_now"}
+    return frozenset(jinja2.meta.find_undeclared_variables(environment.parse(text)) - known)
+
+
 @lru_cache(maxsize=64)
 def compile_chat(text: str, now: datetime) -> Callable[..., str]:
     """A chat template's text as a function of its variables.
 
     `now` is what `strftime_now` formats. Raises RecipeError where the text is not a template.
     """
+    try:
+        return _environment(now).from_string(text).render
+    except jinja2.TemplateSyntaxError as error:
+        raise RecipeError(
+            f"chat template: line {error.lineno} is not valid jinja ({error.message}); "
+            "give a template that jinja2 can read"
+        ) from error
+
+
+def _environment(now: datetime) -> ImmutableSandboxedEnvironment:
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True,
         lstrip_blocks=True,
@@ -65,13 +88,7 @@ def compile_chat(text: str, now: datetime) -> Callable[..., str]:
     environment.filters["tojson"] = _tojson
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = now.strftime
-    try:
-        return environment.from_string(text).render
-    except jinja2.TemplateSyntaxError as error:
-        raise RecipeError(
-            f"chat template: line {error.lineno} is not valid jinja ({error.message}); "
-            "give a template that jinja2 can read"
-        ) from error
+    return environment
 
 
 def render_chat(

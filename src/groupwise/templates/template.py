@@ -1,14 +1,15 @@
 """A tokenizer with its chat template and special ids: messages to ids, ids to text.
 
 Sampled ids are never re-encoded: text goes to ids for prompts only. Left out: finding these parts
-in a model folder (folder.py), the jinja2 environment (chat.py), stop strings (stops.py).
+in a model folder (folder.py), the jinja2 environment (chat.py), stop strings (stops.py), how a
+further turn becomes ids (turns.py).
 """
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
@@ -18,14 +19,11 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from groupwise.errors import RecipeError
-from groupwise.templates.chat import render_chat
+from groupwise.templates.chat import RESERVED, chat_variables, render_chat
 from groupwise.templates.folder import TemplateParts, read_folder
 from groupwise.templates.stops import StopStrings
+from groupwise.templates.turns import OPEN_THINK, follow_up, rewriting
 from groupwise.types import Message, Prompt
-
-_STAND_IN = "groupwiseStandIn"
-"""A word that stands for a text in a chat, to find where a template puts that text."""
-_OPEN_THINK = re.compile(r"<(?!/)[^<>\s]*(?:think|thought|reason)[^<>\s/]*>\s*\Z", re.IGNORECASE)
 
 
 class Template:
@@ -44,6 +42,7 @@ class Template:
         pad_id: int | None = None,
         add_bos: bool | None = None,
         now: datetime | None = None,
+        variables: Mapping[str, Any] | None = None,
     ) -> None:
         """Args:
         tokenizer: encodes and decodes; its post-processor says which ids it puts in front.
@@ -55,6 +54,7 @@ class Template:
             they do not say, and what the tokenizer does by itself decides.
         now: what a chat template gets for today; fixed here so that one object always renders
             one text. Default: the time of construction.
+        variables: what the chat template gets in every chat, as `enable_thinking`.
         """
         self.tokenizer = tokenizer
         tokenizer.no_truncation()
@@ -62,11 +62,13 @@ class Template:
         self.chat_template = chat_template
         self.special_tokens = dict(special_tokens or {})
         self.now = now or datetime.now()
+        self.variables = dict(variables or {})
+        self._add_bos = add_bos
         self.vocab_size: int = tokenizer.get_vocab_size(with_added_tokens=True)
         self.bos_id = self._special_id("bos_token")
         self.eos_id = self._special_id("eos_token")
-        self._turn_end = self._turn_end_id()
-        known = (*stop_ids, self.eos_id, self._turn_end)
+        self.turn_end_id = self._find_turn_end()
+        known = (*stop_ids, self.eos_id, self.turn_end_id)
         self.stop_ids: frozenset[int] = frozenset(i for i in known if i is not None)
         pad = pad_id if pad_id is not None else self._special_id("pad_token")
         self.pad_id: int = pad if pad is not None else min(self.stop_ids, default=0)
@@ -95,6 +97,34 @@ class Template:
             now=now,
         )
 
+    def with_variables(self, variables: Mapping[str, Any], now: datetime | None = None) -> Template:
+        """The same template that gets `variables` in every chat, and `now` for today.
+
+        Raises RecipeError for a variable that the chat template does not read, with the nearest
+        name: a misspelt `enable_thinking` would change nothing, in silence.
+        """
+        read = chat_variables(self.chat_template or "") - {*RESERVED, *self.special_tokens}
+        for name in variables:
+            if name not in read:
+                near = difflib.get_close_matches(name, read, n=1, cutoff=0.6)
+                known = f"did you mean {near[0]!r}?" if near else f"it reads {sorted(read)}"
+                raise RecipeError(f"the chat template does not read {name!r}; {known}")
+        return Template(
+            self.tokenizer,
+            self.chat_template,
+            special_tokens=self.special_tokens,
+            stop_ids=tuple(self.stop_ids),
+            pad_id=self.pad_id,
+            add_bos=self._add_bos,
+            now=now or self.now,
+            variables={**self.variables, **variables},
+        )
+
+    @property
+    def reads_clock(self) -> bool:
+        """Whether the chat template writes today's date."""
+        return "strftime_now" in (self.chat_template or "")
+
     # Text to ids: prompts only.
 
     def render(
@@ -112,12 +142,19 @@ class Template:
             now=self.now,
             special_tokens=self.special_tokens,
             add_generation_prompt=add_generation_prompt,
-            **variables,
+            **{**self.variables, **variables},
         )
 
-    def encode(self, text: str) -> tuple[int, ...]:
-        """The ids of a text, special tokens in it recognised, nothing put in front or behind."""
-        return tuple(self.tokenizer.encode(text, add_special_tokens=False).ids)
+    def encode(self, text: str, *, markers: bool = True) -> tuple[int, ...]:
+        """The ids of a text, nothing put in front or behind.
+
+        Special tokens in it are recognised; with `markers` False they are plain text.
+        """
+        self.tokenizer.encode_special_tokens = not markers
+        try:
+            return tuple(self.tokenizer.encode(text, add_special_tokens=False).ids)
+        finally:
+            self.tokenizer.encode_special_tokens = False
 
     def encode_prompt(self, prompt: Prompt, **variables: Any) -> tuple[int, ...]:
         """The ids of a prompt: a chat with its generation prompt, or raw text as it is.
@@ -177,96 +214,29 @@ class Template:
         Raises:
             RecipeError: the template does not take such a chat.
         """
-        if not messages:
-            raise ValueError("a continuation needs at least one message")
-        apart = {
-            f"{_STAND_IN}{number}x": str(message["content"])
-            for number, message in enumerate(messages)
-            if self._holds_markers(message.get("content"))
-        }
-        shown: list[Message] = [
-            {**message, "content": name} if (name := f"{_STAND_IN}{number}x") in apart else message
-            for number, message in enumerate(messages)
-        ]
-        # What a template writes behind an answer does not depend on what was said before it.
-        chat = [{"role": "user", "content": "x"}, {"role": "assistant", "content": _STAND_IN}]
-        text = self.render(
-            [*chat, *shown], add_generation_prompt=add_generation_prompt, **variables
+        return follow_up(
+            self,
+            completion_ids,
+            messages,
+            add_generation_prompt=add_generation_prompt,
+            **variables,
         )
-        behind = text.partition(_STAND_IN)[2]
-        self._check_told(shown, behind)
-        if completion_ids and completion_ids[-1] in self.stop_ids:
-            closing = self.encode(behind.lstrip())
-            if closing and closing[0] in (completion_ids[-1], self._turn_end):
-                behind = behind.lstrip().removeprefix(self.decode(closing[:1]))
-        return self._encode_pieces(behind, apart)
 
-    def rewrites(self, role: str = "user", **variables: Any) -> str | None:
+    def rewrites(self, role: str = "user", *, system: bool = False, **variables: Any) -> str | None:
         """What the chat template does to a completion once a message of `role` follows it.
 
-        None where every id before that message stays as it was sampled; else one sentence part:
-        templates of thinking models drop earlier thinking, others move the list of tools. Found by
-        trying, with and without a `<think>` section. Raises RecipeError where the template does
-        not take such a message.
+        None where every id before that message stays as it was sampled; else what happens, in
+        words: templates of thinking models drop earlier thinking, others move the system message
+        (`system`: the chat has one) or the list of `tools`. Found by trying, with and without a
+        `<think>` section. Raises RecipeError where the template takes no such message.
         """
-        first: Message = {"role": "user", "content": "x"}
-        last: Message = {
-            "role": role,
-            "content": "ending",
-            "name": "f",
-            "tool_call_id": "call00000",
-        }
-        prompt = self.render([first], **variables)
-        opened = _OPEN_THINK.search(prompt)
-        thinking = f"{_STAND_IN}\n</think>\n\n{_STAND_IN}"
-        for completion in (thinking,) if opened else (_STAND_IN, f"<think>\n{thinking}"):
-            answer: Message = {"role": "assistant", "content": completion}
-            text = self.render([first, answer, last], **variables)
-            self._check_told([last], text)
-            if text.startswith(prompt + completion):
-                continue
-            if text.count(_STAND_IN) == completion.count(_STAND_IN):
-                return "writes an earlier completion, or what stands before it, differently"
-            return "drops the thinking of an earlier completion"
-        return None
-
-    def _check_told(self, messages: Sequence[Message], text: str) -> None:
-        """RecipeError where a message is not in the text: some templates pass over roles."""
-        for message in messages:
-            content = message.get("content")
-            if not isinstance(content, str):
-                continue
-            if content.strip() not in text and json.dumps(content)[1:-1] not in text:
-                raise RecipeError(
-                    f"messages: the chat template leaves out a message of the role "
-                    f"{message.get('role')!r}; use a model whose template writes it"
-                )
-
-    def _holds_markers(self, content: Any) -> bool:
-        return isinstance(content, str) and any(marker in content for marker in self._markers)
+        return rewriting(self, role, system, **variables)
 
     @cached_property
-    def _markers(self) -> tuple[str, ...]:
+    def markers(self) -> tuple[str, ...]:
         """The texts of all special tokens."""
         added = self.tokenizer.get_added_tokens_decoder().values()
         return tuple(token.content for token in added if token.special)
-
-    def _encode_pieces(self, text: str, apart: Mapping[str, str]) -> tuple[int, ...]:
-        """The ids of a text in which each key of `apart` stands for a text without markers.
-
-        A tool may return a text that looks like an end marker; it must not end a turn.
-        """
-        for name, content in apart.items():
-            before, found, after = text.partition(name)
-            if found:
-                self.tokenizer.encode_special_tokens = True
-                try:
-                    plain = self.encode(content)
-                finally:
-                    self.tokenizer.encode_special_tokens = False
-                rest = {key: value for key, value in apart.items() if key != name}
-                return self._encode_pieces(before, {}) + plain + self._encode_pieces(after, rest)
-        return self.encode(text)
 
     # Ids to text: completions.
 
@@ -294,12 +264,15 @@ class Template:
             text = self.render([{"role": "user", "content": "x"}])
         except RecipeError:
             return ""
-        found = _OPEN_THINK.search(text)
+        found = OPEN_THINK.search(text)
         return found.group(0) if found else ""
 
     @cached_property
     def hash(self) -> str:
-        """sha256 of tokenizer, chat template and special ids: what decides ids and text."""
+        """sha256 of what decides ids and text: tokenizer, chat template and variables, special ids.
+
+        The date is part of it where the chat template writes it.
+        """
         content = json.dumps(
             {
                 "tokenizer": json.loads(self.tokenizer.to_str()),
@@ -307,6 +280,8 @@ class Template:
                 "special_tokens": self.special_tokens,
                 "stop_ids": sorted(self.stop_ids),
                 "pad_id": self.pad_id,
+                "variables": self.variables,
+                "today": self.now.date().isoformat() if self.reads_clock else None,
             },
             sort_keys=True,
             ensure_ascii=True,
@@ -351,12 +326,13 @@ class Template:
                 now=self.now,
                 special_tokens={**self.special_tokens, "bos_token": marker},
                 add_generation_prompt=True,
+                **self.variables,
             )
         except RecipeError:
             return False
         return text.startswith(marker)
 
-    def _turn_end_id(self) -> int | None:
+    def _find_turn_end(self) -> int | None:
         """The special token that the chat template writes right after an assistant's message."""
         if self.chat_template is None:
             return None
