@@ -4,7 +4,7 @@ An environment is loaded and checked before any weight: its splits are disjoint,
 are accepted by its own verifier, its columns are there.
 """
 
-from groupwise.environments.base import Environment, Play
+from groupwise.environments.base import Environment, Limits, Play
 from groupwise.environments.generated import GeneratedSettings, Level, Task, generated
 from groupwise.environments.identity import prompt_id
 from groupwise.environments.order import PromptCursor, prompt_order
@@ -22,6 +22,7 @@ __all__ = [
     "EnvironmentSettings",
     "GeneratedSettings",
     "Level",
+    "Limits",
     "Play",
     "PromptCursor",
     "Task",

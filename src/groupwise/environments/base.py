@@ -6,31 +6,76 @@ of its own overrides `start` and returns its own `Play`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import math
+from collections import Counter
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
 
 from groupwise.environments.identity import data_hash
+from groupwise.environments.waits import Waits
 from groupwise.errors import RecipeError
-from groupwise.types import Message, Prompt, Score
+from groupwise.types import Message, Outcome, Prompt, Score
 from groupwise.verifiers import Case, Verifier, score_cases
+
+Judged = Literal["last", "all"]
 
 
 class Play:
     """One rollout's side of the conversation; single use.
 
     `first()` gives the opening messages (empty for a raw text prompt). `next(completion)` gives the
-    messages that answer a completion, or None where the rollout has ended; it may be `async`.
+    messages that answer a completion, or None where the rollout has ended; it may be `async` or
+    slow: it runs beside the sampler, with a deadline (`Limits.wait_seconds`). What it raises marks
+    this rollout as failed. `rewards` takes one number for every completion, where turns have
+    rewards of their own; `counts` takes counts that the metrics add up (`tools/calls`).
     """
 
     def __init__(self, prompt: Prompt) -> None:
         self.prompt = prompt
+        self.rewards: list[float] = []
+        self.counts: Counter[str] = Counter()
 
     def first(self) -> tuple[Message, ...]:
         return self.prompt.messages
 
-    def next(self, completion: str) -> Sequence[Message] | None:
+    def next(
+        self, completion: str
+    ) -> Sequence[Message] | Awaitable[Sequence[Message] | None] | None:
         """One turn: the first completion ends the rollout."""
         return None
+
+    def result(self) -> Score | None:
+        """The play's own verdict, once it has ended; the verifier `play` gives it on.
+
+        By default the sum of `rewards`, and None where there are none. Asked after a limit ended
+        the play, too.
+        """
+        if not self.rewards:
+            return None
+        total = math.fsum(self.rewards)
+        outcome: Outcome = "correct" if total >= 1 else "incorrect" if total <= 0 else "partial"
+        return Score(total, outcome, f"rewards of {len(self.rewards)} turns")
+
+    def close(self) -> None:
+        """Ends what the play started; called once, however it ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Where a rollout of several turns ends, whatever its environment wants.
+
+    `turns` completions; `turn_tokens` sampled tokens a turn (None: what is left of the rollout's
+    `sampling.max_tokens`); `seconds` from the rollout's start; `wait_seconds` for one answer of the
+    environment; `length` positions of the model, prompt and context included (None: no bound).
+    """
+
+    turns: int = 16
+    turn_tokens: int | None = None
+    seconds: float | None = 600.0
+    wait_seconds: float = 60.0
+    length: int | None = None
 
 
 class Environment:
@@ -39,7 +84,13 @@ class Environment:
     `splits` maps a split's name to its prompts, ids unique over all splits; the usual ones are
     `train` and `heldout`. `prompts(split="all")` is all of them, in order. `strict` is a second
     verifier that training never sees; evaluations score with it too.
+
+    `limits` bound a rollout of several turns. `judged` says which of the policy's words verifiers
+    read: those of the last turn, or of all turns, joined by newlines. What the environment or a
+    tool says is never among them.
     """
+
+    judged: Judged = "last"
 
     def __init__(
         self,
@@ -54,6 +105,7 @@ class Environment:
         self.name = name
         self.verifier = verifier
         self.strict: Verifier | None = None
+        self.limits = Limits()
         self._splits = {split: tuple(prompts) for split, prompts in splits.items()}
         self._facts = dict(facts or {})
         self._by_id = {prompt.id: prompt for each in self._splits.values() for prompt in each}
@@ -97,6 +149,20 @@ class Environment:
         """A single-use object for one rollout of `prompt`."""
         return Play(prompt)
 
+    def open(self, prompt: Prompt) -> Play:
+        """`start`, with what the recipe puts around every play: tools."""
+        return self.start(prompt)
+
+    @property
+    def variables(self) -> dict[str, Any]:
+        """What the chat template gets beside the messages: the tools, where there are any."""
+        return {}
+
+    @cached_property
+    def waits(self) -> Waits:
+        """Where slow answers of plays are waited for; ends with the environment."""
+        return Waits()
+
     def score(self, cases: Sequence[Case]) -> list[Score]:
         """The verifier's scores, the contract enforced; give it a whole step's cases."""
         return score_cases(self.verifier, cases)
@@ -129,6 +195,8 @@ class Environment:
 
     def close(self) -> None:
         """Ends what the environment started."""
+        if "waits" in self.__dict__:
+            self.waits.close()
         self.verifier.close()
         if self.strict is not None:
             self.strict.close()

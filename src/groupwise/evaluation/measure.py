@@ -126,7 +126,9 @@ def evaluate(
     result = result_of(groups, sets, settings=settings, version=version)
     if environment.strict is None:
         return result
-    return replace(result, strict=strict_metrics(groups, sets, environment.strict))
+    return replace(
+        result, strict=strict_metrics(groups, sets, environment.strict, environment.judged)
+    )
 
 
 def result_of(

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from groupwise.environments.base import Judged
 from groupwise.evaluation.estimates import mean_interval, mean_or_none
+from groupwise.rollouts import case_of
 from groupwise.types import Group, Rollout, Score
-from groupwise.verifiers import Case, Verifier, score_cases
+from groupwise.verifiers import Verifier, score_cases
 
 if TYPE_CHECKING:
     from groupwise.evaluation.measure import EvaluationSets
@@ -19,12 +21,17 @@ if TYPE_CHECKING:
 Metrics = dict[str, float | int | None]
 
 
-def strict_metrics(groups: Sequence[Group], sets: EvaluationSets, verifier: Verifier) -> Metrics:
-    """The `eval/strict` metrics of an evaluation's groups. Raises VerifierError as scoring does."""
+def strict_metrics(
+    groups: Sequence[Group], sets: EvaluationSets, verifier: Verifier, judged: Judged = "last"
+) -> Metrics:
+    """The `eval/strict` metrics of an evaluation's groups, of the words that `judged` says.
+
+    Raises VerifierError as scoring does.
+    """
     asked = {prompt.id for each in sets.splits.values() for prompt in each}
     chosen = [group for group in groups if group.prompt.id in asked]
     rollouts = [rollout for group in chosen for rollout in group.rollouts]
-    scores = iter(score_cases(verifier, [_case(rollout) for rollout in rollouts]))
+    scores = iter(score_cases(verifier, [case_of(rollout, judged) for rollout in rollouts]))
     scored = {g.prompt.id: [(r, next(scores)) for r in g.rollouts] for g in chosen}
     heldout = {prompt.id for name in sets.heldout for prompt in sets.splits[name]}
     unscored = sum(score.value is None for pairs in scored.values() for _, score in pairs)
@@ -33,11 +40,6 @@ def strict_metrics(groups: Sequence[Group], sets: EvaluationSets, verifier: Veri
         **(_over(heldout, scored, "heldout_") if heldout else {}),
         "eval/strict_unscored": unscored,
     }
-
-
-def _case(rollout: Rollout) -> Case:
-    last = rollout.turns[-1].completion
-    return Case(rollout.prompt, rollout.text, last.token_ids, rollout.finish_reason)
 
 
 def _over(

@@ -60,7 +60,43 @@ class SamplingSettings(BaseModel):
         gt=0.0,
         description="Seconds after which unfinished completions are returned as they are.",
     )
+    thinking_budget: int | None = Field(
+        default=None,
+        ge=1,
+        description="Tokens of a turn after which thinking that is not closed is closed by force "
+        "and the answer is sampled; must be below max_tokens. The forced text is context: attended "
+        "to, never trained on, never read by a verifier.",
+    )
+    thinking_start: str = Field(
+        default="<think>",
+        min_length=1,
+        description="What opens thinking, where the chat template does not open it already.",
+    )
+    thinking_stop: str = Field(
+        default="</think>", min_length=1, description="What closes thinking."
+    )
+    thinking_end: str = Field(
+        default="\n</think>\n\n",
+        description="The text that is put behind thinking that has spent its budget; it must hold "
+        "thinking_stop.",
+    )
     batch_rows: int = Field(default=128, ge=1, description="The most completions decoded at once.")
+
+    @model_validator(mode="after")
+    def _thinking_fits(self) -> SamplingSettings:
+        if self.thinking_budget is None:
+            return self
+        if self.thinking_budget >= self.max_tokens:
+            raise ValueError(
+                f"thinking_budget = {self.thinking_budget} leaves nothing of max_tokens = "
+                f"{self.max_tokens} for the answer; give less, or more max_tokens"
+            )
+        if self.thinking_stop not in self.thinking_end:
+            raise ValueError(
+                f"thinking_end = {self.thinking_end!r} does not close the thinking; it must hold "
+                f"thinking_stop ({self.thinking_stop!r})"
+            )
+        return self
 
     @field_validator("sampler")
     @classmethod

@@ -127,6 +127,10 @@ class Code(SettingsVerifier):
         self._copied.clear()
         return reasons
 
+    @property
+    def judges_singly(self) -> bool:
+        return True
+
     def score_case(self, case: Case) -> Score:
         score: Score = self.score([case])[0]
         return score

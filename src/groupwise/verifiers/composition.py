@@ -10,12 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, get_args
 
 from groupwise.errors import RecipeError
 from groupwise.types import Outcome, Prompt, Score, StepReward
 from groupwise.verifiers.contract import Case, OnError, Verifier, VerifierLogs, score_cases
 from groupwise.verifiers.names import unknown_name
+from groupwise.verifiers.waiting import Beside
 
 Combine = Literal["sum", "product"]
 _GATES = ("correct", "parsed")
@@ -24,7 +26,10 @@ _FAILED_TO_JUDGE = frozenset({"bad_answer", "verifier_timeout", "infrastructure_
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """One verifier within a composition. `gate` is `label`, `label:correct` or `label:parsed`."""
+    """One verifier within a composition. `gate` is `label`, `label:correct` or `label:parsed`.
+
+    `deadline`: seconds for one batch, after which the run stops; 0 is none.
+    """
 
     verifier: Verifier
     weight: float = 1.0
@@ -32,6 +37,7 @@ class Component:
     gate: str | None = None
     threshold: float | None = None
     on_error: OnError = "stop"
+    deadline: float = 0.0
 
     @property
     def key(self) -> str:
@@ -117,15 +123,44 @@ class Composite(Verifier):
         return any(component.verifier.needs_answer for component in self.components)
 
     @property
+    def waits(self) -> bool:
+        return all(component.verifier.waits for component in self.components)
+
+    @property
     def gives_steps(self) -> bool:
         return any(each.verifier.gives_steps for each in self.components if each.weight != 0)
 
+    @property
+    def judges_singly(self) -> bool:
+        # With "skip", a batch in which every row fails stops the run: it has to be a whole step's.
+        return all(
+            each.verifier.judges_singly and each.on_error == "stop" for each in self.components
+        )
+
     def score(self, cases: Sequence[Case]) -> list[Score]:
-        columns = [
-            score_cases(component.verifier, cases, component.on_error)
-            for component in self.components
-        ]
-        return [self._total(row) for row in zip(*columns)]
+        return [self._total(row) for row in zip(*self._columns(cases))]
+
+    def _columns(self, cases: Sequence[Case]) -> list[list[Score]]:
+        """Each component's scores; those that wait for something do so beside the others."""
+
+        def scores(component: Component) -> list[Score]:
+            return score_cases(
+                component.verifier, cases, component.on_error, deadline=component.deadline
+            )
+
+        apart = len(self.components) > 1
+        begun = {
+            place: Beside(partial(scores, component))
+            for place, component in enumerate(self.components)
+            if apart and component.verifier.waits
+        }
+        here = {
+            place: scores(component)
+            for place, component in enumerate(self.components)
+            if place not in begun
+        }
+        places = range(len(self.components))
+        return [begun[place].result() if place in begun else here[place] for place in places]
 
     def _total(self, scores: Sequence[Score]) -> Score:
         by_key = {component.key: score for component, score in zip(self.components, scores)}
@@ -213,9 +248,7 @@ class Composite(Verifier):
     def take_logs(self) -> VerifierLogs:
         logs = VerifierLogs()
         for component in self.components:
-            more = component.verifier.take_logs()
-            logs.columns.update(more.columns)
-            logs.metrics.update(more.metrics)
+            logs.add(component.verifier.take_logs())
         return logs
 
     def close(self) -> None:

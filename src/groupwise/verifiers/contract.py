@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict
 
 from groupwise.errors import VerifierError
 from groupwise.types import FinishReason, Message, Prompt, Score
-from groupwise.verifiers.waiting import gather
+from groupwise.verifiers.waiting import DeadlinePassed, gather, within
 
 OnError = Literal["stop", "skip"]
 
@@ -30,7 +30,8 @@ class Case:
     """What a verifier reads: the prompt (with its answer and columns) and what the policy wrote.
 
     `text` is the policy's own text alone; `turns` are the messages after the prompt where there
-    were several (environment and tool messages included), for verifiers that read them.
+    were several (environment and tool messages included), for verifiers that read them. `result`
+    is the environment's own verdict, from plays that give one; the verifier `play` passes it on.
 
     >>> Case(Prompt("p", text="3+4=", answer="7"), "7").finish_reason
     'stop'
@@ -41,14 +42,27 @@ class Case:
     completion_ids: tuple[int, ...] = ()
     finish_reason: FinishReason = "stop"
     turns: tuple[Message, ...] | None = None
+    result: Score | None = None
 
 
 @dataclass(slots=True)
 class VerifierLogs:
-    """What reward functions logged on the side: table columns by name, and scalars by name."""
+    """What reward functions logged on the side: table columns by name, and scalars by name.
 
-    columns: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
+    A column's values stand under the case that each is of, as (prompt id, text): what was scored
+    and what is recorded need not be the same rows in the same order.
+    """
+
+    columns: dict[str, dict[tuple[str, str], Any]] = field(
+        default_factory=dict[str, dict[tuple[str, str], Any]]
+    )
     metrics: dict[str, float] = field(default_factory=dict[str, float])
+
+    def add(self, more: VerifierLogs) -> None:
+        """Takes in `more`, whose values win."""
+        for column, values in more.columns.items():
+            self.columns.setdefault(column, {}).update(values)
+        self.metrics.update(more.metrics)
 
 
 class Verifier(ABC):
@@ -87,6 +101,19 @@ class Verifier(ABC):
     @property
     def gives_steps(self) -> bool:
         """Whether every score of a completion carries `steps`, a reward for each of its steps."""
+        return False
+
+    @property
+    def judges_singly(self) -> bool:
+        """Whether a case's score depends on that case alone, so that cases can come one by one."""
+        return False
+
+    @property
+    def waits(self) -> bool:
+        """Whether it mostly waits for something outside this process, safely from any thread.
+
+        In a composition such a verifier runs beside the others.
+        """
         return False
 
     def check_answers(self, prompts: Sequence[Prompt]) -> list[str | None]:
@@ -136,6 +163,10 @@ class CaseVerifier(Verifier):
     @abstractmethod
     def score_case(self, case: Case) -> Any:
         """A `Score`, a number, a bool, None (not applicable), or an awaitable of one."""
+
+    @property
+    def judges_singly(self) -> bool:
+        return type(self).score is CaseVerifier.score  # one that scores batches says so itself
 
     def score(self, cases: Sequence[Case]) -> list[Any]:
         results: list[Any] = []
@@ -187,43 +218,56 @@ class SettingsVerifier(BaseModel, CaseVerifier):
 
 
 def score_cases(
-    verifier: Verifier, cases: Sequence[Case], on_error: OnError = "stop"
+    verifier: Verifier,
+    cases: Sequence[Case],
+    on_error: OnError = "stop",
+    *,
+    deadline: float = 0.0,
 ) -> list[Score]:
     """Scores of a batch, in order, with the contract enforced.
 
     `on_error = "stop"`: an exception becomes a `VerifierError` naming verifier, row and original
     error. `"skip"`: the failing rows become `infrastructure_error` (no value, excluded, counted);
     where every row of the batch fails it stops all the same, so give it a whole step's cases.
-    A wrong length, type or a non-finite number always raises `VerifierError`.
+    A wrong length, type or a non-finite number always raises `VerifierError`, and so does a batch
+    that has no scores after `deadline` seconds (0: no deadline).
     """
     if not cases:
         return []
     try:
-        result = verifier.score(cases)
-        if isawaitable(result):
-            (result,) = gather([result])
-            if isinstance(result, BaseException):
-                raise result
+        result = within(deadline, lambda: _results(verifier, cases))
     except VerifierError:
         raise
+    except DeadlinePassed as error:
+        raise _overran(verifier, cases, deadline) from error
     except RowFailure as failure:
         if on_error == "stop":
             raise _stopped(verifier, cases, failure.row, failure.error) from failure.error
     except (Exception, SystemExit) as error:  # `sys.exit` in a verifier must not end the run
         if on_error == "stop":
-            row = _failing_row(verifier, cases)
+            row = _failing_row(verifier, cases, deadline)
             raise _stopped(verifier, cases, row, error) from error
     else:
         return _checked(verifier, cases, result)
-    return _score_each(verifier, cases)
+    return _score_each(verifier, cases, deadline)
 
 
-def _score_each(verifier: Verifier, cases: Sequence[Case]) -> list[Score]:
+def _results(verifier: Verifier, cases: Sequence[Case]) -> Any:
+    """What the verifier gives for the batch, awaited where it has to be."""
+    result = verifier.score(cases)
+    if isawaitable(result):
+        (result,) = gather([result])
+        if isinstance(result, BaseException):
+            raise result
+    return result
+
+
+def _score_each(verifier: Verifier, cases: Sequence[Case], deadline: float) -> list[Score]:
     """One row at a time after a batch failed: what fails alone is excluded and says why."""
     scores: list[Score] = []
     last: BaseException | None = None
     for case in cases:
-        error = _error_of(verifier, case)
+        error = _error_of(verifier, case, deadline)
         if isinstance(error, Score):
             scores.append(error)
             continue
@@ -239,28 +283,36 @@ def _score_each(verifier: Verifier, cases: Sequence[Case]) -> list[Score]:
     return scores
 
 
-def _error_of(verifier: Verifier, case: Case) -> Score | BaseException:
+def _error_of(verifier: Verifier, case: Case, deadline: float) -> Score | BaseException:
     try:
-        (score,) = score_cases(verifier, [case])
+        (score,) = score_cases(verifier, [case], deadline=deadline)
     except VerifierError as error:
+        if isinstance(error.__cause__, DeadlinePassed):
+            raise
         return error.__cause__ or error
     return score
 
 
-def _failing_row(verifier: Verifier, cases: Sequence[Case]) -> int | None:
-    """Which row makes a batched function raise, found by trying each alone; None if none does."""
+def _failing_row(verifier: Verifier, cases: Sequence[Case], deadline: float) -> int | None:
+    """Which row makes a batched function raise, found by trying each alone; None if none does.
+
+    The search as a whole has the batch's deadline.
+    """
     if len(cases) == 1:
         return 0
-    for row, case in enumerate(cases):
-        try:
-            result = verifier.score([case])
-            if isawaitable(result):
-                (result,) = gather([result])
-            if isinstance(result, BaseException):
+
+    def search() -> int | None:
+        for row, case in enumerate(cases):
+            try:
+                _results(verifier, [case])
+            except (Exception, SystemExit):  # noqa: BLE001 (the function's own is looked for)
                 return row
-        except (Exception, SystemExit):  # noqa: BLE001 (the function's own error is looked for)
-            return row
-    return None
+        return None
+
+    try:
+        return within(deadline, search)
+    except DeadlinePassed:
+        return None
 
 
 def _stopped(
@@ -270,6 +322,15 @@ def _stopped(
     if row is not None:
         where += f" (prompt {cases[row].prompt.id!r}, completion {_shorten(cases[row].text)!r})"
     return VerifierError(f"verifier {verifier.name!r} raised on {where}: {describe_error(error)}")
+
+
+def _overran(verifier: Verifier, cases: Sequence[Case], deadline: float) -> VerifierError:
+    return VerifierError(
+        f"verifier {verifier.name!r} gave no scores for a batch of {len(cases)} rows within its "
+        f"deadline of {deadline:g} s (the first is prompt {cases[0].prompt.id!r}, completion "
+        f"{_shorten(cases[0].text)!r}); raise `deadline` where it is only slow, or set "
+        "`time_limit`: then it runs in worker processes, and what overruns is left out and counted"
+    )
 
 
 def _checked(verifier: Verifier, cases: Sequence[Case], result: Any) -> list[Score]:

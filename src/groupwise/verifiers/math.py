@@ -62,6 +62,10 @@ class Math(SettingsVerifier):
     def _pool(self) -> WorkerPool:
         return shared_pool(WORKER, self.workers)
 
+    @property
+    def judges_singly(self) -> bool:
+        return True
+
     def score_case(self, case: Case) -> Score:
         (score,) = self.score([case])
         return score

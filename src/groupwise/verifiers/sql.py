@@ -57,6 +57,10 @@ class Sql(SettingsVerifier):
     def gold_completion(self, prompt: Prompt) -> str | None:
         return f"```sql\n{prompt.answer}\n```" if isinstance(prompt.answer, str) else None
 
+    @property
+    def judges_singly(self) -> bool:
+        return True
+
     def score_case(self, case: Case) -> Score:
         score: Score = self.score([case])[0]
         return score

@@ -1,0 +1,144 @@
+"""`collect`: every member of every group is played to its end and scored.
+
+Left out: one member's turns (member.py), when it is scored (scoring.py), what a verifier reads
+(judged.py). Sampled ids are kept as they came; nothing is encoded again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from itertools import islice
+
+from groupwise.environments import Environment
+from groupwise.errors import GroupwiseError
+from groupwise.randomness import Purpose
+from groupwise.rollouts.judged import case_of, step_ends
+from groupwise.rollouts.member import Member, Setting
+from groupwise.rollouts.scoring import Scoring
+from groupwise.samplers import Sampler, SamplingSettings
+from groupwise.templates import Template
+from groupwise.types import Completion, Group, Prompt, Request, Rollout, Score
+
+Timer = Callable[[str], AbstractContextManager[None]]
+_UNJUDGED = Score(None, "not_applicable", "not yet judged")
+
+
+def no_timer(_part: str) -> AbstractContextManager[None]:
+    """A timer that measures nothing."""
+    return nullcontext()
+
+
+def collect(
+    environment: Environment,
+    sampler: Sampler,
+    template: Template,
+    prompts: Sequence[tuple[Prompt, int]],
+    *,
+    group_size: int | Sequence[int],
+    sampling: SamplingSettings,
+    seed: int,
+    purpose: Purpose = "training",
+    step: int = 0,
+    greedy: bool = False,
+    entropies: bool = False,
+    top_k: int = 0,
+    timer: Timer = no_timer,
+) -> list[Group]:
+    """Sample and score a group for each (prompt, visit), in order.
+
+    `group_size` is one number, or one for every prompt; 0 gives only the greedy rollout. `greedy`
+    adds one greedy rollout to every group, kept apart in `Group.greedy`. `timer("rollout")` and
+    `timer("score")` wrap the two parts; scoring that overlaps sampling is in the first. A rollout
+    whose environment fails ends with finish reason "error" and without a score.
+
+    Raises VerifierError where a verifier breaks its contract, GroupwiseError where every rollout
+    failed.
+    """
+    setting = Setting(
+        environment, template, sampling, seed, purpose, environment.variables, entropies, top_k
+    )
+    sizes = [group_size] * len(prompts) if isinstance(group_size, int) else list(group_size)
+    places = [
+        (prompt, visit, index)
+        for (prompt, visit), size in zip(prompts, sizes, strict=True)
+        for index in [*range(size), *([-1] if greedy else [])]
+    ]
+    scoring = Scoring(environment.score, len(places), singly=environment.verifier.judges_singly)
+    members: list[Member] = []
+
+    def ended(place: int) -> None:
+        rollout = _rollout(members[place], _UNJUDGED, step)
+        failed = _failure(members[place], environment.name)
+        scoring.put(place, case_of(rollout, environment.judged), failed)
+
+    ids = {
+        prompt.id: template.encode_prompt(prompt, **environment.variables) for prompt, _ in prompts
+    }
+    for place, (prompt, visit, index) in enumerate(places):
+        over = partial(ended, place)
+        members.append(Member(setting, prompt, visit, index, ids[prompt.id], over))
+
+    def then(place: int, completion: Completion) -> Request | Future[Request | None] | None:
+        return members[place].hear(completion)
+
+    with timer("rollout"):
+        try:
+            sampler.play([member.request() for member in members], then)
+        finally:
+            scoring.stop()
+    with timer("score"):
+        scores = scoring.results()
+    _refuse_all_failed(members, environment.name)
+    rollouts = []
+    for member, score in zip(members, scores, strict=True):
+        rollout = _rollout(member, score, step)
+        ends = step_ends(score, rollout, template, environment)
+        rollouts.append(_rollout(member, score, step, ends))
+    return _group(prompts, rollouts, sizes, greedy)
+
+
+def _rollout(
+    member: Member, score: Score, step: int, ends: tuple[int, ...] | None = None
+) -> Rollout:
+    return Rollout(
+        member.prompt,
+        tuple(member.turns),
+        score,
+        group_index=member.index,
+        visit=member.visit,
+        step=step,
+        extras=member.extras,
+        step_ends=ends,
+    )
+
+
+def _failure(member: Member, name: str) -> Score | None:
+    """The score of a rollout whose environment failed: none, and why."""
+    if member.failure is None:
+        return None
+    return Score(None, "infrastructure_error", f"environment {name!r}, {member.failure}")
+
+
+def _refuse_all_failed(members: Sequence[Member], name: str) -> None:
+    if members and all(member.failure is not None for member in members):
+        raise GroupwiseError(
+            f"environment {name!r} failed in all {len(members)} rollouts; the first: "
+            f"{members[0].failure}"
+        )
+
+
+def _group(
+    prompts: Sequence[tuple[Prompt, int]],
+    rollouts: Sequence[Rollout],
+    sizes: Sequence[int],
+    greedy: bool,
+) -> list[Group]:
+    members = iter(rollouts)
+    groups = []
+    for (prompt, _), size in zip(prompts, sizes, strict=True):
+        own = tuple(islice(members, size))
+        groups.append(Group(prompt, own, greedy=next(members) if greedy else None))
+    return groups

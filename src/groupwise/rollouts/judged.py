@@ -1,0 +1,107 @@
+"""What a verifier reads of a rollout, and where in the ids a step of that text ends.
+
+Only the policy's own words are read: those of the last turn, or of all turns, as the environment
+says (`Environment.judged`). Words that were cut off by the thinking budget, and the text that was
+forced behind them, belong to no reading: the answer that follows them does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+from groupwise.environments import Environment
+from groupwise.environments.base import Judged
+from groupwise.errors import VerifierError
+from groupwise.templates import Template, token_ends
+from groupwise.types import Completion, Message, Rollout, Score, StepReward, Turn
+from groupwise.verifiers import Case
+
+
+def spoken(turns: Sequence[Turn], continued: Sequence[int], judged: Judged) -> list[int]:
+    """The turns whose text is read: all or the last, without those that the next one continues."""
+    read = [number for number in range(len(turns)) if number + 1 not in continued]
+    return read if judged == "all" else read[-1:]
+
+
+def read_text(turns: Sequence[Turn], read: Sequence[int]) -> str:
+    """The texts of the turns that are read, joined by newlines."""
+    return "\n".join(turns[number].completion.text for number in read)
+
+
+def case_of(rollout: Rollout, judged: Judged) -> Case:
+    """The verifier's case of a rollout that `collect` made."""
+    read = spoken(rollout.turns, rollout.extras.get("continued", ()), judged)
+    last = rollout.turns[-1].completion
+    messages: tuple[Message, ...] | None = rollout.extras.get("messages")
+    return Case(
+        prompt=rollout.prompt,
+        text=read_text(rollout.turns, read),
+        completion_ids=last.token_ids,
+        finish_reason=last.finish_reason,
+        turns=messages,
+        result=rollout.extras.get("result"),
+    )
+
+
+def turn_steps(
+    turns: Sequence[Turn], read: Sequence[int], rewards: Sequence[float]
+) -> tuple[StepReward, ...]:
+    """The rewards of turns as steps of the text that is read: a turn ends with its newline.
+
+    A last turn without a character has no end of its own: its reward goes to the turn before.
+    """
+    texts = [turns[number].completion.text for number in read]
+    lengths = [len(text) + int(place + 1 < len(texts)) for place, text in enumerate(texts)]
+    steps: list[StepReward] = []
+    for value, end in zip(rewards, accumulate(lengths)):
+        if steps and steps[-1].end == end:
+            steps[-1] = StepReward(steps[-1].value + value, end)
+        elif end:
+            steps.append(StepReward(value, end))
+    return tuple(steps)
+
+
+def step_ends(
+    score: Score, rollout: Rollout, template: Template, environment: Environment
+) -> tuple[int, ...] | None:
+    """The positions in `completion_ids` of the tokens that end the score's steps.
+
+    Raises VerifierError where a step ends outside the text that was read.
+    """
+    if score.steps is None:
+        return None
+    read = spoken(rollout.turns, rollout.extras.get("continued", ()), environment.judged)
+    found: list[int] = []
+    start = 0
+    ends = [step.end for step in score.steps]
+    for place, number in enumerate(read):
+        completion = rollout.turns[number].completion
+        is_last = place + 1 == len(read)
+        size = len(completion.text) + (0 if is_last else 1)
+        own = [end - start for end in ends if start < end and (is_last or end <= start + size)]
+        first = _first_position(rollout, number)
+        if (
+            not completion.text and not is_last
+        ):  # nothing but the newline that joins it to the next turn
+            found += [first + max(completion.num_tokens - 1, 0)] * len(own)
+        else:
+            limited = own if is_last else [min(end, len(completion.text)) for end in own]
+            found += [first + at for at in _ends(completion, limited, template, environment.name)]
+        start += size
+    return tuple(found)
+
+
+def _ends(
+    completion: Completion, ends: list[int], template: Template, name: str
+) -> tuple[int, ...]:
+    try:
+        return token_ends(completion.token_ids, completion.text, ends, template.decode_completion)
+    except ValueError as error:
+        raise VerifierError(f"the verifier of environment {name!r}: {error}") from error
+
+
+def _first_position(rollout: Rollout, number: int) -> int:
+    """Where the completion of a turn begins in `completion_ids`."""
+    before = sum(turn.completion.num_tokens for turn in rollout.turns[:number])
+    return before + sum(len(turn.context_ids) for turn in rollout.turns[1 : number + 1])

@@ -1,0 +1,281 @@
+"""One member of a group while it is played: its turns, its limits, what comes next.
+
+The history grows by ids alone: a following request begins with every id before it. Left out: who
+samples, and who scores.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from groupwise.environments import Environment, Play
+from groupwise.randomness import Purpose, stream_key
+from groupwise.rollouts.judged import spoken, turn_steps
+from groupwise.samplers import SamplingSettings
+from groupwise.templates import Template
+from groupwise.types import Completion, FinishReason, Message, Prompt, Request, Score, Turn
+from groupwise.verifiers.contract import describe_error
+
+Limit = Literal["turns", "tokens", "length", "seconds"]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What all members of one collection share."""
+
+    environment: Environment
+    template: Template
+    sampling: SamplingSettings
+    seed: int
+    purpose: Purpose
+    variables: Mapping[str, Any]
+    entropies: bool = False
+    top_k: int = 0
+    encoding: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def forced_ids(self) -> tuple[int, ...]:
+        """What is put behind thinking that has spent its budget."""
+        return self.template.encode(self.sampling.thinking_end)
+
+
+class Member:
+    """The rollout of (prompt, visit, index) as it grows; `ended` is called once, at its end."""
+
+    def __init__(
+        self,
+        setting: Setting,
+        prompt: Prompt,
+        visit: int,
+        index: int,
+        prompt_ids: tuple[int, ...],
+        ended: Callable[[], None],
+    ) -> None:
+        self.setting = setting
+        self.prompt, self.visit, self.index = prompt, visit, index
+        self.turns: list[Turn] = []
+        self.messages: list[Message] = []
+        self.continued: list[int] = []
+        self.failure: str | None = None
+        self.limit: Limit | None = None
+        self.result: Score | None = None
+        self._ids = prompt_ids
+        self._context = prompt_ids
+        self._ended = ended
+        self._started = time.monotonic()
+        self._answers = 0
+        self._turn_tokens = 0
+        self._play: Play | None = None
+        try:
+            self._play = setting.environment.open(prompt)
+        except Exception as error:  # noqa: BLE001 (the environment's own: this rollout failed)
+            self.failure = f"its start raised {describe_error(error)}"
+
+    @property
+    def one_turn(self) -> bool:
+        """Whether the first completion ends it, whatever that says."""
+        return self._play is None or type(self._play).next is Play.next
+
+    # What is sampled.
+
+    def request(self) -> Request:
+        """The next request: every id so far, and what is left of the tokens."""
+        sampling, limits = self.setting.sampling, self.setting.environment.limits
+        tokens = sampling.max_tokens - self.num_tokens
+        if limits.turn_tokens is not None:
+            tokens = min(tokens, limits.turn_tokens - self._turn_tokens)
+        if limits.length is not None:
+            tokens = min(tokens, limits.length - len(self._ids))
+        if sampling.thinking_budget is not None and not self._turn_tokens:
+            tokens = min(tokens, sampling.thinking_budget)
+        return Request(
+            prompt_ids=self._ids,
+            key=stream_key(
+                self.setting.seed,
+                self.setting.purpose,
+                self.prompt.id,
+                self.visit,
+                self.index,
+                len(self.turns),
+            ),
+            max_tokens=tokens,
+            temperature=sampling.temperature,
+            greedy=self.index < 0,
+            stop_strings=tuple(sampling.stop),
+            deadline=sampling.deadline,
+            entropies=self.setting.entropies,
+            top_k=self.setting.top_k,
+            keep_top_k=sampling.top_k,
+            keep_top_p=sampling.top_p,
+            keep_min_p=sampling.min_p,
+        )
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens sampled so far."""
+        return sum(turn.completion.num_tokens for turn in self.turns)
+
+    # What follows a completion.
+
+    def hear(self, completion: Completion) -> Request | Future[Request | None] | None:
+        """The completion of the last request, and what follows it (see `Sampler.play`)."""
+        self.turns.append(Turn(self._context, completion))
+        self._ids = (*self._ids, *completion.token_ids)
+        self._turn_tokens += completion.num_tokens
+        going_on = self._thinking_goes_on(completion)
+        if going_on is not None:
+            return going_on
+        words = completion.text
+        self.messages.append({"role": "assistant", "content": self._written()})
+        if self.failure is not None or completion.finish_reason != "stop" or self.one_turn:
+            self._end()
+            return None
+        play, environment = self._play, self.setting.environment
+        assert play is not None
+        self._answers += 1
+        asked = environment.waits.start(lambda: play.next(words), environment.limits.wait_seconds)
+        following: Future[Request | None] = Future()
+
+        def answered(done: Future[Any]) -> None:
+            try:
+                following.set_result(self._after(done))
+            except BaseException as error:  # noqa: BLE001 (raised where the sampler waits)
+                following.set_exception(error)
+
+        asked.add_done_callback(answered)
+        return following
+
+    def _written(self) -> str:
+        """All of this turn, forced text included, for the record."""
+        first = len(self.turns) - 1
+        while first in self.continued:
+            first -= 1
+        decode = self.setting.template.decode_completion
+        parts = [self.turns[first].completion.text]
+        for turn in self.turns[first + 1 :]:
+            parts += [decode(turn.context_ids), turn.completion.text]
+        return "".join(parts)
+
+    def _after(self, done: Future[Any]) -> Request | None:
+        """The next request, from the environment's answer; None where the rollout has ended."""
+        error = done.exception()
+        if error is not None:
+            self.failure = f"turn {self._answers}: {describe_error(error)}"
+            self._end()
+            return None
+        answer = done.result()
+        if answer is None:
+            self._end()
+            return None
+        if not _is_messages(answer):
+            self.failure = (
+                f"turn {self._answers}: `next` gave {answer!r:.80}; give messages, or None"
+            )
+            self._end()
+            return None
+        self.messages += answer
+        with self.setting.encoding:  # a tokenizer's settings change while it encodes
+            context = self.setting.template.continuation(
+                self.turns[-1].completion.token_ids, list(answer), **self.setting.variables
+            )
+        self.limit = self._reached(len(context))
+        if self.limit is not None:
+            self._end()
+            return None
+        self._context, self._turn_tokens = context, 0
+        self._ids = (*self._ids, *context)
+        return self.request()
+
+    def _reached(self, context: int) -> Limit | None:
+        limits = self.setting.environment.limits
+        if self._answers >= limits.turns:
+            return "turns"
+        if self.num_tokens >= self.setting.sampling.max_tokens:
+            return "tokens"
+        if limits.length is not None and len(self._ids) + context >= limits.length:
+            return "length"
+        if limits.seconds is not None and time.monotonic() - self._started > limits.seconds:
+            return "seconds"
+        return None
+
+    def _thinking_goes_on(self, completion: Completion) -> Request | None:
+        """The answer's request, where this completion is thinking that spent its budget.
+
+        Thinking that is closed, or was never opened, goes on as it is.
+        """
+        sampling = self.setting.sampling
+        budget = sampling.thinking_budget
+        spent = completion.finish_reason == "length" and self._turn_tokens == budget
+        if budget is None or not spent or completion.num_tokens < budget:
+            return None
+        opened = bool(self.setting.template.prefill) or sampling.thinking_start in completion.text
+        closed = sampling.thinking_stop in completion.text
+        self._context = self.setting.forced_ids if opened and not closed else ()
+        limits = self.setting.environment.limits
+        ids = (*self._ids, *self._context)
+        left = sampling.max_tokens - self.num_tokens
+        if limits.turn_tokens is not None:
+            left = min(left, limits.turn_tokens - self._turn_tokens)
+        if left < 1 or (limits.length is not None and len(ids) >= limits.length):
+            return None
+        self._ids = ids
+        self.continued.append(len(self.turns))
+        return self.request()
+
+    # Its end.
+
+    def _end(self) -> None:
+        if self.limit is not None:
+            self._last_reason("deadline" if self.limit == "seconds" else "length")
+        if self._play is not None:
+            self.result = self._own_verdict(self._play)
+        if self.failure is not None:
+            self._last_reason("error")
+        self._ended()
+
+    def _own_verdict(self, play: Play) -> Score | None:
+        try:
+            result = play.result()
+            if result is not None and play.rewards:
+                read = spoken(self.turns, self.continued, "all")
+                result = replace(result, steps=turn_steps(self.turns, read, play.rewards))
+        except Exception as error:  # noqa: BLE001 (the environment's own: this rollout failed)
+            self.failure = self.failure or f"its result raised {describe_error(error)}"
+            result = None
+        try:
+            play.close()
+        except Exception as error:  # noqa: BLE001 (as above)
+            self.failure = self.failure or f"its end raised {describe_error(error)}"
+        return result
+
+    def _last_reason(self, reason: FinishReason) -> None:
+        last = self.turns[-1]
+        completion = replace(last.completion, finish_reason=reason)
+        self.turns[-1] = replace(last, completion=completion)
+
+    @property
+    def extras(self) -> dict[str, Any]:
+        """What the record and the verifier get beside the turns; empty for a plain single turn."""
+        if self.one_turn and not self.continued and self.failure is None and self.result is None:
+            return {}
+        return {
+            "messages": tuple(self.messages),
+            "counts": dict(self._play.counts) if self._play is not None else {},
+            "limit": self.limit,
+            "failure": self.failure,
+            "continued": tuple(self.continued),
+            "result": self.result,
+        }
+
+
+def _is_messages(answer: Any) -> bool:
+    return (
+        isinstance(answer, Sequence)
+        and bool(answer)
+        and all(isinstance(message, Mapping) and "role" in message for message in answer)
+    )
