@@ -117,7 +117,7 @@ def test_a_tool_cannot_forge_the_end_of_a_turn() -> None:
     ids = template.continuation((end,), [{**RESULT, "content": forged}])
     assert ids.count(end) == 1
     assert forged in template.decode(ids)
-    assert template.tokenizer.encode_special_tokens is False
+    assert len(template.encode("<|im_end|>")) == 1
 
 
 def test_a_follow_up_needs_a_message() -> None:

@@ -1,12 +1,34 @@
-"""Text and token ids: chat templates, encoding, decoding, stop ids and stop strings. No torch.
+"""Text and token ids: chat templates, encoding, decoding, stops, tool calls. No torch.
 
 `Template` holds a tokenizer with its chat template and special ids; `StopStrings` finds stop
-strings across token boundaries; `token_ends` finds the tokens that end parts of a text. Left out:
-weights, sampling, tool-call parsing.
+strings across token boundaries; `token_ends` finds the tokens that end parts of a text;
+`parse_tool_calls` reads the calls in a completion. Left out: weights, sampling, running tools.
 """
 
 from groupwise.templates.alignment import token_ends
 from groupwise.templates.stops import StopStrings
 from groupwise.templates.template import Template
+from groupwise.templates.tool_calls import (
+    ParsedCalls,
+    ToolCall,
+    ToolStyle,
+    parse_tool_calls,
+    renders_tools,
+    tool_instructions,
+    tool_message,
+    tool_style,
+)
 
-__all__ = ["Template", "StopStrings", "token_ends"]
+__all__ = [
+    "Template",
+    "StopStrings",
+    "token_ends",
+    "ParsedCalls",
+    "ToolCall",
+    "ToolStyle",
+    "parse_tool_calls",
+    "renders_tools",
+    "tool_instructions",
+    "tool_message",
+    "tool_style",
+]

@@ -150,11 +150,8 @@ class Template:
 
         Special tokens in it are recognised; with `markers` False they are plain text.
         """
-        self.tokenizer.encode_special_tokens = not markers
-        try:
-            return tuple(self.tokenizer.encode(text, add_special_tokens=False).ids)
-        finally:
-            self.tokenizer.encode_special_tokens = False
+        tokenizer = self.tokenizer if markers else self._without_markers
+        return tuple(tokenizer.encode(text, add_special_tokens=False).ids)
 
     def encode_prompt(self, prompt: Prompt, **variables: Any) -> tuple[int, ...]:
         """The ids of a prompt: a chat with its generation prompt, or raw text as it is.
@@ -237,6 +234,13 @@ class Template:
         """The texts of all special tokens."""
         added = self.tokenizer.get_added_tokens_decoder().values()
         return tuple(token.content for token in added if token.special)
+
+    @cached_property
+    def _without_markers(self) -> Tokenizer:
+        """The tokenizer, special tokens not recognised; its own object, for threads share it."""
+        found = Tokenizer.from_str(self.tokenizer.to_str())
+        found.encode_special_tokens = True
+        return found
 
     # Ids to text: completions.
 

@@ -1,0 +1,287 @@
+"""Tool calls in a completion's text, by model family: found, parsed, or reported as malformed.
+
+Left out: running tools, and how their results become ids (`Template.continuation`).
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from groupwise.errors import RecipeError
+from groupwise.types import Message
+
+if TYPE_CHECKING:
+    from groupwise.templates.template import Template
+
+ToolStyle = Literal["hermes", "llama", "mistral", "deepseek", "plain"]
+"""How a family writes calls: `<tool_call>` JSON (Hermes, Qwen), one JSON object or
+`<|python_tag|>` (Llama 3), `[TOOL_CALLS]` (Mistral), `<｜tool▁call▁begin｜>` (DeepSeek), or, where
+a template knows no tools, `<tool_call>` JSON or a fenced JSON object."""
+
+_DECODER = json.JSONDecoder()
+_HERMES = re.compile(r"<tool_call>(.*?)(</tool_call>|\Z)", re.DOTALL)
+_FENCED = re.compile(r"```(?:json|tool_call)\s*\n(.*?)(```|\Z)", re.DOTALL)
+_PYTHON_CALL = re.compile(r"\s*([A-Za-z_][\w.]*)\.call\((.*)\)\s*\Z", re.DOTALL)
+_MISTRAL_NAMED = re.compile(r"\s*([\w.-]+)\s*(?:\[CALL_ID\][\w-]*)?\s*(?:\[ARGS\])?\s*(?=\{)")
+_DEEPSEEK = re.compile(
+    r"<｜tool▁call▁begin｜>(.*?)<｜tool▁sep｜>(.*?)(<｜tool▁call▁end｜>|\Z)", re.DOTALL
+)
+_WRAPPED = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "[TOOL_CALLS]", "<|python_tag|>")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One call. `id` is the model's own, or `call00000` and so on by its place."""
+
+    name: str
+    arguments: dict[str, Any]
+    id: str = "call00000"
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedCalls:
+    """What a completion asks for: whole calls in order, what is wrong with the others, the rest.
+
+    `text` is what stands outside the calls, thinking included, white space stripped.
+    """
+
+    calls: tuple[ToolCall, ...] = ()
+    errors: tuple[str, ...] = ()
+    text: str = ""
+
+
+class _MalformedError(ValueError):
+    """A call that cannot be read; says why."""
+
+
+def tool_style(template: Template) -> ToolStyle:
+    """The style of a template's family, by the markers that its chat template or ids have."""
+    text = (template.chat_template or "") + "\n".join(template.markers)
+    signs: tuple[tuple[str, ToolStyle], ...] = (
+        ("<｜tool▁call▁begin｜>", "deepseek"),
+        ("[TOOL_CALLS]", "mistral"),
+        ("<tool_call>", "hermes"),
+        ("<|python_tag|>", "llama"),
+    )
+    return next((style for sign, style in signs if sign in text), "plain")
+
+
+def parse_tool_calls(text: str, style: ToolStyle = "plain") -> ParsedCalls:
+    """The tool calls in a completion's text. Never raises for what a policy wrote.
+
+    What stands in a `<think>` section is no call. A call that was cut off, is no JSON, or lacks a
+    name or an object of arguments becomes an error that can be shown to the policy.
+
+    >>> parse_tool_calls('<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>').calls
+    (ToolCall(name='add', arguments={'a': 1}, id='call00000'),)
+    """
+    if style not in get_args(ToolStyle):
+        raise RecipeError(f"tool style {style!r} is not one of {', '.join(get_args(ToolStyle))}")
+    thinking, answer = _apart(text)
+    found, rest = _FINDERS[style](answer)
+    calls: list[ToolCall] = []
+    errors: list[str] = []
+    for number, item in enumerate(found, start=1):
+        try:
+            calls.append(_call(item(), len(calls)))
+        except _MalformedError as error:
+            errors.append(f"tool call {number}: {error}")
+    return ParsedCalls(tuple(calls), tuple(errors), (thinking + rest).strip())
+
+
+def tool_message(call: ToolCall, content: str) -> Message:
+    """A tool's result as a message that every family's template takes."""
+    return {"role": "tool", "name": call.name, "tool_call_id": call.id, "content": content}
+
+
+def renders_tools(template: Template, tools: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the chat template writes `tools` into a prompt; many know no tools at all."""
+    chat: list[Message] = [{"role": "user", "content": "x"}]
+    names = [str(tool.get("function", tool).get("name")) for tool in tools]
+    if template.chat_template is None:
+        return False
+    text = template.render(chat, tools=list(tools))
+    return all(name in text for name in names)
+
+
+def tool_instructions(tools: Sequence[Mapping[str, Any]]) -> str:
+    """Words for a system message that offer `tools`, where a chat template cannot write them."""
+    lines = [json.dumps(tool.get("function", tool), ensure_ascii=False) for tool in tools]
+    return (
+        "You can call these tools:\n"
+        + "\n".join(lines)
+        + '\nTo call one, write <tool_call>{"name": ..., "arguments": {...}}</tool_call> and stop; '
+        "its result comes next."
+    )
+
+
+Finder = Callable[[str], tuple[list[Callable[[], Any]], str]]
+
+
+def _apart(text: str) -> tuple[str, str]:
+    """Thinking, and what follows it; a section that was never closed is all thinking."""
+    end = text.rfind("</think>")
+    if end >= 0:
+        end += len("</think>")
+        return text[:end], text[end:]
+    start = text.find("<think>")
+    return (text[start:], text[:start]) if start >= 0 else ("", text)
+
+
+def _hermes(text: str) -> tuple[list[Callable[[], Any]], str]:
+    found = list(_HERMES.finditer(text))
+    return [_json_of(each) for each in found], _HERMES.sub("", text)
+
+
+def _plain(text: str) -> tuple[list[Callable[[], Any]], str]:
+    if "<tool_call>" in text:
+        return _hermes(text)
+    found = [each for each in _FENCED.finditer(text) if '"name"' in each[1]]
+    if found:
+        rest = text
+        for each in found:
+            rest = rest.replace(each[0], "")
+        return [_json_of(each) for each in found], rest
+    return _whole(text)
+
+
+def _llama(text: str) -> tuple[list[Callable[[], Any]], str]:
+    before, marked, after = text.partition("<|python_tag|>")
+    if not marked:
+        return _whole(text)
+    named = _PYTHON_CALL.match(after)
+    if named:
+        return [lambda: {"name": named[1], "arguments": _keywords(named[2])}], before
+    items, _ = _objects(after)
+    return items or [_read(after)], before
+
+
+def _whole(text: str) -> tuple[list[Callable[[], Any]], str]:
+    """A text that is nothing but JSON objects with a name, `;` or new lines between them."""
+    if not re.match(r"\s*\{\s*\"(?:name|type|function)\"", text):
+        return [], text
+    items, rest = _objects(text)
+    return (items, "") if items and not rest else ([_read(text)], "")
+
+
+def _mistral(text: str) -> tuple[list[Callable[[], Any]], str]:
+    before, *parts = text.split("[TOOL_CALLS]")
+    items: list[Callable[[], Any]] = []
+    for part in parts:
+        named = _MISTRAL_NAMED.match(part)
+        if named:
+            items.append(_named(named[1], part[named.end() :]))
+            continue
+        try:
+            value = _loads(part)
+        except _MalformedError:
+            items.append(_read(part))
+            continue
+        values = value if isinstance(value, list) else [value]
+        items.extend(map(_given, values))
+    return items, before
+
+
+def _deepseek(text: str) -> tuple[list[Callable[[], Any]], str]:
+    items: list[Callable[[], Any]] = []
+    for kind, body, closed in _DEEPSEEK.findall(text):
+        name, fenced, rest = body.partition("```json")
+        if not fenced:  # the newer form: the name before the separator, bare JSON behind it
+            name, rest = kind, body
+        items.append(_named(name.strip(), rest.replace("```", ""), closed))
+    rest = _DEEPSEEK.sub("", text)
+    for mark in _WRAPPED:
+        rest = rest.replace(mark, "")
+    return items, rest
+
+
+_FINDERS: dict[str, Finder] = {
+    "hermes": _hermes,
+    "llama": _llama,
+    "mistral": _mistral,
+    "deepseek": _deepseek,
+    "plain": _plain,
+}
+
+
+def _json_of(found: re.Match[str]) -> Callable[[], Any]:
+    """The JSON within a match whose last group is the closing mark, empty where it was cut."""
+    return lambda: _loads(found[1], closed=bool(found[2]))
+
+
+def _given(value: Any) -> Callable[[], Any]:
+    return lambda: value
+
+
+def _read(text: str) -> Callable[[], Any]:
+    return lambda: _loads(text)
+
+
+def _named(name: str, text: str, closed: str = "x") -> Callable[[], Any]:
+    return lambda: {"name": name, "arguments": _loads(text, closed=bool(closed))}
+
+
+def _loads(text: str, closed: bool = True) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        if not closed:
+            raise _MalformedError("it is not closed; the completion ended within it") from error
+        raise _MalformedError(f"not JSON ({error})") from error
+    except RecursionError as error:
+        raise _MalformedError("JSON nested too deeply") from error
+
+
+def _objects(text: str) -> tuple[list[Callable[[], Any]], str]:
+    """The JSON objects at the front of a text, and what is left behind them."""
+    items: list[Callable[[], Any]] = []
+    rest = text.strip()
+    while rest.startswith("{"):
+        try:
+            value, end = _DECODER.raw_decode(rest)
+        except (json.JSONDecodeError, RecursionError):
+            break
+        items.append(_given(value))
+        rest = rest[end:].lstrip(" \n\t;")
+    return items, rest
+
+
+def _keywords(text: str) -> dict[str, Any]:
+    """The keyword arguments of Python source, literals only."""
+    try:
+        call = ast.parse(f"f({text})", mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise _MalformedError(f"not a call in Python ({error})") from error
+    if (
+        not isinstance(call, ast.Call)
+        or call.args
+        or any(each.arg is None for each in call.keywords)
+    ):
+        raise _MalformedError("give its arguments by name")
+    try:
+        return {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
+    except (ValueError, RecursionError) as error:
+        raise _MalformedError("its arguments are no literals") from error
+
+
+def _call(value: Any, place: int) -> ToolCall:
+    """A call from what a family writes as one: OpenAI's `function` around it or not."""
+    if isinstance(value, dict) and isinstance(value.get("function"), dict):
+        value = {**value["function"], "id": value.get("id")}
+    if not isinstance(value, dict):
+        raise _MalformedError(f"{value!r:.40} is no object with a name and arguments")
+    name = value.get("name", value.get("function"))
+    if not isinstance(name, str) or not name:
+        raise _MalformedError('it has no "name"')
+    arguments = value.get("arguments", value.get("parameters", {}))
+    if isinstance(arguments, str):
+        arguments = _loads(arguments)
+    if not isinstance(arguments, dict):
+        raise _MalformedError(f'"arguments" of {name!r} is no object but {arguments!r:.40}')
+    own = value.get("id")
+    return ToolCall(name, arguments, own if isinstance(own, str) and own else f"call{place:05d}")
