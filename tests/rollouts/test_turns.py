@@ -1,0 +1,338 @@
+"""Rollouts of several turns: ids grow by concatenation, context never trains, limits hold."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from groupwise.batches import align
+from groupwise.environments import Environment, Limits, Play
+from groupwise.errors import GroupwiseError, VerifierError
+from groupwise.policies import load_policy
+from groupwise.randomness import stream_key
+from groupwise.rollouts import collect
+from groupwise.samplers import SamplingSettings, ScriptedSampler
+from groupwise.templates import Template
+from groupwise.types import Group, Message, Prompt, Score, StepReward
+from groupwise.verifiers import Case, Verifier
+from groupwise.verifiers.contract import CaseVerifier
+
+
+@pytest.fixture(scope="module")
+def template() -> Template:
+    return load_policy("tiny", device="cpu").template
+
+
+def prompt(name: str = "p") -> Prompt:
+    return Prompt(name, messages=({"role": "user", "content": "go"},), answer="7")
+
+
+class Asks(Play):
+    """Says LEAK after every completion, until one says "done"."""
+
+    def next(self, completion: str) -> Sequence[Message] | None:
+        self.counts["heard"] += 1
+        return None if completion == "done" else [{"role": "user", "content": "LEAK 7"}]
+
+
+class Heard(CaseVerifier):
+    """1 where the case's text is "done"; keeps the cases."""
+
+    name = "heard"  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        self.cases: list[Case] = []
+
+    def score_case(self, case: Case) -> Score:
+        self.cases.append(case)
+        right = case.text == "done"
+        return Score(float(right), "correct" if right else "incorrect")
+
+
+class Asking(Environment):
+    """Prompts by name, plays of a given class."""
+
+    def __init__(self, play: type[Play] = Asks, verifier: Verifier | None = None, **limits: Any):
+        super().__init__("asking", verifier or Heard(), {"train": [prompt("p"), prompt("q")]})
+        self.play = play
+        self.limits = Limits(**limits)
+
+    def start(self, prompt: Prompt) -> Play:
+        return self.play(prompt)
+
+
+def played(
+    environment: Environment, template: Template, replies: Any, **settings: Any
+) -> tuple[list[Group], ScriptedSampler]:
+    sampler = ScriptedSampler(template, replies)
+    size = settings.pop("group_size", 1)
+    groups = collect(
+        environment,
+        sampler,
+        template,
+        [(prompt, 0) for prompt in environment.prompts(settings.pop("prompts", 1))],
+        group_size=size,
+        sampling=SamplingSettings(**{"max_tokens": 40, "group_size": size, **settings}),
+        seed=3,
+        step=2,
+    )
+    environment.close()
+    return groups, sampler
+
+
+def test_ids_grow_by_concatenation(template: Template) -> None:
+    (group,), sampler = played(Asking(), template, ["ask", "done"])
+    (rollout,) = group.rollouts
+    first, second = sampler.requests
+    context = rollout.turns[1].context_ids
+    assert template.decode(context) == "<|user|>LEAK 7<|end|><|assistant|>"
+    assert first.prompt_ids == template.encode_prompt(rollout.prompt)
+    assert second.prompt_ids == (
+        *first.prompt_ids,
+        *rollout.turns[0].completion.token_ids,
+        *context,
+    )
+    assert [request.key for request in (first, second)] == [
+        stream_key(3, "training", "p", 0, 0, turn) for turn in (0, 1)
+    ]
+    assert (first.max_tokens, second.max_tokens) == (40, 36)  # "ask" and its end took 4
+    assert (rollout.reward, rollout.finish_reason, rollout.step) == (1.0, "stop", 2)
+    assert rollout.extras["messages"] == (
+        {"role": "assistant", "content": "ask"},
+        {"role": "user", "content": "LEAK 7"},
+        {"role": "assistant", "content": "done"},
+    )
+    assert rollout.extras["counts"] == {"heard": 2}
+
+
+def test_fault_28_context_is_attended_to_but_never_trained_on_nor_judged(
+    template: Template,
+) -> None:
+    verifier = Heard()
+    (group,), sampler = played(Asking(verifier=verifier), template, ["ask", "done"])
+    rollout = group.rollouts[0]
+    (case,) = verifier.cases
+    assert case.text == "done"
+    assert "LEAK" not in rollout.text
+    rows = align([group])
+    context = len(rollout.turns[1].context_ids)
+    assert rows.mask[0].tolist() == [True] * 4 + [False] * context + [True] * 5
+    assert rows.sampler_logprobs[0].tolist() == [-0.5] * 4 + [0.0] * context + [-0.5] * 5
+    assert "LEAK" in template.decode(sampler.requests[1].prompt_ids)
+    assert case.turns is not None
+    assert case.turns[1]["content"] == "LEAK 7"
+
+
+def test_all_turns_are_judged_where_the_environment_says_so(template: Template) -> None:
+    verifier = Heard()
+    environment = Asking(verifier=verifier)
+    environment.judged = "all"
+    played(environment, template, ["ask", "done"])
+    assert verifier.cases[0].text == "ask\ndone"
+
+
+def test_fault_29_an_empty_completion(template: Template) -> None:
+    end = min(template.stop_ids)
+    environment = Asking()
+    environment.judged = "all"
+    (group,), _ = played(environment, template, [[end], [end], "done"])
+    rollout = group.rollouts[0]
+    assert [turn.completion.num_tokens for turn in rollout.turns] == [1, 1, 5]
+    assert sum(rollout.mask) == 7
+    (group,), _ = played(Asking(), template, [[]])  # not one token: nothing to train on
+    rows = align([group])
+    assert (group.rollouts[0].reward, int(rows.mask.sum())) == (0.0, 0)
+
+
+@pytest.mark.parametrize(
+    ("limits", "sampling", "replies", "named", "reason", "turns"),
+    [
+        ({"turns": 2}, {}, ["a"], "turns", "length", 2),
+        ({}, {"max_tokens": 4}, ["a"], "tokens", "length", 2),
+        ({"length": 28}, {}, ["a"], "length", "length", 2),
+        ({"seconds": 1e-9}, {}, ["a"], "seconds", "deadline", 1),
+    ],
+)
+def test_limits_end_a_rollout_by_name(
+    template: Template,
+    limits: dict[str, Any],
+    sampling: dict[str, Any],
+    replies: list[str],
+    named: str,
+    reason: str,
+    turns: int,
+) -> None:
+    (group,), _ = played(Asking(**limits), template, replies, **sampling)
+    rollout = group.rollouts[0]
+    assert (rollout.extras["limit"], rollout.finish_reason) == (named, reason)
+    assert (len(rollout.turns), rollout.truncated, rollout.reward) == (turns, True, 0.0)
+
+
+def test_a_turn_has_its_own_tokens(template: Template) -> None:
+    (group,), sampler = played(Asking(turn_tokens=6), template, ["ask", "done"])
+    assert [request.max_tokens for request in sampler.requests] == [6, 6]
+    (group,), _ = played(Asking(turn_tokens=3), template, ["ask", "done"])
+    assert (len(group.rollouts[0].turns), group.rollouts[0].finish_reason) == (1, "length")
+
+
+class Broken(Asks):
+    """Fails where the policy asks for it."""
+
+    def next(self, completion: str) -> Sequence[Message] | None:
+        if completion == "fail":
+            raise OSError("the server is gone")
+        if completion == "hang":
+            time.sleep(1.0)
+        return super().next(completion)
+
+
+def test_a_failed_rollout_is_marked_and_the_rest_goes_on(template: Template) -> None:
+    (group,), _ = played(Asking(Broken), template, ["fail", "done"], group_size=2)
+    failed, right = group.rollouts
+    assert (failed.finish_reason, failed.reward) == ("error", None)
+    assert failed.score.outcome == "infrastructure_error"
+    assert failed.score.reason == "environment 'asking', turn 1: OSError: the server is gone"
+    assert (right.finish_reason, right.reward) == ("stop", 1.0)
+
+
+def test_fault_56_an_answer_that_never_comes(template: Template) -> None:
+    started = time.monotonic()
+    environment = Asking(Broken, wait_seconds=0.1)
+    (group,), _ = played(environment, template, ["hang", "done"], group_size=2)
+    assert time.monotonic() - started < 0.9
+    hung, right = group.rollouts
+    assert (hung.finish_reason, right.reward) == ("error", 1.0)
+    assert "TimeoutError: no answer after 0.1 s" in hung.score.reason
+
+
+def test_a_run_in_which_every_rollout_fails_stops(template: Template) -> None:
+    with pytest.raises(GroupwiseError, match=r"failed in all 2 rollouts; the first: turn 1: OSErr"):
+        played(Asking(Broken), template, ["fail"], group_size=2)
+
+
+class Later(Asks):
+    """Answers later."""
+
+    async def next(self, completion: str) -> Sequence[Message] | None:  # type: ignore[override]
+        return super().next(completion)
+
+
+def test_answers_may_be_async(template: Template) -> None:
+    (group,), _ = played(Asking(Later), template, ["ask", "done"])
+    assert group.rollouts[0].reward == 1.0
+
+
+class Rewarded(Asks):
+    """0.25 for every turn but the last, which gives 1."""
+
+    def next(self, completion: str) -> Sequence[Message] | None:
+        answer = super().next(completion)
+        self.rewards.append(0.25 if answer else 1.0)
+        return answer
+
+
+def test_rewards_of_turns_end_at_their_last_tokens(template: Template) -> None:
+    from groupwise.verifiers import load_verifier
+
+    environment = Asking(Rewarded, load_verifier("play", turns=True))
+    environment.judged = "all"
+    (group,), _ = played(environment, template, ["ask", "hm", "done"])
+    rollout = group.rollouts[0]
+    context = len(rollout.turns[1].context_ids)
+    assert rollout.reward == 1.5
+    assert rollout.score.steps == (StepReward(0.25, 4), StepReward(0.25, 7), StepReward(1.0, 11))
+    assert rollout.step_ends == (3, 3 + context + 3, 3 + context + 3 + context + 5)
+    assert [rollout.mask[end] for end in rollout.step_ends] == [True] * 3
+
+
+class WholeBatch(Verifier):
+    """Refuses anything but the whole step."""
+
+    name = "whole"  # type: ignore[assignment]
+
+    def score(self, cases: Sequence[Case]) -> list[float]:
+        return [len(cases)] * len(cases)
+
+
+def test_a_verifier_of_batches_gets_the_whole_batch(template: Template) -> None:
+    environment = Asking(Broken, WholeBatch())
+    groups, _ = played(environment, template, ["fail", "done", "done", "done"], group_size=2,
+                       prompts=2)  # fmt: skip
+    assert [[r.reward for r in group.rollouts] for group in groups] == [[None, 4.0], [4.0, 4.0]]
+
+
+class Slow(CaseVerifier):
+    """Scores by the text; notes when."""
+
+    name = "slow"  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        self.times: dict[str, float] = {}
+
+    def score_case(self, case: Case) -> float:
+        self.times[case.text] = time.monotonic()
+        return float(len(case.text))
+
+
+def test_finished_rollouts_are_scored_while_others_still_run(template: Template) -> None:
+    class Waits(Asks):
+        def next(self, completion: str) -> Sequence[Message] | None:
+            if completion == "ask":
+                time.sleep(0.3)
+            return super().next(completion) if completion == "ask" else None
+
+    verifier = Slow()
+    (group,), _ = played(Asking(Waits, verifier), template, ["ask", "a", "last"], group_size=2)
+    assert [rollout.reward for rollout in group.rollouts] == [4.0, 1.0]
+    assert verifier.times["last"] - verifier.times["a"] > 0.2
+
+
+def test_a_verifier_that_raises_beside_the_sampler_stops_the_run(template: Template) -> None:
+    class Raises(CaseVerifier):
+        name = "raises"  # type: ignore[assignment]
+
+        def score_case(self, case: Case) -> float:
+            raise ValueError("no")
+
+    with pytest.raises(VerifierError, match="'raises' raised on row"):
+        played(Asking(Asks, Raises()), template, ["done"], group_size=3)
+
+
+class Answers(CaseVerifier):
+    """What is behind any thinking."""
+
+    name = "answers"  # type: ignore[assignment]
+
+    def score_case(self, case: Case) -> Score:
+        return Score(float(case.text == "7"), "correct" if case.text == "7" else "incorrect",
+                     case.text)  # fmt: skip
+
+
+def test_a_spent_thinking_budget_forces_the_answer(template: Template) -> None:
+    environment = Environment("one", Answers(), {"train": [prompt()]})
+    (group,), sampler = played(
+        environment, template, ["<think>so many words", "7"], thinking_budget=10, max_tokens=20
+    )
+    rollout = group.rollouts[0]
+    forced = template.encode("\n</think>\n\n")
+    assert [request.max_tokens for request in sampler.requests] == [10, 10]
+    assert rollout.turns[1].context_ids == forced
+    assert sampler.requests[1].prompt_ids[-len(forced) :] == forced
+    assert rollout.mask == (True,) * 10 + (False,) * len(forced) + (True,) * 2
+    assert (rollout.score.reason, rollout.reward, rollout.finish_reason) == ("7", 1.0, "stop")
+    assert rollout.extras["messages"][0]["content"] == "<think>so \n</think>\n\n7"
+    assert rollout.extras["continued"] == (1,)
+
+
+def test_thinking_within_its_budget_is_left_alone(template: Template) -> None:
+    environment = Environment("one", Answers(), {"train": [prompt()]})
+    (group,), _ = played(environment, template, ["7"], thinking_budget=10)
+    assert (len(group.rollouts[0].turns), group.rollouts[0].extras) == (1, {})
+    replies = ["<think>a</think>", "7"]  # closed, then cut by the budget: goes on as it is
+    (group,), _ = played(environment, template, [template.encode(replies[0]), "7"],
+                         thinking_budget=16)  # fmt: skip
+    assert [len(turn.context_ids) for turn in group.rollouts[0].turns[1:]] == [0]
+    assert group.rollouts[0].mask == (True,) * 18
