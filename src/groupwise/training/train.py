@@ -138,8 +138,8 @@ class Loop:
         with self.clock("record"):
             rows = rollout_rows(step, groups, batch.advantages.tolist())
             for name, column in self.logs.columns.items():
-                for row, value in zip(rows, column, strict=True):
-                    row.setdefault(name, value)
+                for row in rows:
+                    row.setdefault(name, column.get((row["prompt_id"], row["text"])))
             self.writer.rollouts(step, rows)
         line = self.writer.metrics(
             step,
@@ -210,6 +210,7 @@ class Loop:
             version=version,
             sets=self.session.evaluation_sets,
         )
+        self.session.environment.verifier.take_logs()  # of these completions: no step's
         values = dict(result.metrics)
         self.evaluations[version] = values
         self.writer.evaluation(version, values, rows=result.rows)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -69,6 +70,11 @@ class RewardFunction(Verifier):
         }
 
     @property
+    def waits(self) -> bool:
+        """An `async` function waits for something; it runs in an event loop of its own."""
+        return inspect.iscoroutinefunction(self.function)
+
+    @property
     def required_columns(self) -> frozenset[str]:
         """Its parameters without a default that are neither provided nor set in the recipe."""
         return frozenset(
@@ -106,7 +112,7 @@ class RewardFunction(Verifier):
             "completions": [_completion(case) for case in cases],
             "completion_ids": [list(case.completion_ids) for case in cases],
             "trainer_state": self._state,
-            "log_extra": self._log_extra,
+            "log_extra": partial(self._log_extra, cases),
             "log_metric": self._log_metric,
         }
 
@@ -118,8 +124,15 @@ class RewardFunction(Verifier):
     def begin_step(self, step: int) -> None:
         self._state = SimpleNamespace(global_step=step)
 
-    def _log_extra(self, column: str, values: Sequence[Any]) -> None:
-        self._logs.columns.setdefault(column, []).extend(values)
+    def _log_extra(self, cases: Sequence[Case], column: str, values: Sequence[Any]) -> None:
+        given = list(values)
+        if len(given) != len(cases):
+            raise VerifierError(
+                f"verifier {self.name!r} logged {len(given)} values in column {column!r} for "
+                f"{len(cases)} completions; give log_extra one value a completion"
+            )
+        keys = [(case.prompt.id, case.text) for case in cases]
+        self._logs.columns.setdefault(column, {}).update(zip(keys, given))
 
     def _log_metric(self, name: str, value: float) -> None:
         self._logs.metrics[name] = float(value)

@@ -1,7 +1,8 @@
 """A user's verifier under a time limit, in worker processes that can be killed.
 
-Each completion is scored by itself, so a function that compares completions of one batch cannot be
-limited this way. One that overruns is `verifier_timeout`: not scored, and counted.
+What scores a whole batch (a reward function) gets the whole batch in one call; where that call
+overruns, each completion is scored alone, so that what hangs is found and the rest is scored. A
+completion that overruns alone is `verifier_timeout`: not scored, and counted.
 """
 
 from __future__ import annotations
@@ -10,11 +11,27 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from groupwise.errors import VerifierError
 from groupwise.types import Prompt, Score
-from groupwise.verifiers.contract import Case, RowFailure, Verifier, VerifierLogs, score_cases
-from groupwise.verifiers.workers import WorkerPool
+from groupwise.verifiers.contract import (
+    Case,
+    CaseVerifier,
+    RowFailure,
+    Verifier,
+    VerifierLogs,
+    describe_error,
+    score_cases,
+)
+from groupwise.verifiers.workers import Reply, WorkerPool
 
 WORKER = "groupwise.verifiers.isolated:make"
+
+MAX_TIMEOUTS = 8
+"""After so many completions of a batch that overran with no other reply between them, the rest is
+not asked: a verifier that hangs on everything costs a few limits, not one for every completion."""
+
+Job = tuple[int, Sequence[Case]]
+Judged = tuple[list[Score], VerifierLogs] | str
 
 
 class WorkerError(Exception):
@@ -22,7 +39,7 @@ class WorkerError(Exception):
 
 
 class Isolated(Verifier):
-    """`verifier`, loaded again by name in each worker, with `time_limit` seconds a completion."""
+    """`verifier`, loaded again by name in each worker, with `time_limit` seconds a call."""
 
     def __init__(
         self,
@@ -37,6 +54,7 @@ class Isolated(Verifier):
         self._pool = WorkerPool(WORKER, (name, dict(arguments)), size=workers)
         self._logs = VerifierLogs()
         self._step = 0
+        self._reads_batches = type(verifier).score is not CaseVerifier.score
 
     @property
     def name(self) -> str:
@@ -58,6 +76,10 @@ class Isolated(Verifier):
     def gives_steps(self) -> bool:
         return self.verifier.gives_steps
 
+    @property
+    def waits(self) -> bool:
+        return True
+
     def gold_completion(self, prompt: Prompt) -> str | None:
         return self.verifier.gold_completion(prompt)
 
@@ -65,20 +87,40 @@ class Isolated(Verifier):
         return self.verifier.check_answers(prompts)
 
     def score(self, cases: Sequence[Case]) -> list[Score]:
-        jobs = [(self._step, case) for case in cases]
+        if len(cases) == 1 or not self._reads_batches:
+            return self._one_by_one(cases)
+        (reply,) = self._pool.map([(self._step, cases)], self.time_limit)
+        if reply.kind in ("ok", "error"):
+            return self._read(reply)
+        return self._one_by_one(cases)
+
+    def _one_by_one(self, cases: Sequence[Case]) -> list[Score]:
+        jobs: list[Job] = [(self._step, [case]) for case in cases]
+        replies = self._pool.map(jobs, self.time_limit, max_timeouts=MAX_TIMEOUTS)
         scores: list[Score] = []
-        for row, reply in enumerate(self._pool.map(jobs, self.time_limit)):
+        for row, reply in enumerate(replies):
             if reply.kind == "timeout":
                 reason = f"no verdict after {self.time_limit:g} s"
                 scores.append(Score(None, "verifier_timeout", reason))
-            elif reply.kind == "ok":
-                score, logs = reply.value
-                scores.append(score)
-                for column, values in logs.columns.items():
-                    self._logs.columns.setdefault(column, []).extend(values)
-                self._logs.metrics.update(logs.metrics)
+            elif reply.kind == "unasked":
+                reason = f"not asked: {MAX_TIMEOUTS} others in a row had no verdict in time"
+                scores.append(Score(None, "verifier_timeout", reason))
             else:
-                raise RowFailure(row, WorkerError(str(reply.value or reply.kind)))
+                try:
+                    scores += self._read(reply)
+                except WorkerError as error:
+                    raise RowFailure(row, error) from error
+        return scores
+
+    def _read(self, reply: Reply) -> list[Score]:
+        """The scores of a call that ended; its logs are kept."""
+        if reply.kind != "ok":
+            raise WorkerError(str(reply.value or reply.kind))
+        judged: Judged = reply.value
+        if isinstance(judged, str):
+            raise VerifierError(judged)
+        scores, logs = judged
+        self._logs.add(logs)
         return scores
 
     def begin_step(self, step: int) -> None:
@@ -92,17 +134,23 @@ class Isolated(Verifier):
         self._pool.close()
 
 
-def make(
-    name: str, arguments: Mapping[str, Any]
-) -> Callable[[tuple[int, Case]], tuple[Score, VerifierLogs]]:
-    """In the worker: the verifier by name, and a function that scores one case with it."""
+def make(name: str, arguments: Mapping[str, Any]) -> Callable[[Job], Judged]:
+    """In the worker: the verifier by name, and a function that scores a batch with it."""
     registry = importlib.import_module("groupwise.verifiers.registry")
     verifier: Verifier = registry.load_verifier(name, **arguments)
 
-    def score(job: tuple[int, Case]) -> tuple[Score, VerifierLogs]:
-        step, case = job
+    def score(job: Job) -> Judged:
+        step, cases = job
         verifier.begin_step(step)
-        (result,) = score_cases(verifier, [case])
-        return result, verifier.take_logs()
+        try:
+            scores = score_cases(verifier, cases)
+        except VerifierError as error:
+            cause = error.__cause__
+            if cause is None:  # what it returned breaks the contract
+                return str(error)
+            if isinstance(cause, Exception):
+                raise cause from None
+            raise WorkerError(describe_error(cause)) from None  # SystemExit: the worker stays
+        return scores, verifier.take_logs()
 
     return score

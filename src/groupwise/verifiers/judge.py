@@ -97,6 +97,10 @@ class Judge(SettingsVerifier):
         return self
 
     @property
+    def waits(self) -> bool:
+        return True
+
+    @property
     def needs_answer(self) -> bool:
         return self.kind == "pair" and self.reference_column is None
 

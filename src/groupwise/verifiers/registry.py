@@ -43,6 +43,7 @@ BUILTIN: dict[str, str] = {
     "instructions": "groupwise.verifiers.instructions:Instructions",
     "judge": "groupwise.verifiers.judge:Judge",
     "code": "groupwise.verifiers.code:Code",
+    "code_package": "groupwise.verifiers.code_package:CodePackage",
     "sql": "groupwise.verifiers.sql:Sql",
     "proof": "groupwise.verifiers.proof:Proof",
     "text": "groupwise.verifiers.sequences:Text",
@@ -51,6 +52,7 @@ BUILTIN: dict[str, str] = {
     "moment": "groupwise.verifiers.moments:Moment",
     "countdown": "groupwise.verifiers.puzzles:Countdown",
     "sudoku": "groupwise.verifiers.puzzles:Sudoku",
+    "play": "groupwise.verifiers.play:PlayResult",
 }
 
 ENTRY_POINTS = "groupwise.verifiers"
@@ -174,6 +176,7 @@ def verifier_from_table(table: Mapping[str, Any] | VerifierSettings) -> Componen
         gate=table.gate,
         threshold=table.threshold,
         on_error=table.on_error,
+        deadline=table.deadline if ":" in table.name and table.time_limit is None else 0.0,
     )
 
 

@@ -43,11 +43,21 @@ class VerifierSettings(BaseModel):
         description="stop: an exception ends the run naming verifier, row and error. skip: the row "
         "is excluded and counted; where every row fails the run still ends.",
     )
+    deadline: float = Field(
+        default=600.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="Seconds for one batch of a `module:function` or `module:Class`, after which "
+        "the run stops and names it; 0 is none. Not for one with a time_limit.",
+    )
     time_limit: float | None = Field(
         default=None,
         gt=0,
-        description="Seconds for one completion, after which it is `verifier_timeout` (not scored, "
-        "counted). For `module:function` and `module:Class`.",
+        allow_inf_nan=False,
+        description="Where set, a `module:function` or `module:Class` runs in worker processes, "
+        "and this is the seconds for one call. A function is called with the whole batch, and with "
+        "each completion alone where that overran; a completion that overruns alone is "
+        "`verifier_timeout` (not scored, counted), and so are those left after 8 in a row.",
     )
     arguments: dict[str, Any] = Field(
         default_factory=dict[str, Any], description="The verifier's own arguments."
