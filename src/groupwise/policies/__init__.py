@@ -10,6 +10,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from groupwise.policies.adapter_config import AdapterInfo
+    from groupwise.policies.adapters import (
+        base_identity,
+        base_tensors,
+        copy_trained,
+        effective_bias,
+        effective_weight,
+        has_adapter,
+        linear_layers,
+        merged_copy,
+        weights_hash,
+    )
     from groupwise.policies.catalogue import ModelEntry, get_model, models
     from groupwise.policies.critic import Critic, make_critic, sequence_values
     from groupwise.policies.export import refuse_full, save_pretrained
@@ -22,13 +34,24 @@ if TYPE_CHECKING:
     )
     from groupwise.policies.logprobs import LogprobOutput, score, sequence_logprobs
     from groupwise.policies.policy import Policy
-    from groupwise.policies.settings import ModelSettings
+    from groupwise.policies.settings import AdapterSettings, ModelSettings
     from groupwise.policies.smollm2 import fetch_smollm2
     from groupwise.policies.tiny import build_tiny
 
 _HOMES = {
     "Policy": "policy",
     "ModelSettings": "settings",
+    "AdapterSettings": "settings",
+    "AdapterInfo": "adapter_config",
+    "has_adapter": "adapters",
+    "linear_layers": "adapters",
+    "effective_weight": "adapters",
+    "effective_bias": "adapters",
+    "merged_copy": "adapters",
+    "copy_trained": "adapters",
+    "base_tensors": "adapters",
+    "base_identity": "adapters",
+    "weights_hash": "adapters",
     "load_policy": "load",
     "describe_model": "load",
     "ModelInfo": "load",
@@ -52,6 +75,17 @@ _HOMES = {
 __all__ = [
     "Policy",
     "ModelSettings",
+    "AdapterSettings",
+    "AdapterInfo",
+    "has_adapter",
+    "linear_layers",
+    "effective_weight",
+    "effective_bias",
+    "merged_copy",
+    "copy_trained",
+    "base_tensors",
+    "base_identity",
+    "weights_hash",
     "load_policy",
     "describe_model",
     "ModelInfo",

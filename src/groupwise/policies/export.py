@@ -1,4 +1,5 @@
-"""A policy as a folder that transformers' Auto classes load, weights in float32."""
+"""A policy as a folder: a model that transformers' Auto classes load, weights in float32, or an
+adapter that peft loads."""
 
 from __future__ import annotations
 
@@ -6,22 +7,35 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.errors import RecipeError
+from groupwise.policies.adapters import has_adapter, merged_copy, save_adapter
 from groupwise.policies.heads import causal_lm
 from groupwise.policies.policy import Policy
 from groupwise.policies.quiet import quiet_transformers
 from groupwise.templates import Template
 
 
-def save_pretrained(policy: Policy, folder: str | Path) -> Path:
+def save_pretrained(policy: Policy, folder: str | Path, *, merge: bool = False) -> Path:
     """Write model, tokenizer, chat template and stop ids into `folder`; returns it.
 
-    Raises RecipeError where the folder holds anything already.
-    The folder's generation config holds every stop id, so `generate` stops where the samplers do.
+    Of a policy with an adapter the adapter alone is written, or, with `merge`, the whole model with
+    the adapter in its weights; the policy itself stays as it is.
+
+    Raises RecipeError where the folder holds anything already, and for `merge` without an adapter;
+    GroupwiseError where no folder holds the adapter's base.
+
+    A model's generation config holds every stop id, so `generate` stops where the samplers do.
     """
     refuse_full(folder)
     target = Path(folder)
+    adapted = has_adapter(policy.model)
+    if merge and not adapted:
+        raise RecipeError("merge: this policy has no adapter; without merge it is written whole")
+    if adapted and not merge:
+        save_adapter(policy.model, target)
+        tokenizer_of(policy.template).save_pretrained(target)
+        return target
     target.mkdir(parents=True, exist_ok=True)
-    model = causal_lm(policy.model)
+    model = causal_lm(merged_copy(policy.model) if merge else policy.model)
     if getattr(model, "generation_config", None) is not None:
         model.generation_config.eos_token_id = sorted(policy.template.stop_ids) or None
         model.generation_config.pad_token_id = policy.template.pad_id

@@ -1,25 +1,39 @@
 """A name to a `Policy`: a built-in model, a folder, or a hub id, by transformers' Auto classes.
 
 `describe_model` says everything that can be known before weights load. Code that comes with a model
-runs only when asked for. Left out: how the built-in models are made (tiny.py, smollm2.py).
+runs only when asked for. A folder with an adapter names its own base. Left out: how the built-in
+models are made (tiny.py, smollm2.py), and what is done with an adapter (adapters.py).
 """
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 
 from groupwise.errors import RecipeError
-from groupwise.policies.catalogue import get_model, models
+from groupwise.policies.adapter_config import (
+    AdapterInfo,
+    count_adapter,
+    lora_config,
+    read_config,
+)
+from groupwise.policies.adapters import attach, load_weights, merged_copy
 from groupwise.policies.heads import text_config
 from groupwise.policies.policy import Policy
 from groupwise.policies.quiet import quiet_transformers
-from groupwise.policies.settings import DType
+from groupwise.policies.settings import AdapterSettings, DType
+from groupwise.policies.source import (
+    adapter_folder,
+    base_of,
+    cannot_load,
+    first_line,
+    source_of,
+)
 from groupwise.templates import Template
 from groupwise.templates.folder import TemplateParts, as_ids, read_ids
 
@@ -39,6 +53,7 @@ class ModelInfo:
     """What is known of a model without its weights.
 
     `source` is the folder or hub id that transformers loads; `config` its configuration object.
+    `num_parameters` are those of the model without an adapter.
     """
 
     name: str
@@ -47,29 +62,34 @@ class ModelInfo:
     template: Template
     max_length: int
     num_parameters: int
+    adapter: AdapterInfo | None = None
 
 
-def describe_model(name: str, *, trust_remote_code: bool = False) -> ModelInfo:
+def describe_model(
+    name: str, *, trust_remote_code: bool = False, adapter: AdapterSettings | None = None
+) -> ModelInfo:
     """Everything about a model but its weights; built-in ones are made or fetched first.
 
     Raises RecipeError: no such folder, an unreachable hub, no tokenizer, not a causal language
-    model; GroupwiseError where a built-in model cannot be fetched.
+    model, an adapter that does not fit; GroupwiseError where a built-in model cannot be fetched.
     """
     from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    source = _source(name)
+    found = adapter_folder(name)
+    source = source_of(name) if found is None else base_of(found)
     with quiet_transformers():
         try:
             config = AutoConfig.from_pretrained(source, trust_remote_code=trust_remote_code)
         except (OSError, ValueError) as error:
-            raise RecipeError(_cannot_load(name, source, error)) from error
+            raise RecipeError(cannot_load(name, source, error)) from error
         except StrictDataclassError as error:
             reason = str(error).strip().splitlines()[-1].strip()
             raise RecipeError(
                 f"model.name = {name!r}: cannot be loaded (config.json: {reason})"
             ) from error
-        template = _load_template(name, source, trust_remote_code)
+        own_text = found is not None and (found / "tokenizer.json").is_file()
+        template = _load_template(name, str(found) if own_text else source, trust_remote_code)
         try:
             with torch.device("meta"):
                 skeleton = AutoModelForCausalLM.from_config(
@@ -78,7 +98,7 @@ def describe_model(name: str, *, trust_remote_code: bool = False) -> ModelInfo:
         except (ValueError, OSError) as error:
             raise RecipeError(
                 f"model.name = {name!r}: not a causal language model that transformers knows "
-                f"({_first_line(error)})"
+                f"({first_line(error)})"
             ) from error
     parameters = sum(parameter.numel() for parameter in skeleton.parameters())
     rows = int(text_config(skeleton).vocab_size)
@@ -87,7 +107,23 @@ def describe_model(name: str, *, trust_remote_code: bool = False) -> ModelInfo:
             f"model.name = {name!r}: its tokenizer has {template.vocab_size} tokens and its "
             f"embedding {rows} rows; give a model with the tokenizer it was made for"
         )
-    return ModelInfo(name, source, config, template, _max_length(skeleton), parameters)
+    longest = _max_length(skeleton)
+    made = _describe_adapter(skeleton, source, found, adapter)
+    return ModelInfo(name, source, config, template, longest, parameters, made)
+
+
+def _describe_adapter(
+    skeleton: Any, source: str, found: Path | None, adapter: AdapterSettings | None
+) -> AdapterInfo | None:
+    """The adapter that trains: the one asked for, else the one in the folder, which goes on."""
+    if adapter is not None:
+        config = lora_config(adapter, skeleton, source if found is None else None)
+        return AdapterInfo(config, None, found, count_adapter(skeleton, config, None))
+    if found is not None:
+        config = read_config(found)
+        config.base_model_name_or_path = source
+        return AdapterInfo(config, found, None, count_adapter(skeleton, config, found))
+    return None
 
 
 def load_policy(
@@ -97,17 +133,26 @@ def load_policy(
     device: str = "auto",
     trust_remote_code: bool = False,
     gradient_checkpointing: bool = False,
+    adapter: AdapterSettings | Mapping[str, Any] | None = None,
+    seed: int = 0,
 ) -> Policy:
-    """A policy by name: `tiny`, `smollm2-135m`, a model folder, or a hub id.
+    """A policy by name: `tiny`, `smollm2-135m`, a model folder, an adapter's folder, or a hub id.
 
     Parameters are float32 whatever `dtype` says (they are the master weights); `dtype` is that of
     the matrix products. Dropout is off until someone calls `train()`.
+
+    `adapter` puts a new LoRA adapter over the model, drawn by `seed`; the adapter alone trains. A
+    folder that peft wrote is loaded with its base, and its adapter goes on training; where
+    `adapter` is given too, the folder's own is merged into the base first.
+
     Raises RecipeError and GroupwiseError as `describe_model` does.
     """
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
-    info = describe_model(name, trust_remote_code=trust_remote_code)
+    info = describe_model(
+        name, trust_remote_code=trust_remote_code, adapter=_adapter_settings(adapter)
+    )
     chosen_device = choose_device(device)
     chosen_dtype = choose_dtype(dtype, chosen_device, info.num_parameters)
     with quiet_transformers():
@@ -120,8 +165,9 @@ def load_policy(
                 output_loading_info=True,
             )
         except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-            raise RecipeError(_cannot_load(name, info.source, error)) from error
+            raise RecipeError(cannot_load(name, info.source, error)) from error
     _check_weights(name, found)
+    model = _with_adapter(model, info.adapter, seed)
     model.to(chosen_device)
     model.eval()
     if gradient_checkpointing:
@@ -134,6 +180,32 @@ def load_policy(
         dtype=chosen_dtype,
         max_length=info.max_length,
     )
+
+
+def _adapter_settings(
+    adapter: AdapterSettings | Mapping[str, Any] | None,
+) -> AdapterSettings | None:
+    if adapter is None or isinstance(adapter, AdapterSettings):
+        return adapter
+    try:
+        return AdapterSettings.model_validate(adapter)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise RecipeError(f"adapter.{field} = {first['input']!r}: {first['msg']}") from error
+
+
+def _with_adapter(model: Any, adapter: AdapterInfo | None, seed: int) -> Any:
+    if adapter is None:
+        return model
+    if adapter.merged is not None:
+        attach(model, read_config(adapter.merged))
+        load_weights(model, adapter.merged)
+        model = merged_copy(model)
+    attach(model, adapter.config, seed=seed)
+    if adapter.folder is not None:
+        load_weights(model, adapter.folder)
+    return model
 
 
 def _check_weights(name: str, found: Mapping[str, Any]) -> None:
@@ -162,7 +234,7 @@ def checkpoint_activations(model: Any) -> None:
         (enable or model.gradient_checkpointing_enable)({"use_reentrant": False})
     except ValueError as error:
         raise RecipeError(
-            f"model.gradient_checkpointing = true: {_first_line(error)} Give false"
+            f"model.gradient_checkpointing = true: {first_line(error)} Give false"
         ) from error
     for module in model.modules():
         if getattr(module, "gradient_checkpointing", False):
@@ -182,7 +254,7 @@ def choose_device(device: str) -> torch.device:
         torch.empty(0, device=chosen)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise RecipeError(
-            f"model.device = {device!r}: not available here ({_first_line(error)}); "
+            f"model.device = {device!r}: not available here ({first_line(error)}); "
             "give 'auto' or 'cpu'"
         ) from error
     return chosen
@@ -210,40 +282,6 @@ def _cpu_is_fast_in_bfloat16() -> bool:
     return False
 
 
-def _source(name: str) -> str:
-    """The folder or hub id behind a name."""
-    entry = get_model(name)
-    if entry is not None:
-        return str(entry.get())
-    path = Path(name).expanduser()
-    if path.is_dir():
-        if not (path / "config.json").is_file():
-            raise RecipeError(
-                f"model.name: the folder {name!r} has no config.json; give a folder that "
-                "save_pretrained wrote"
-            )
-        return str(path)
-    if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
-        raise RecipeError(f"model.name: there is no folder {name!r}")
-    return name
-
-
-def _cannot_load(name: str, source: str, error: Exception) -> str:
-    known = [entry.name for entry in models()]
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]!r}?" if near else f"; built in: {', '.join(known)}"
-    if Path(source).is_dir():
-        return f"model.name = {name!r}: cannot be loaded ({_first_line(error)})"
-    return (
-        f"model.name = {name!r}: not a built-in model or a folder, and the hub did not give it "
-        f"({_first_line(error)}){hint}"
-    )
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
 def _load_template(name: str, source: str, trust_remote_code: bool) -> Template:
     """From `tokenizer.json` where there is one, else from what AutoTokenizer makes of it."""
     folder = Path(source) if Path(source).is_dir() else _hub_folder(source)
@@ -256,7 +294,7 @@ def _load_template(name: str, source: str, trust_remote_code: bool) -> Template:
         backend = tokenizer.backend_tokenizer
     except Exception as error:
         raise RecipeError(
-            f"model.name = {name!r}: has no tokenizer that can be loaded ({_first_line(error)}); "
+            f"model.name = {name!r}: has no tokenizer that can be loaded ({first_line(error)}); "
             "save one beside the model with AutoTokenizer.save_pretrained"
         ) from error
     stop_ids, pad_id = read_ids(folder) if folder is not None else ((), None)

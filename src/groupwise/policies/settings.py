@@ -2,11 +2,53 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 DType = Literal["auto", "float32", "bfloat16"]
+
+
+class AdapterSettings(BaseModel):
+    """The `[model.adapter]` table: small trained matrices over frozen weights."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    kind: Literal["lora"] = Field(
+        default="lora",
+        description="LoRA: a linear layer computes with W + alpha / rank * B A, and A and B train.",
+    )
+    rank: int = Field(default=16, ge=1, description="Rows of A and columns of B.")
+    alpha: float = Field(default=32.0, gt=0, description="Scale of B A, divided by the rank.")
+    dropout: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="Dropout before A. Sampling and scoring are without it, so reinforcement "
+        "learning takes 0 alone.",
+    )
+    target_modules: Literal["all-linear"] | tuple[str, ...] = Field(
+        default="all-linear",
+        description="Linear layers by the end of their names, as `q_proj` or `mlp.down_proj`. "
+        "`all-linear`: every one but the output layer.",
+    )
+    modules_to_save: tuple[str, ...] = Field(
+        default=(),
+        description="Modules that train whole beside the adapter, as `lm_head`; a copy of each.",
+    )
+    init: Literal["uniform", "gaussian"] = Field(
+        default="uniform",
+        description="How A starts (Kaiming uniform, or normal with a deviation of 1 / rank). B "
+        "starts at 0, so the run starts from the model as it is.",
+    )
+
+    @field_validator("target_modules", mode="before")
+    @classmethod
+    def _targets(cls, value: Any) -> Any:
+        names = isinstance(value, list | tuple) and all(isinstance(name, str) for name in value)
+        if value == "all-linear" or (names and value):
+            return value
+        raise ValueError(f'target_modules = {value!r}: give "all-linear" or a list of layer names')
 
 
 class ModelSettings(BaseModel):
@@ -35,4 +77,8 @@ class ModelSettings(BaseModel):
         default=False,
         description="Recompute activations in the backward pass: about half the memory for 5 to "
         "35 % more time.",
+    )
+    adapter: AdapterSettings | None = Field(
+        default=None,
+        description="Train an adapter over the frozen model in place of the model's own weights.",
     )

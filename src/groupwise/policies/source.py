@@ -1,0 +1,90 @@
+"""What a model's name means: a built-in model, a folder, an adapter's folder, a hub id. No torch.
+
+Left out: loading it (load.py).
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from pathlib import Path
+from typing import Any
+
+from groupwise.errors import RecipeError
+from groupwise.policies.catalogue import get_model, models
+
+ADAPTER_CONFIG = "adapter_config.json"
+
+
+def adapter_folder(name: Any) -> Path | None:
+    """The folder of an adapter, where the name is one. Raises RecipeError for no text."""
+    if not isinstance(name, str) or not name:
+        raise RecipeError(
+            f"model.name = {name!r}: give a text: a built-in model "
+            f"({', '.join(entry.name for entry in models())}), a folder, or a hub id"
+        )
+    path = Path(name).expanduser()
+    return path if get_model(name) is None and (path / ADAPTER_CONFIG).is_file() else None
+
+
+def base_of(folder: Path) -> str:
+    """The folder or hub id of an adapter's base. Raises RecipeError where it is not there."""
+    file = folder / ADAPTER_CONFIG
+    try:
+        base = json.loads(file.read_text(encoding="utf-8")).get("base_model_name_or_path")
+    except (OSError, ValueError, AttributeError) as error:
+        raise RecipeError(f"{file} cannot be read ({first_line(error)})") from error
+    if not base or not isinstance(base, str):
+        raise RecipeError(f"{file} names no base model: set base_model_name_or_path")
+    beside = folder / base
+    source = str(beside) if beside.is_dir() else base
+    if not Path(source).is_dir():
+        # A cache may be elsewhere on another machine; the folder of a built-in model has its name.
+        named = [entry for entry in models() if entry.folder_name() == Path(base).name]
+        if named:
+            return str(named[0].get())
+        if Path(base).is_absolute():
+            raise RecipeError(
+                f"the base model {base!r} of the adapter in {str(folder)!r} is not there; put it "
+                f"there, or set base_model_name_or_path in {file.name}"
+            )
+    if (Path(source) / ADAPTER_CONFIG).is_file():
+        raise RecipeError(
+            f"the adapter in {str(folder)!r} has another adapter, {source!r}, as its base; merge "
+            "that one into a model first"
+        )
+    return source_of(source)
+
+
+def source_of(name: str) -> str:
+    """The folder or hub id behind a name."""
+    entry = get_model(name)
+    if entry is not None:
+        return str(entry.get())
+    path = Path(name).expanduser()
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise RecipeError(
+                f"model.name: the folder {name!r} has no config.json; give a folder that "
+                "save_pretrained wrote"
+            )
+        return str(path)
+    if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
+        raise RecipeError(f"model.name: there is no folder {name!r}")
+    return name
+
+
+def cannot_load(name: str, source: str, error: Exception) -> str:
+    known = [entry.name for entry in models()]
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"; did you mean {near[0]!r}?" if near else f"; built in: {', '.join(known)}"
+    if Path(source).is_dir():
+        return f"model.name = {name!r}: cannot be loaded ({first_line(error)})"
+    return (
+        f"model.name = {name!r}: not a built-in model or a folder, and the hub did not give it "
+        f"({first_line(error)}){hint}"
+    )
+
+
+def first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
