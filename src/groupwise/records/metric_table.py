@@ -104,6 +104,40 @@ def _rollout_metrics() -> Iterator[Metric]:
         "share",
         "share of rollouts that did not end by themselves (finish reason other than stop)",
     )
+    yield from _turn_metrics()
+
+
+def _turn_metrics() -> Iterator[Metric]:
+    """Of rollouts that may have several turns; a plain single turn has none of them."""
+    yield Metric("turns/mean", "turns", "mean number of completions in such a rollout")
+    yield Metric("turns/max", "turns", "largest number of completions in a rollout", whole=True)
+    yield Metric(
+        "turns/limit/<limit>",
+        "rollouts",
+        "rollouts that went on and were ended by that limit: turns, tokens (sampling.max_tokens), "
+        "length (positions of the model) or seconds",
+        whole=True,
+    )
+    yield Metric(
+        "turns/failed",
+        "rollouts",
+        "rollouts that ended because their environment failed",
+        whole=True,
+    )
+    yield Metric("turns/forced", "rollouts", "rollouts whose thinking spent its budget", whole=True)
+    yield Metric(
+        "turns/context_tokens",
+        "tokens",
+        "mean number of ids between completions (environment, tools, template, forced text)",
+    )
+    yield Metric(
+        "tools/<count>",
+        "any",
+        "sum over rollouts: calls, errors (calls that gave one), timeouts (among the errors), and "
+        "calls of each tool as tools/calls/<tool>",
+        whole=True,
+    )
+    yield Metric("plays/<count>", "any", "sum over rollouts of a play's own count", whole=True)
 
 
 def _loss_metrics() -> Iterator[Metric]:

@@ -65,6 +65,9 @@ def schema() -> pa.Schema:
             ("token_advantages", floats),
             ("step_rewards", floats),
             ("step_ends", pa.list_(pa.int32())),
+            ("messages", pa.string()),
+            ("turn_ends", pa.list_(pa.int32())),
+            ("limit", pa.string()),
         ]
     )
 
@@ -128,7 +131,19 @@ def rollout_row(step: int, rollout: Rollout, kind: str) -> dict[str, Any]:
         "token_advantages": None,
         "step_rewards": None if score.steps is None else [step.value for step in score.steps],
         "step_ends": None if rollout.step_ends is None else list(rollout.step_ends),
+        "messages": _json_text(rollout.extras.get("messages")),
+        "turn_ends": _turn_ends(rollout),
+        "limit": rollout.extras.get("limit"),
     }
+
+
+def _turn_ends(rollout: Rollout) -> list[int]:
+    """Per turn, how many of `completion_ids` there are at its end."""
+    ends = [0]
+    for number, turn in enumerate(rollout.turns):
+        context = len(turn.context_ids) if number else 0
+        ends.append(ends[-1] + context + turn.completion.num_tokens)
+    return ends[1:]
 
 
 def _advantage_columns(rollout: Rollout, advantage: float | Sequence[float]) -> dict[str, Any]:
