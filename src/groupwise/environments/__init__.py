@@ -7,7 +7,7 @@ are accepted by its own verifier, its columns are there.
 from groupwise.environments.base import Environment, Limits, Play
 from groupwise.environments.generated import GeneratedSettings, Level, Task, generated
 from groupwise.environments.identity import prompt_id
-from groupwise.environments.order import PromptCursor, prompt_order
+from groupwise.environments.order import Cursor, PromptCursor, prompt_order
 from groupwise.environments.registry import (
     BUILTIN,
     environment_from_settings,
@@ -24,6 +24,7 @@ __all__ = [
     "Level",
     "Limits",
     "Play",
+    "Cursor",
     "PromptCursor",
     "Task",
     "environment_from_settings",

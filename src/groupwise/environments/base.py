@@ -8,18 +8,32 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
 from groupwise.environments.identity import data_hash
+from groupwise.environments.order import Cursor, PromptCursor
 from groupwise.environments.waits import Waits
 from groupwise.errors import RecipeError
 from groupwise.types import Message, Outcome, Prompt, Score
 from groupwise.verifiers import Case, Verifier, score_cases
 
 Judged = Literal["last", "all"]
+
+SHOWN = 5
+"""How many prompts a message names."""
+_NOTED = {
+    "duplicates": "training prompts that are copies of another one, answer included",
+    "heldout_duplicates": "held-out prompts that are copies of another one, answer included",
+    "overlap": "held-out prompts that are also in the training data",
+    "near_overlap": "held-out prompts of which half or more is also in a training prompt",
+    "dropped_overlap": "training prompts dropped for being in the held-out data too",
+    "dropped_bad_answers": "prompts dropped because their verifier rejects their gold answer",
+    "dropped_too_long": "prompts dropped because they leave no room for a completion",
+}
+"""Facts that are counts worth telling, where they are not 0."""
 
 
 class Play:
@@ -91,6 +105,8 @@ class Environment:
     """
 
     judged: Judged = "last"
+    streamed: bool = False
+    """Whether training prompts are read as the run goes; `prompts()` are then only the first."""
 
     def __init__(
         self,
@@ -109,6 +125,7 @@ class Environment:
         self._splits = {split: tuple(prompts) for split, prompts in splits.items()}
         self._facts = dict(facts or {})
         self._by_id = {prompt.id: prompt for each in self._splits.values() for prompt in each}
+        self.places: dict[str, str] = {}
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -139,6 +156,51 @@ class Environment:
     def prompt(self, id: str) -> Prompt:  # noqa: A002 (the field's name)
         """The prompt of that id, whatever its split."""
         return self._by_id[id]
+
+    def cursor(self, seed: int) -> Cursor:
+        """The order in which a run of that seed visits the training prompts."""
+        return PromptCursor([prompt.id for prompt in self._splits["train"]], seed)
+
+    def place(self, id: str) -> str:  # noqa: A002 (the field's name)
+        """Where a prompt comes from, for messages: `data.jsonl, line 3`, else its id."""
+        return self.places.get(id, f"prompt {id}")
+
+    def fit(
+        self, length_of: Callable[[Prompt], int], room: int, *, drop: bool, advice: str
+    ) -> dict[str, int]:
+        """Length in tokens of every prompt by id, none above `room`.
+
+        Longer ones are dropped and counted where `drop` is set. Raises RecipeError naming their
+        rows else, `advice` behind it, or where no training prompt is left.
+        """
+        lengths = {prompt.id: length_of(prompt) for prompt in self.prompts(split="all")}
+        too_long = [each for each, length in lengths.items() if length > room]
+        if too_long and not drop:
+            named = ", ".join(
+                f"{self.place(each)} ({lengths[each]} tokens)" for each in too_long[:SHOWN]
+            )
+            more = f" and {len(too_long) - SHOWN} more" if len(too_long) > SHOWN else ""
+            raise RecipeError(f"{len(too_long)} prompts do not fit: {named}{more}; {advice}")
+        self.remove(too_long, "dropped_too_long")
+        return {each: length for each, length in lengths.items() if length <= room}
+
+    def remove(self, ids: Collection[str], fact: str) -> None:
+        """Take prompts out of every split and count them as `fact`.
+
+        Raises RecipeError where no training prompt is left.
+        """
+        gone = set(ids)
+        self._splits = {
+            split: tuple(prompt for prompt in prompts if prompt.id not in gone)
+            for split, prompts in self._splits.items()
+        }
+        if not self._splits["train"]:
+            raise RecipeError(
+                f"environment {self.name!r}: no training prompt is left of {len(gone)} that were "
+                f"dropped ({fact})"
+            )
+        self._by_id = {each: prompt for each, prompt in self._by_id.items() if each not in gone}
+        self._facts[fact] = int(self._facts.get(fact, 0)) + len(gone)
 
     @property
     def gives_steps(self) -> bool:
@@ -186,10 +248,9 @@ class Environment:
     @property
     def notes(self) -> list[str]:
         """What is worth knowing of the data before training, in words; for the plan."""
-        sides = (("training", "duplicates"), ("held-out", "heldout_duplicates"))
         return [
-            f"{side} prompts that are copies of another one, answer included: {self._facts[fact]}"
-            for side, fact in sides
+            f"{words}: {self._facts[fact]}"
+            for fact, words in _NOTED.items()
             if self._facts.get(fact)
         ]
 

@@ -36,6 +36,11 @@ class EnvironmentSettings(BaseModel):
         "sees: it scores the evaluations' completions; its gap to the reward is recorded and "
         "watched.",
     )
+    drop_too_long: bool = Field(
+        default=False,
+        description="Drop and count prompts that leave no room for a completion of "
+        "`sampling.max_tokens`. Without it they stop the run, their rows named; nothing is cut.",
+    )
     audit: bool = Field(
         default=True,
         description="Audit the verifiers on this data before training, once for each pair: a few "
