@@ -323,7 +323,9 @@ def test_a_full_disk_is_reported_and_the_older_one_is_intact(
     monkeypatch.setattr(
         checkpoints.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(100, 90, 10)
     )
-    with pytest.raises(GroupwiseError, match=r"a checkpoint needs .* GB and .* GB free"):
+    with pytest.raises(
+        GroupwiseError, match=r"a checkpoint needs \d+ bytes and .* has 10 bytes free"
+    ):
         save(tmp_path, 2)
     monkeypatch.undo()
     monkeypatch.setattr(checkpoints, "fsync_file", _fail)
@@ -490,3 +492,37 @@ def test_the_manifest_names_every_file_with_its_size(tmp_path: Path):
     for name, entry in files.items():
         assert entry["bytes"] == (path / name).stat().st_size
         assert len(entry["sha256"]) == 64
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0, "0 bytes"), (999, "999 bytes"), (4_200, "4.2 kB"), (3_456_000, "3.46 MB"), (2e9, "2 GB")],
+)
+def test_sizes_are_never_rounded_to_nothing(number: int, text: str) -> None:
+    assert checkpoints._size(int(number)) == text
+
+
+def test_a_partly_frozen_model_saves_what_trains(tmp_path: Path) -> None:
+    """The frozen rest is not written, stays as it is, and a whole checkpoint does not fit it."""
+
+    def partly(seed: int) -> tuple[Tied, torch.optim.Optimizer]:
+        model = Tied(seed)
+        model.embed.requires_grad_(False)
+        return model, torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.1)
+
+    model, optimizer = partly(0)
+    train(model, optimizer, range(3))
+    model_state, optimizer_state = training_state(model, optimizer)
+    trained = {f"mlp.{layer}.{kind}" for layer in (0, 2) for kind in ("weight", "bias")}
+    assert set(model_state) == trained | {"positions"}
+    path = save_checkpoint(
+        tmp_path, 3, model_state=model_state, optimizer_state=optimizer_state, state={}
+    )
+    train(model, optimizer, range(3, 6))
+    other, its = partly(0)
+    restore_training_state(other, its, load_checkpoint(path))
+    train(other, its, range(3, 6))
+    for (name, ours), theirs in zip(model.named_parameters(), other.parameters(), strict=True):
+        assert torch.equal(ours, theirs), name
+    with pytest.raises(GroupwiseError, match=r"2 names are in one of the two alone, .* embed"):
+        restore_model(Tied(0), load_checkpoint(path))

@@ -5,6 +5,9 @@ filled under a temporary name, every file is forced to the disk, and then it is 
 save leaves nothing that looks like a checkpoint. A manifest with sizes and hashes tells a damaged
 one; the newest complete one is chosen, and old ones are deleted only after a newer one is whole.
 
+Of a model that is partly frozen (an adapter over its base) it holds what trains; the frozen rest is
+known by its hash, which the caller puts into the state.
+
 Left out: what a run's state is (the loop gives it as tensors and JSON), sharded saving over ranks,
 and random-number state, which there is none of: noise is keyed (`randomness.py`).
 """
@@ -70,15 +73,13 @@ class Checkpoint:
 def training_state(model: nn.Module, optimizer: Optimizer) -> tuple[dict[str, Tensor], Any]:
     """A model's and its optimiser's state, by parameter name, without copying.
 
-    Works for plain and wrapped modules (torch's state-dict helpers). The optimiser's parameters
-    must be the model's. An optimiser that has not stepped gives an empty `state`.
+    Frozen parameters are left out. Works for plain and wrapped modules (torch's state-dict
+    helpers). The optimiser's parameters must be the model's. An optimiser that has not stepped
+    gives an empty `state`.
     """
-    from torch.distributed.checkpoint.state_dict import (
-        get_model_state_dict,
-        get_optimizer_state_dict,
-    )
+    from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 
-    model_state = cast("dict[str, Tensor]", get_model_state_dict(model))
+    model_state = _model_state(model)
     if optimizer.state:
         return model_state, get_optimizer_state_dict(model, optimizer)
     # The helper would make the missing moments with a step, and leave a step count of 1.
@@ -88,6 +89,13 @@ def training_state(model: nn.Module, optimizer: Optimizer) -> tuple[dict[str, Te
         for group in optimizer.param_groups
     ]
     return model_state, {"state": {}, "param_groups": groups}
+
+
+def _model_state(model: nn.Module) -> dict[str, Tensor]:
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+
+    options = StateDictOptions(ignore_frozen_params=True)
+    return cast("dict[str, Tensor]", get_model_state_dict(model, options=options))
 
 
 def restore_training_state(model: nn.Module, optimizer: Optimizer, checkpoint: Checkpoint) -> None:
@@ -107,14 +115,21 @@ def restore_training_state(model: nn.Module, optimizer: Optimizer, checkpoint: C
 
 
 def restore_model(model: nn.Module, checkpoint: Checkpoint) -> None:
-    """Put a checkpoint's weights into a model, bit for bit.
+    """Put a checkpoint's weights into a model, bit for bit; frozen parameters stay as they are.
 
     Raises GroupwiseError where names or shapes do not fit the model.
     """
-    from torch.distributed.checkpoint.state_dict import set_model_state_dict
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 
+    differing = _model_state(model).keys() ^ checkpoint.model_state.keys()
+    if differing:
+        raise GroupwiseError(
+            f"{checkpoint.path} does not fit this model: {len(differing)} names are in one of the "
+            f"two alone, the first is {min(differing)}"
+        )
+    state = cast(dict[str, Any], dict(checkpoint.model_state))
     try:
-        set_model_state_dict(model, cast(dict[str, Any], dict(checkpoint.model_state)))
+        set_model_state_dict(model, state, options=StateDictOptions(strict=False))
     except (RuntimeError, KeyError, ValueError) as error:
         raise GroupwiseError(f"{checkpoint.path} does not fit this model: {error}") from error
 
@@ -346,9 +361,17 @@ def _check_space(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise GroupwiseError(
-            f"a checkpoint needs {needed / 1e9:.2f} GB and {folder} has {free / 1e9:.2f} GB free; "
+            f"a checkpoint needs {_size(needed)} and {folder} has {_size(free)} free; "
             "free some, or lower checkpoints.keep"
         )
+
+
+def _size(number: int) -> str:
+    """Bytes in the largest unit that gives 1 or more, with three digits."""
+    for unit, power in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if number >= power:
+            return f"{number / power:.3g} {unit}"
+    return f"{number} bytes"
 
 
 def _write_manifest(folder: Path) -> None:
