@@ -29,6 +29,7 @@ from groupwise.learner import TrainingSettings
 from groupwise.policies import ModelSettings
 from groupwise.records import CheckpointSettings, EvaluationSettings
 from groupwise.samplers import SamplingSettings
+from groupwise.templates import TemplateSettings
 
 # What `--small` means for a recipe without a [small] table of its own.
 SMALL: dict[str, Any] = {
@@ -48,6 +49,9 @@ class Recipe(BaseModel):
 
     seed: int = Field(0, ge=0, description="The run's seed: every stream of noise is keyed by it.")
     model: ModelSettings = Field(description="What is trained.")
+    template: TemplateSettings = Field(
+        default_factory=TemplateSettings, description="How chats become token ids."
+    )
     environment: EnvironmentSettings = Field(description="Prompts, turns and verifier.")
     algorithm: Algorithm = Field(description="A preset, with any part replaced.")
     sampling: SamplingSettings = Field(

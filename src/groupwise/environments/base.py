@@ -216,6 +216,14 @@ class Environment:
         return self.start(prompt)
 
     @property
+    def answers(self) -> str | None:
+        """The role of the messages that answer a completion; None where the first one ends it.
+
+        Chat templates are checked against it before a run: some rewrite earlier turns.
+        """
+        return None if type(self).start is Environment.start else "user"
+
+    @property
     def variables(self) -> dict[str, Any]:
         """What the chat template gets beside the messages: the tools, where there are any."""
         return {}

@@ -6,6 +6,7 @@ strings across token boundaries; `token_ends` finds the tokens that end parts of
 """
 
 from groupwise.templates.alignment import token_ends
+from groupwise.templates.settings import TemplateSettings
 from groupwise.templates.stops import StopStrings
 from groupwise.templates.template import Template
 from groupwise.templates.tool_calls import (
@@ -21,6 +22,7 @@ from groupwise.templates.tool_calls import (
 
 __all__ = [
     "Template",
+    "TemplateSettings",
     "StopStrings",
     "token_ends",
     "ParsedCalls",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,8 +42,6 @@ from groupwise.templates import Template
 from groupwise.types import Prompt
 from groupwise.verifiers import Composite
 
-_ROWS_NAMED = 5
-
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
@@ -66,22 +64,17 @@ def prepare(recipe: Recipe) -> Prepared:
     environment = environment_from_settings(recipe.environment, seed=recipe.seed)
     _check_rewards(recipe, environment)
     model = describe_model(recipe.model.name, trust_remote_code=recipe.model.trust_remote_code)
-    prompts = environment.prompts(split="all")
-    lengths = _prompt_lengths(prompts, model.template)
+    model = replace(model, template=recipe.template.applied(model.template))
+    _check_turns(recipe, environment, model.template)
     room = model.max_length - recipe.sampling.max_tokens
-    too_long = [
-        f"{prompt.id} ({length} tokens)"
-        for prompt, length in zip(prompts, lengths, strict=True)
-        if length > room
-    ]
-    if too_long:
-        more = f" and {len(too_long) - _ROWS_NAMED} more" if len(too_long) > _ROWS_NAMED else ""
-        raise RecipeError(
-            f"{len(too_long)} prompts do not fit: {', '.join(too_long[:_ROWS_NAMED])}{more}; "
-            f"model.name = {recipe.model.name!r} has positions for {model.max_length} tokens, and "
-            f"sampling.max_tokens = {recipe.sampling.max_tokens} leaves {room} for a prompt. "
-            "Shorten these prompts or lower sampling.max_tokens"
-        )
+    lengths = environment.fit(
+        lambda prompt: len(model.template.encode_prompt(prompt, **environment.variables)),
+        room,
+        drop=recipe.environment.drop_too_long,
+        advice=f"model.name = {recipe.model.name!r} has positions for {model.max_length} tokens, "
+        f"and sampling.max_tokens = {recipe.sampling.max_tokens} leaves {room} for a prompt. "
+        "Shorten these prompts, lower sampling.max_tokens, or set environment.drop_too_long = true",
+    ).values()
     return Prepared(
         recipe=recipe,
         environment=environment,
@@ -110,8 +103,23 @@ def _check_rewards(recipe: Recipe, environment: Environment) -> None:
     )
 
 
-def _prompt_lengths(prompts: list[Prompt], template: Template) -> list[int]:
-    return [len(template.encode_prompt(prompt)) for prompt in prompts]
+def _check_turns(recipe: Recipe, environment: Environment, template: Template) -> None:
+    """Whether the chat template keeps earlier turns as they were sampled. Raises RecipeError."""
+    if recipe.template.history == "keep" or environment.answers is None:
+        return
+    system = any(
+        message.get("role") == "system"
+        for prompt in environment.prompts(split="all")
+        for message in prompt.messages
+    )
+    found = template.rewrites(environment.answers, system=system, **environment.variables)
+    if found is not None:
+        raise RecipeError(
+            f"the chat template of model.name = {recipe.model.name!r} {found} once a message of "
+            f"the role {environment.answers!r} follows, but training keeps what was sampled, so "
+            "the model would be trained on chats that nobody sends it. Set "
+            'template.history = "keep" to train on them all the same, or use another model'
+        )
 
 
 @dataclass(slots=True)
@@ -247,7 +255,7 @@ def open_session(prepared: Prepared) -> Session:
         recipe=recipe,
         environment=prepared.environment,
         evaluation_sets=prepared.evaluation_sets,
-        template=policy.template,
+        template=prepared.model.template,
         policy=policy,
         sampler=make_sampler(
             recipe.sampling.sampler, policy, batch_rows=recipe.sampling.batch_rows
@@ -291,7 +299,7 @@ def evaluate_source(
         result = evaluate(
             prepared.environment,
             sampler,
-            policy.template,
+            prepared.model.template,
             settings=recipe.evaluation,
             sampling=recipe.sampling,
             seed=recipe.seed,
