@@ -95,7 +95,14 @@ def _model_state(model: nn.Module) -> dict[str, Tensor]:
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
     options = StateDictOptions(ignore_frozen_params=True)
-    return cast("dict[str, Tensor]", get_model_state_dict(model, options=options))
+    state = cast("dict[str, Tensor]", get_model_state_dict(model, options=options))
+    # The helper leaves out a frozen tensor under one of its names; a tied one has two.
+    frozen = {_place(p) for p in model.parameters() if not p.requires_grad and p.numel()}
+    return {name: t for name, t in state.items() if _place(t) not in frozen}
+
+
+def _place(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
 
 
 def restore_training_state(model: nn.Module, optimizer: Optimizer, checkpoint: Checkpoint) -> None:
