@@ -212,6 +212,23 @@ def test_memory_by_kind_in_float32():
     assert sum(made.always.values()) + made.learning["gradients"] == 20 * count
 
 
+def test_an_adapter_trains_alone_and_the_reference_shares_its_base():
+    count, adapter = 134_515_008, 4_884_480
+    given = replace(INPUTS, reference=True, adapter_parameters=adapter)
+    made = plan(given)
+    assert made.memory.always == {
+        "weights": 4 * count,
+        "adapter": 4 * adapter,
+        "optimizer moments": 8 * adapter,
+        "reference": 4 * adapter,
+    }
+    assert made.memory.learning["gradients"] == 4 * adapter
+    assert made.checkpoint_bytes == 12 * adapter
+    low = plan(replace(given, dtype="bfloat16")).memory
+    assert low.always["sampler's copy"] == 2 * (count + adapter)
+    assert "134,515,008 parameters and 4,884,480 of an adapter, which train" in made.summary_line()
+
+
 def test_bfloat16_copies_and_plain_sgd():
     made = plan(replace(INPUTS, dtype="bfloat16", optimizer="sgd")).memory
     assert made.always["sampler's copy"] == 2 * 134_515_008

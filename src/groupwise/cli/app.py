@@ -148,14 +148,17 @@ def export(
     target: Annotated[Path, typer.Argument(help="A new folder for the model.")],
     step: Annotated[int | None, typer.Option(help="The checkpoint after this many steps.")] = None,
     best: Annotated[bool, typer.Option(help="The best checkpoint, by checkpoints.best.")] = False,
+    merge: Annotated[
+        bool, typer.Option(help="Of a run with an adapter: the whole model, not the adapter alone.")
+    ] = False,
 ) -> None:
-    """Write a run's policy as a folder that transformers loads."""
+    """Write a run's policy as a folder that transformers loads, or its adapter for peft."""
     from groupwise.policies import refuse_full, save_pretrained
     from groupwise.training.session import trained_policy
 
     refuse_full(target)
     policy = trained_policy(run, step=step, best=best)
-    save_pretrained(policy, target)
+    save_pretrained(policy, target, merge=merge)
     _err().print(f"the policy after {policy.version} steps is in {target}")
 
 

@@ -67,7 +67,7 @@ class ProgressDisplay(Callback):
         policy = session.policy
         self._say(
             f"policy {policy.name} on {policy.device}, {str(policy.dtype).removeprefix('torch.')}; "
-            f"{policy.num_parameters:,} parameters"
+            f"{policy.num_parameters:,} parameters, {policy.num_trained:,} of them train"
         )
         self._say(_NOTE, style="dim")
         steps = session.recipe.training.steps

@@ -49,7 +49,8 @@ def training_bytes(
 @dataclass(frozen=True, slots=True)
 class MemoryInputs:
     """What decides memory. `tokens` are those of one forward and backward pass, `rows` the
-    completions decoded at once, `row_tokens` the longest prompt and completion together; `critic`
+    completions decoded at once, `row_tokens` the longest prompt and completion together;
+    `adapter_parameters` those of an adapter, which then alone train, None without one; `critic`
     None for a method without one."""
 
     shape: ModelShape
@@ -60,7 +61,7 @@ class MemoryInputs:
     tokens: int
     rows: int
     row_tokens: int
-    trained_parameters: int | None = None
+    adapter_parameters: int | None = None
     critic: CriticKind | None = None
 
 
@@ -92,16 +93,19 @@ def memory_plan(inputs: MemoryInputs) -> MemoryPlan:
     Weights, gradients, moments and the reference are float32 (they are the masters). In bfloat16
     the sampler holds a low-precision copy of the matrices, and so does a forward pass that a
     backward pass follows. A critic of its own adds its weights, moments and gradients; its pass
-    follows the policy's, so activations are those of one of them.
+    follows the policy's, so activations are those of one of them. Under an adapter the model is
+    frozen and held once: the reference shares it and adds a copy of the adapter.
     """
     shape, low = inputs.shape, inputs.dtype != "float32"
-    trained = shape.parameters if inputs.trained_parameters is None else inputs.trained_parameters
-    copies = shape.matrix_parameters * _BYTES[inputs.dtype] if low else 0
+    adapter = inputs.adapter_parameters or 0
+    trained = adapter or shape.parameters
+    copies = (shape.matrix_parameters + adapter) * _BYTES[inputs.dtype] if low else 0
     critic = critic_parameters(shape, inputs.critic)
     always = {
         "weights": shape.parameters * 4,
+        "adapter": adapter * 4,
         "optimizer moments": trained * 4 * _MOMENTS[inputs.optimizer],
-        "reference": shape.parameters * 4 if inputs.reference else 0,
+        "reference": trained * 4 if inputs.reference else 0,
         "critic weights": critic * 4,
         "critic moments": critic * 4 * _MOMENTS[inputs.optimizer],
         "sampler's copy": copies,
@@ -170,11 +174,10 @@ def activation_bytes(
 def checkpoint_file_bytes(
     shape: ModelShape,
     optimizer: Optimizer,
-    trained_parameters: int | None = None,
+    adapter_parameters: int | None = None,
     critic: CriticKind | None = None,
 ) -> int:
-    """Bytes of one checkpoint: float32 weights (tied ones once) and the optimiser's moments, of the
-    policy and of a critic."""
-    trained = shape.parameters if trained_parameters is None else trained_parameters
-    own = critic_parameters(shape, critic)
-    return 4 * (shape.parameters + own + (trained + own) * _MOMENTS[optimizer])
+    """Bytes of one checkpoint: float32 weights that train (tied ones once) and the optimiser's
+    moments, of the policy and of a critic. Frozen weights are not written."""
+    trained = (adapter_parameters or shape.parameters) + critic_parameters(shape, critic)
+    return 4 * trained * (1 + _MOMENTS[optimizer])

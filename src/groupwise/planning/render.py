@@ -33,10 +33,15 @@ def summary_line(plan: Plan) -> str:
         f"{given.steps} steps of {given.prompts_per_step} prompts x {given.group_size} completions "
         f"(at most {plan.max_tokens_per_step:,} tokens a step), {plan.updates_per_step} "
         f"update{'s' if plan.updates_per_step != 1 else ''} a step; {plan.epochs:.3g} epochs of "
-        f"{given.train_prompts:,} prompts; {given.shape.parameters:,} parameters, about "
-        f"{bytes_text(plan.memory.peak)} of memory; checkpoints of "
+        f"{given.train_prompts:,} prompts; {given.shape.parameters:,} parameters{_trained(plan)}, "
+        f"about {bytes_text(plan.memory.peak)} of memory; checkpoints of "
         f"{bytes_text(plan.checkpoint_bytes)}"
     )
+
+
+def _trained(plan: Plan) -> str:
+    count = plan.inputs.adapter_parameters
+    return "" if count is None else f" and {count:,} of an adapter, which train"
 
 
 def plan_table(plan: Plan) -> Table:
@@ -79,7 +84,10 @@ def _sections(plan: Plan) -> Iterator[list[tuple[str, str]]]:
         ("completions an evaluation", f"{plan.completions_per_evaluation:,}"),
         ("tokens an evaluation, at most", f"{plan.max_tokens_per_evaluation:,}"),
     ]
-    yield [("parameters", f"{given.shape.parameters:,}")] + [
+    trained = given.adapter_parameters
+    parameters = [("parameters", f"{given.shape.parameters:,}")]
+    parameters += [] if trained is None else [("parameters of the adapter", f"{trained:,}")]
+    yield parameters + [
         (f"memory, {name}{when}", bytes_text(size))
         for when, kinds in (
             ("", memory.always),

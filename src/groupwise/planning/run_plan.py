@@ -31,6 +31,7 @@ class PlanInputs:
 
     `train_prompts` and `evaluated_prompts` count the data; `longest_prompt` and `mean_prompt` are
     in tokens. `greedy_rollouts`: the algorithm asks for one greedy completion a prompt.
+    `adapter_parameters`: those of an adapter over the frozen model, None without one.
     `available_bytes` is the device's memory, None where it is not known.
     """
 
@@ -59,7 +60,7 @@ class PlanInputs:
     critic: CriticKind | None = None
     gradient_checkpointing: bool = False
     greedy_rollouts: bool = False
-    trained_parameters: int | None = None
+    adapter_parameters: int | None = None
     available_bytes: int | None = None
 
 
@@ -134,7 +135,7 @@ def plan(inputs: PlanInputs) -> Plan:
     per_evaluation = inputs.evaluated_prompts * (inputs.evaluation_samples + 1)
     written = _scheduled(inputs.steps, inputs.checkpoint_every)
     size = checkpoint_file_bytes(
-        inputs.shape, inputs.optimizer, inputs.trained_parameters, inputs.critic
+        inputs.shape, inputs.optimizer, inputs.adapter_parameters, inputs.critic
     )
     # One more than stays: the new one is whole before the old one goes.
     at_once = min(written, inputs.checkpoints_kept + 1 + inputs.best_kept)
@@ -149,7 +150,7 @@ def plan(inputs: PlanInputs) -> Plan:
             tokens=max(row_tokens, min(inputs.micro_batch_tokens, update_tokens)),
             rows=min(inputs.batch_rows, max(completions, per_evaluation)),
             row_tokens=row_tokens,
-            trained_parameters=inputs.trained_parameters,
+            adapter_parameters=inputs.adapter_parameters,
             critic=inputs.critic,
         )
     )

@@ -44,6 +44,11 @@ class Policy:
     def num_parameters(self) -> int:
         return sum(parameter.numel() for parameter in self.model.parameters())
 
+    @property
+    def num_trained(self) -> int:
+        """Parameters that train: all of them, or an adapter's."""
+        return sum(p.numel() for p in self.model.parameters() if p.requires_grad)
+
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
