@@ -24,18 +24,46 @@ def fails_on_bad(completions, **kwargs):
 NOT_CALLABLE = 3
 
 
-def sometimes_stuck(completions, log_metric=None, trainer_state=None, **kwargs):
-    while completions[0] == "stuck":
+def sometimes_stuck(completions, log_metric=None, log_extra=None, trainer_state=None, **kwargs):
+    while "stuck" in completions:
         continue
-    if completions[0] == "bad":
+    if "bad" in completions:
         raise ValueError("no such thing")
-    if completions[0] == "dies":
+    if "dies" in completions:
         import os
 
         os._exit(3)
     print("noise on standard output")
     log_metric("step", trainer_state.global_step)
-    return [float(len(completions[0]))]
+    log_extra("batch", [len(completions)] * len(completions))
+    return [float(len(each)) for each in completions]
+
+
+def waits_in_a_bare_except(completions, **kwargs):
+    import time
+
+    while True:
+        try:
+            time.sleep(60)
+        except:  # noqa: E722 (what users write)
+            return [0.0] * len(completions)
+
+
+def sets_an_alarm(completions, **kwargs):
+    """As math-verify does: it works in the main thread alone."""
+    import signal
+
+    previous = signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.alarm(1)
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, previous)
+    return [1.0] * len(completions)
+
+
+def ranks(completions, level, **kwargs):
+    """Compares the completions of a batch, with their columns."""
+    order = sorted(range(len(completions)), key=lambda row: completions[row])
+    return [float(order.index(row)) + 10 * level[row] for row in range(len(completions))]
 
 
 def make_job_runner(*arguments):

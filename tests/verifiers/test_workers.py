@@ -152,7 +152,9 @@ def test_a_stuck_reward_function_is_a_verifier_timeout_from_anywhere(limited):
     limited.begin_step(7)
     with ThreadPoolExecutor(1) as executor:
         executor.submit(check_stuck, limited).result()
-    assert limited.take_logs().metrics == {"step": 7.0}
+    logs = limited.take_logs()
+    assert logs.metrics == {"step": 7.0}
+    assert logs.columns == {"batch": {("p3", "good"): 1}}  # the stuck ones logged nothing
 
     async def in_loop():
         assert score_cases(limited, cases("abc"))[0].value == 3.0
@@ -163,9 +165,49 @@ def test_a_stuck_reward_function_is_a_verifier_timeout_from_anywhere(limited):
 def test_errors_in_the_worker_name_the_row(limited):
     with pytest.raises(VerifierError, match=r"'sometimes_stuck' raised on row 1 .*no such thing"):
         score_cases(limited, cases("good", "bad", "good"))
-    with pytest.raises(VerifierError, match="row 0"):
-        score_cases(limited, cases("dies"))
+    with pytest.raises(VerifierError, match=r"row 1 .*'dies'"):
+        score_cases(limited, cases("good", "dies"))
     assert score_cases(limited, cases("good"))[0].value == 4.0
+
+
+def test_a_function_under_a_limit_gets_whole_batches_with_their_columns():
+    verifier = compose([{"name": "reward_functions:ranks", "time_limit": 30}])
+    batch = [
+        Case(Prompt(f"p{row}", text="q", columns={"level": row}), text)
+        for row, text in enumerate("cab")
+    ]
+    scores = score_cases(verifier, batch)
+    verifier.close()
+    assert [score.value for score in scores] == [2.0, 10.0, 21.0]
+
+
+def test_what_it_returns_is_held_to_the_contract():
+    verifier = compose([{"name": "reward_functions:one_short", "time_limit": 30}])
+    with pytest.raises(
+        VerifierError, match="'one_short': expected 3 scores, one a completion; got 2"
+    ):
+        score_cases(verifier, cases("a", "b", "c"))
+    verifier.close()
+
+
+def test_a_function_that_hangs_costs_a_few_limits_and_not_one_for_every_row():
+    """8 rows in a row overrun, in two workers at least; the other 92 are not asked, and counted."""
+    verifier = compose([{"name": "reward_functions:hangs", "time_limit": 0.3}])
+    start = time.monotonic()
+    scores = score_cases(verifier, cases(*["x"] * 100))
+    verifier.close()
+    assert {score.outcome for score in scores} == {"verifier_timeout"}
+    assert sum("not asked: 8 others" in score.reason for score in scores) >= 100 - 8 - 8
+    assert time.monotonic() - start < 15  # 100 limits would be 30
+
+
+def test_verdicts_between_timeouts_keep_the_asking_going():
+    verifier = compose([{"name": "reward_functions:sometimes_stuck", "time_limit": 0.3}])
+    texts = (["stuck"] * 5 + ["good"]) * 2
+    scores = score_cases(verifier, cases(*texts))
+    verifier.close()
+    wanted = ["verifier_timeout" if text == "stuck" else "correct" for text in texts]
+    assert [score.outcome for score in scores] == wanted
 
 
 def test_the_limit_is_for_ones_own_verifiers_and_is_recorded(limited):
