@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from groupwise.environments import BUILTIN, load_environment
+from groupwise.environments import BUILTIN, GeneratedSettings, load_environment
 from groupwise.environments.identity import normalised_text
 from groupwise.environments.registry import SETTINGS, settings_class
 from groupwise.errors import RecipeError
@@ -21,7 +21,7 @@ def columns(name, share=None):
         value = prompt.columns[name]
         if share is not None:
             return float(value in share)
-        return len(value) if isinstance(value, (list, str)) else value
+        return len(value) if isinstance(value, (list, str, dict)) else value
 
     return measure
 
@@ -51,10 +51,24 @@ ENTRIES = {
     "equations": Entry(digits, first_id="3808ea85e1050991"),
     "target_token": Entry(lambda prompt: 0, (None,), {}),
     "calendar": Entry(columns("kind", {"date", "days", "weekday_of"}), first_id="c09eb29d4f4272dc"),
+    "code": Entry(columns("operations"), first_id="dc146123626a6745"),
+    "code_package": Entry(columns("exports"), first_id="e44403c5223c6cf8"),
+    "sql": Entry(columns("clauses"), first_id="3bbf53fd09c9be12"),
+    "instructions": Entry(columns("instruction_id_list"), first_id="fa8edf8c255a982d"),
 }
 # These read the user's rows; their own tests hold them.
 APART = {"dataset", "gsm8k", "math", "mmlu", "ifeval", "humaneval", "mbpp"}
 GENERATED = [name for name in ENTRIES if ENTRIES[name].first_id]
+# These ask for the answer in a tag, in a box or on the last line.
+PLACED = [name for name in GENERATED if issubclass(settings_class(name), GeneratedSettings)]
+
+
+# The gold programs of these run in the sandbox when they are loaded.
+RUNS = ("code", "code_package")
+
+
+def some_slow(names):
+    return [pytest.param(name, marks=pytest.mark.slow) if name in RUNS else name for name in names]
 
 
 @cache
@@ -81,7 +95,7 @@ def test_every_argument_is_described(name):
     assert (settings_class(name).__doc__ or "").strip()
 
 
-@pytest.mark.parametrize("name", ENTRIES)
+@pytest.mark.parametrize("name", some_slow(ENTRIES))
 def test_the_seed_decides(name):
     first, again, other = made(name), made.__wrapped__(name), made(name, seed=1)
     assert first.prompts(split="all") == again.prompts(split="all")
@@ -91,7 +105,7 @@ def test_the_seed_decides(name):
     assert len(first.prompts(5)) == 5
 
 
-@pytest.mark.parametrize("name", ENTRIES)
+@pytest.mark.parametrize("name", some_slow(ENTRIES))
 def test_ids_are_unique_and_splits_disjoint(name):
     for level in ENTRIES[name].levels:
         environment = made(name, level=level)
@@ -105,7 +119,7 @@ def test_ids_are_unique_and_splits_disjoint(name):
         assert not train & heldout
 
 
-@pytest.mark.parametrize("name", ENTRIES)
+@pytest.mark.parametrize("name", some_slow(ENTRIES))
 def test_gold_is_accepted_and_another_prompts_gold_is_not(name):
     for level in ENTRIES[name].levels:
         environment = made(name, level=level)
@@ -123,9 +137,9 @@ def test_gold_is_accepted_and_another_prompts_gold_is_not(name):
 
 
 @pytest.mark.parametrize("instructions", ["tagged", "boxed", "line"])
-@pytest.mark.parametrize("name", ENTRIES)
+@pytest.mark.parametrize("name", some_slow(ENTRIES))
 def test_nothing_is_earned_without_an_answer(name, instructions):
-    more = {"instructions": instructions} if name in GENERATED else {}
+    more = {"instructions": instructions} if name in PLACED else {}
     for level in ENTRIES[name].levels:
         environment = made(name, level=level, **more)
         for prompt in environment.prompts(20):
@@ -134,7 +148,7 @@ def test_nothing_is_earned_without_an_answer(name, instructions):
                 assert score.value == 0, (prompt.last_text, text, score)
 
 
-@pytest.mark.parametrize("name", ENTRIES)
+@pytest.mark.parametrize("name", some_slow(ENTRIES))
 def test_levels_get_harder(name):
     means = []
     for level in ENTRIES[name].levels:
@@ -157,7 +171,7 @@ def test_the_first_id_never_changes(name):
     assert made(name).prompts()[0].id == ENTRIES[name].first_id
 
 
-@pytest.mark.parametrize("name", GENERATED)
+@pytest.mark.parametrize("name", some_slow(GENERATED))
 def test_counts_never_move_a_prompt_to_the_other_side(name):
     few, many = made(name), made(name, num_train=150, num_heldout=60)
     assert set(ids(few, "train")) <= set(ids(many, "train"))
@@ -165,9 +179,10 @@ def test_counts_never_move_a_prompt_to_the_other_side(name):
     assert not set(ids(few, "train")) & set(ids(many, "heldout"))
 
 
-@pytest.mark.parametrize("name", GENERATED)
+@pytest.mark.parametrize("name", some_slow(GENERATED))
 def test_mixed_levels_and_solved_examples(name):
-    environment = made(name, level="mixed", examples=2, system="Be brief.", instructions="boxed")
+    more = {"instructions": "boxed"} if name in PLACED else {}
+    environment = made(name, level="mixed", examples=2, system="Be brief.", **more)
     counts = [
         sum(prompt.columns["level"] == level for prompt in environment.prompts())
         for level in ("easy", "medium", "hard")
@@ -176,12 +191,13 @@ def test_mixed_levels_and_solved_examples(name):
     for prompt in environment.prompts(10):
         roles = [message["role"] for message in prompt.messages]
         assert roles == ["system", "user", "assistant", "user", "assistant", "user"]
-        assert "\\boxed{" in prompt.messages[2]["content"]
+        assert ("\\boxed{" in prompt.messages[2]["content"]) == (name in PLACED)
+        assert prompt.messages[2]["content"] != prompt.messages[4]["content"]
         shown = [message["content"] for message in prompt.messages[:-1]]
         assert prompt.last_text not in shown
 
 
-@pytest.mark.parametrize("name", GENERATED)
+@pytest.mark.parametrize("name", some_slow(GENERATED))
 def test_the_audit_finds_no_hole(name):
     environment = made(name, level="mixed")
     rows = [LabelledRow(each.id, each, "", accept=None) for each in environment.prompts()]

@@ -41,10 +41,13 @@ _REPLIES = {"tagged": "<answer>{}</answer>", "boxed": "\\boxed{{{}}}", "line": "
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One generated task. `family`: what must not be on both sides of the split."""
+    """One generated task. `family`: what must not be on both sides of the split.
+
+    `answer` is None where there is no right one, only texts that pass.
+    """
 
     question: str
-    answer: str
+    answer: str | None
     family: str
     columns: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
@@ -53,8 +56,11 @@ Draw = Callable[[random.Random, Level], Task | None]
 """A task of a level from a generator of its own; None where this draw gave none."""
 
 
-class GeneratedSettings(BaseModel):
-    """The arguments that every environment of generated puzzles has."""
+class DrawnSettings(BaseModel):
+    """The arguments that every environment of generated tasks has, whatever an answer looks like.
+
+    `asks` are the words behind a question, `reply` is how a solved example answers.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -64,10 +70,6 @@ class GeneratedSettings(BaseModel):
     )
     num_train: int = Field(default=1000, ge=1, description="Training prompts.")
     num_heldout: int = Field(default=200, ge=0, description="Held-out prompts.")
-    instructions: Literal["tagged", "boxed", "line"] = Field(
-        default="tagged",
-        description="Where the answer is asked for: in a tag, in a box, on the last line.",
-    )
     instructions_text: str | None = Field(
         default=None, description="Words for it in place of the built-in ones; may be empty."
     )
@@ -79,10 +81,35 @@ class GeneratedSettings(BaseModel):
         description="Solved examples before the question; they are in neither split.",
     )
 
+    @property
+    def asks(self) -> str:
+        """The built-in words behind a question."""
+        return ""
+
+    def reply(self, task: Task) -> str:
+        """A completion that solves the task."""
+        return task.answer or ""
+
+
+class GeneratedSettings(DrawnSettings):
+    """The arguments that every environment of generated puzzles has."""
+
+    instructions: Literal["tagged", "boxed", "line"] = Field(
+        default="tagged",
+        description="Where the answer is asked for: in a tag, in a box, on the last line.",
+    )
+
+    @property
+    def asks(self) -> str:
+        return INSTRUCTIONS[self.instructions]
+
+    def reply(self, task: Task) -> str:
+        return _REPLIES[self.instructions].format(task.answer)
+
 
 def generated(
     name: str,
-    settings: GeneratedSettings,
+    settings: DrawnSettings,
     draw: Draw,
     seed: int,
     verifiers: Sequence[Mapping[str, Any] | VerifierSettings],
@@ -112,7 +139,7 @@ Drawn = tuple[Level, Task]
 
 
 def _split(
-    name: str, settings: GeneratedSettings, draw: Draw, seed: int
+    name: str, settings: DrawnSettings, draw: Draw, seed: int
 ) -> tuple[list[Drawn], list[Drawn]]:
     """Training tasks (examples first) and held-out ones; levels in turn where they are mixed."""
     levels: tuple[Level, ...] = LEVELS if settings.level == "mixed" else (settings.level,)
@@ -160,7 +187,7 @@ def _in_turn(lists: Sequence[Sequence[Drawn]]) -> list[Drawn]:
 
 
 def _prompt(
-    level: Level, task: Task, settings: GeneratedSettings, opening: Sequence[Message]
+    level: Level, task: Task, settings: DrawnSettings, opening: Sequence[Message]
 ) -> Prompt:
     user = {"role": "user", "content": _question(task, settings)}
     messages = (*opening, user)
@@ -168,24 +195,22 @@ def _prompt(
     return Prompt(prompt_id(messages, answer=task.answer), messages, task.answer, columns=columns)
 
 
-def _question(task: Task, settings: GeneratedSettings) -> str:
-    words = settings.instructions_text
-    words = INSTRUCTIONS[settings.instructions] if words is None else words
+def _question(task: Task, settings: DrawnSettings) -> str:
+    words = settings.asks if settings.instructions_text is None else settings.instructions_text
     return f"{task.question}\n{words}" if words else task.question
 
 
-def _opening(settings: GeneratedSettings, examples: Sequence[Task]) -> list[Message]:
+def _opening(settings: DrawnSettings, examples: Sequence[Task]) -> list[Message]:
     messages: list[Message] = []
     if settings.system:
         messages.append({"role": "system", "content": settings.system})
     for task in examples:
-        reply = _REPLIES[settings.instructions].format(task.answer)
         messages.append({"role": "user", "content": _question(task, settings)})
-        messages.append({"role": "assistant", "content": reply})
+        messages.append({"role": "assistant", "content": settings.reply(task)})
     return messages
 
 
-def bound(settings: GeneratedSettings, levels: Mapping[str, Any], name: str, level: Level) -> Any:
+def bound(settings: DrawnSettings, levels: Mapping[str, Any], name: str, level: Level) -> Any:
     """A field of the settings, or what the level sets where it is None."""
     value = getattr(settings, name)
     return levels[level][name] if value is None else value

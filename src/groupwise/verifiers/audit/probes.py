@@ -85,6 +85,8 @@ def _options(prompt: Prompt, gold: str) -> tuple[str, ...]:
         return ("A", "B", "C", "D") if gold in "ABCD" else tuple("ABCDEFGHIJ")
     if parse_number(gold) is not None:
         return _numbers(gold)
+    if re.match(r"\s*select\b", gold, re.IGNORECASE):  # `+ 1` behind a query may change nothing
+        return ("SELECT 'nothing'", gold, "SELECT 'something'")
     return (f"not {gold}", gold, f"{gold} + 1")
 
 
@@ -107,13 +109,19 @@ def _rotations(answers: Sequence[str]) -> list[list[str]]:
     return [[*answers[start:], *answers[:start]] for start in range(len(answers))]
 
 
+def _after_each_other(task: ProbeTask, answers: Sequence[str]) -> str:
+    """The form once for each answer; fenced blocks begin on lines of their own."""
+    written = [task.write(answer) for answer in answers]
+    return ("\n" if any("```" in each for each in written) else " ").join(written)
+
+
 def _listed(task: ProbeTask) -> Families:
     turns = _rotations(task.options)
     return [
         ["".join(task.options)],
         [" ".join(turn) for turn in turns],
         [task.write(", ".join(turn)) for turn in turns],
-        [" ".join(map(task.write, turn)) for turn in turns],
+        [_after_each_other(task, turn) for turn in turns],
     ]
 
 
@@ -121,7 +129,7 @@ def _many(task: ProbeTask) -> Families:
     """The form three times with three answers, the right one in every place."""
     others = [each for each in task.options if each != task.gold][:2]
     three = [task.gold, *(others * 2)[:2]]
-    return [[" ".join(map(task.write, turn)) for turn in _rotations(three)]]
+    return [[_after_each_other(task, turn) for turn in _rotations(three)]]
 
 
 def _hedged(task: ProbeTask) -> Families:

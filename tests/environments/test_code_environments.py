@@ -1,0 +1,161 @@
+"""Functions and packages that are asked for: right by construction, judged in the sandbox."""
+
+import pytest
+
+from groupwise.environments import load_environment
+from groupwise.environments.functions import KINDS, OPERATIONS, PROBES, Chain, draw_chain
+from groupwise.environments.registry import settings_class
+from groupwise.errors import RecipeError
+from groupwise.randomness import generator
+from groupwise.types import Prompt
+from groupwise.verifiers.code_package import CodePackage, written_files
+
+
+def test_every_operation_gives_what_it_says():
+    kinds = {list: "lists", str: "strings", int: "numbers"}
+    for takes in KINDS:
+        for number, operation in enumerate(OPERATIONS[takes]):
+            made = operation.with_number(generator(0, "data", takes, number))
+            chain = Chain(takes, (made,))
+            values = [chain(value) for value in PROBES[takes]]
+            assert {kinds[type(value)] for value in values} == {operation.gives}, operation
+
+
+def test_chains_are_no_shorter_than_they_look():
+    chains = [draw_chain(generator(0, "data", n), "lists", 2) for n in range(300)]
+    assert None in chains
+    for chain in filter(None, chains):
+        first, second = chain.operations
+        shorter = [Chain("lists", (first,))]
+        if first.gives == "lists":
+            shorter.append(Chain("lists", (second,)))
+        for each in shorter:
+            assert [each(v) for v in PROBES["lists"]] != [chain(v) for v in PROBES["lists"]]
+
+
+def test_the_same_function_is_on_one_side():
+    environment = load_environment("code", level="medium", num_train=150, num_heldout=40)
+    sides = []
+    for split in ("train", "heldout"):
+        found = set()
+        for prompt in environment.prompts(split=split):
+            namespace = {}
+            exec(prompt.answer, namespace)  # the environment's own program
+            kind = prompt.last_text.split("solve(x: ")[1].split(")")[0]
+            probes = PROBES[{"list[int]": "lists", "str": "strings", "int": "numbers"}[kind]]
+            found.add((kind, repr([namespace["solve"](value) for value in probes])))
+        sides.append(found)
+    assert not sides[0] & sides[1]
+    assert len(sides[1]) > 30
+
+
+def test_cases_shown_rewarded_and_hidden_are_apart():
+    environment = load_environment("code", num_train=20, num_heldout=0, num_shown=2)
+    for prompt in environment.prompts():
+        tests = [repr(case[0]) for case in prompt.columns["tests"]]
+        hidden = [repr(case[0]) for case in prompt.columns["hidden_tests"]]
+        assert len({*tests, *hidden}) == 12
+        assert prompt.last_text.count("solve(") == 3
+        for case in [*prompt.columns["tests"], *prompt.columns["hidden_tests"]]:
+            assert f"solve({case[0][0]!r})" not in prompt.last_text
+
+
+def test_a_table_of_the_known_cases_fails_the_hidden_ones():
+    environment = load_environment("code", num_train=3, num_heldout=0)
+    for prompt in environment.prompts():
+        table = {repr(arguments[0]): value for arguments, value in prompt.columns["tests"]}
+        cheat = f"```python\ndef solve(x):\n    return {table!r}.get(repr(x))\n```"
+        assert environment.verify(prompt, cheat).value == 1
+        (strict,) = environment.strict.score([_case(prompt, cheat)])
+        assert strict.value == 0
+        gold = environment.verifier.gold_completion(prompt)
+        (strict,) = environment.strict.score([_case(prompt, gold)])
+        assert strict.value == 1
+
+
+def _case(prompt, text):
+    from groupwise.verifiers import Case
+
+    return Case(prompt, text)
+
+
+def test_credit_by_fraction():
+    environment = load_environment("code", num_train=5, num_heldout=0, credit="fraction")
+    prompt = environment.prompts()[0]
+    known = prompt.columns["tests"][0]
+    partly = f"def solve(x):\n    return {known[1]!r} if x == {known[0][0]!r} else None"
+    score = environment.verify(prompt, f"```python\n{partly}\n```")
+    assert (score.value, score.outcome) == (pytest.approx(1 / 6), "partial")
+
+
+PACKAGE = Prompt(
+    "p",
+    text="?",
+    columns={
+        "files": {"tools/first.py": "def first(x):\n    return x + 1\n"},
+        "exports": {"first": "tools.first", "run": "tools.main"},
+        "tests": ["assert run(2) == 9", "assert run(0) == 1"],
+    },
+)
+MAIN = "```python\n# file: tools/main.py\nfrom tools.first import first\ndef run(x):\n    {}\n```"
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome"),
+    [
+        (MAIN.format("return first(x) ** 2"), "correct"),
+        (MAIN.format("return first(x)"), "incorrect"),
+        (MAIN.format("return first(x) ** 2").replace("tools/main", "main"), "incorrect"),
+        (MAIN.format("return first(x) ** 2").replace("# file: tools/main.py\n", ""), "no_answer"),
+        (MAIN.format("return first(x) ** 2").replace("tools/main", "../main"), "no_answer"),
+        (MAIN.format("import os; os._exit(0)"), "crash"),
+        (MAIN.format("return (").replace("python", "py"), "incorrect"),
+        ("<think>" + MAIN.format("return first(x) ** 2") + "</think>", "no_answer"),
+        ("", "no_answer"),
+    ],
+)
+def test_packages(text, outcome):
+    (score,) = CodePackage().score([_case(PACKAGE, text)])
+    assert score.outcome == outcome, score
+
+
+def test_a_file_that_is_written_replaces_the_given_one():
+    more = "```\n# file: tools/first.py\ndef first(x):\n    return 3 if x else 1\n```\n"
+    (score,) = CodePackage().score([_case(PACKAGE, more + MAIN.format("return first(x) ** 2"))])
+    assert score.value == 1
+
+
+def test_the_last_block_of_a_name_counts():
+    text = "```\n# file: a.py\nx = 1\n```\n```\n# file: a.py\nx = 2\n```\n```\ny = 1\n```"
+    assert written_files(text) == {"a.py": "x = 2\n"}
+
+
+def test_an_always_equal_object_does_not_pass_a_package():
+    cheat = MAIN.format("return type('E', (), {'__eq__': lambda s, o: True})()")
+    (score,) = CodePackage().score([_case(PACKAGE, cheat)])
+    assert score.value == 0
+
+
+def test_too_many_files_are_a_limit():
+    text = "\n".join(f"```\n# file: f{n}.py\n```" for n in range(21))
+    (score,) = CodePackage().score([_case(PACKAGE, text)])
+    assert score.outcome == "limit"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("code", {"num_train": 3000}, "distinct ones were found"),
+        ("code", {"kinds": ["dicts"]}, "kinds.0 = 'dicts'"),
+        ("code", {"instructions": "boxed"}, "instructions"),
+        ("code_package", {"num_given": 3}, "give fewer than num_files"),
+        ("code_package", {"num_files": [1, 3]}, "2 <= fewest <= most <= 8"),
+    ],
+)
+def test_arguments_that_do_not_do(name, arguments, message):
+    with pytest.raises(RecipeError, match=message):
+        load_environment(name, **arguments)
+
+
+def test_settings_have_levels_for_what_they_leave_open():
+    assert settings_class("code").model_fields["num_operations"].default is None
