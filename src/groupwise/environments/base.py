@@ -17,6 +17,7 @@ from groupwise.environments.identity import data_hash
 from groupwise.environments.order import Cursor, PromptCursor
 from groupwise.environments.waits import Waits
 from groupwise.errors import RecipeError
+from groupwise.templates import Template
 from groupwise.types import Message, Outcome, Prompt, Score
 from groupwise.verifiers import Case, Verifier, score_cases
 
@@ -76,6 +77,36 @@ class Play:
         """Ends what the play started; called once, however it ended."""
 
 
+class Wrapper:
+    """What a recipe puts around every play of an environment: tools, a user who answers.
+
+    Subclasses override what they change.
+    """
+
+    def around(self, play: Play, template: Template) -> Play:
+        """The play that is played instead."""
+        return play
+
+    answers: str | None = None
+    """The role of its messages to the policy, where it sends any."""
+
+    @property
+    def variables(self) -> dict[str, Any]:
+        """What the chat template gets beside the messages."""
+        return {}
+
+    def prompt(self, prompt: Prompt, template: Template) -> Prompt:
+        """The prompt that the policy reads; verifiers get the environment's own."""
+        return prompt
+
+    def describe(self) -> dict[str, Any]:
+        """For the record."""
+        return {}
+
+    def close(self) -> None:
+        """Ends what it started."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Where a rollout of several turns ends, whatever its environment wants.
@@ -122,6 +153,7 @@ class Environment:
         self.verifier = verifier
         self.strict: Verifier | None = None
         self.limits = Limits()
+        self.wrappers: tuple[Wrapper, ...] = ()
         self._splits = {split: tuple(prompts) for split, prompts in splits.items()}
         self._facts = dict(facts or {})
         self._by_id = {prompt.id: prompt for each in self._splits.values() for prompt in each}
@@ -211,22 +243,36 @@ class Environment:
         """A single-use object for one rollout of `prompt`."""
         return Play(prompt)
 
-    def open(self, prompt: Prompt) -> Play:
-        """`start`, with what the recipe puts around every play: tools."""
-        return self.start(prompt)
+    # What collection asks for: the environment with everything that a recipe put around it.
 
-    @property
-    def answers(self) -> str | None:
-        """The role of the messages that answer a completion; None where the first one ends it.
-
-        Chat templates are checked against it before a run: some rewrite earlier turns.
-        """
-        return None if type(self).start is Environment.start else "user"
+    def open(self, prompt: Prompt, template: Template) -> Play:
+        """`start`, with the wrappers around it, the last one outermost."""
+        play = self.start(prompt)
+        for wrapper in self.wrappers:
+            play = wrapper.around(play, template)
+        return play
 
     @property
     def variables(self) -> dict[str, Any]:
         """What the chat template gets beside the messages: the tools, where there are any."""
-        return {}
+        found: dict[str, Any] = {}
+        for wrapper in self.wrappers:
+            found.update(wrapper.variables)
+        return found
+
+    @property
+    def answers(self) -> str | None:
+        """The role of messages that answer a completion; None where every play has one turn."""
+        for wrapper in reversed(self.wrappers):
+            if wrapper.answers is not None:
+                return wrapper.answers
+        return None if type(self).start is Environment.start else "user"
+
+    def prompt_ids(self, prompt: Prompt, template: Template) -> tuple[int, ...]:
+        """The ids of a prompt as the policy reads it. RecipeError as `Template.encode_prompt`."""
+        for wrapper in self.wrappers:
+            prompt = wrapper.prompt(prompt, template)
+        return template.encode_prompt(prompt, **self.variables)
 
     @cached_property
     def waits(self) -> Waits:
@@ -251,6 +297,7 @@ class Environment:
             **({} if self.strict is None else {"strict_verifier": self.strict.signature()}),
             "data_hash": data_hash(self.prompts(split="all")),
             **self._facts,
+            **{key: value for each in self.wrappers for key, value in each.describe().items()},
         }
 
     @property
@@ -266,6 +313,8 @@ class Environment:
         """Ends what the environment started."""
         if "waits" in self.__dict__:
             self.waits.close()
+        for wrapper in self.wrappers:
+            wrapper.close()
         self.verifier.close()
         if self.strict is not None:
             self.strict.close()

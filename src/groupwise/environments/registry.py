@@ -5,13 +5,16 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel
 
-from groupwise.environments.base import Environment
+from groupwise.environments.base import Environment, Wrapper
 from groupwise.environments.checks import check_answers, check_columns
 from groupwise.environments.settings import EnvironmentSettings
+from groupwise.environments.tools import Toolbox, load_tools
+from groupwise.environments.user import SimulatedUser
 from groupwise.errors import RecipeError
 from groupwise.verifiers import Combine, Composite, VerifierSettings, compose, import_object
 from groupwise.verifiers.names import unknown_name
@@ -128,12 +131,35 @@ def environment_from_settings(settings: EnvironmentSettings, seed: int = 0) -> E
         combine=settings.combine,
         **settings.arguments,
     )
+    _put_around(made, settings)
     if settings.strict_verifiers:
         made.strict = compose(settings.strict_verifiers, settings.combine)
         where = f"environment {settings.name!r}, strict_verifiers"
         check_columns(made.strict, made.prompts(split="all"), where)
         check_answers(made.strict, made.prompts(split="all"), where)
     return made
+
+
+def _put_around(made: Environment, settings: EnvironmentSettings) -> None:
+    """The limits, the user and the tools that the recipe states."""
+    made.limits = replace(
+        made.limits,
+        turns=settings.max_turns,
+        turn_tokens=settings.turn_tokens,
+        seconds=settings.max_seconds,
+        wait_seconds=settings.wait_seconds,
+    )
+    if settings.judged is not None:
+        made.judged = settings.judged
+    wrappers: list[Wrapper] = []
+    if settings.user is not None:
+        wrappers.append(SimulatedUser(settings.user))
+    if settings.tools:
+        tools = load_tools(settings.tools)
+        wrappers.append(
+            Toolbox(tools, seconds=settings.tool_seconds, characters=settings.tool_characters)
+        )
+    made.wrappers = tuple(wrappers)
 
 
 def _custom(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from groupwise.environments.tools import ToolSettings
+from groupwise.environments.user import UserSettings
 from groupwise.verifiers import Combine, VerifierSettings
 
 
@@ -46,6 +48,53 @@ class EnvironmentSettings(BaseModel):
         description="Audit the verifiers on this data before training, once for each pair: a few "
         "seconds; what it finds is printed and recorded.",
     )
+
+    tools: tuple[ToolSettings, ...] = Field(
+        default=(),
+        description="Tools that the policy may call: calculator, python, search, or "
+        "`module:function`; a list of names, or tables with `name` and `arguments`.",
+    )
+    tool_seconds: float = Field(
+        default=10.0, gt=0, description="Seconds for one tool call; then it is an error."
+    )
+    tool_characters: int = Field(
+        default=4000, ge=1, description="Characters of a tool's result; the rest is cut off."
+    )
+    user: UserSettings | None = Field(
+        default=None,
+        description="A user who answers the policy, by rules or through an endpoint.",
+    )
+    judged: Literal["last", "all"] | None = Field(
+        default=None,
+        description="Which of the policy's words verifiers read in a rollout of several turns: "
+        "the last turn's, or all turns'. Unset: the environment's own choice, mostly last.",
+    )
+    max_turns: int = Field(
+        default=16, ge=1, description="Completions of a rollout at most, those with calls included."
+    )
+    turn_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        description="Tokens that the policy may write in one turn; sampling.max_tokens is for all "
+        "turns together.",
+    )
+    max_seconds: float | None = Field(
+        default=600.0, gt=0, description="Seconds from a rollout's start after which it ends."
+    )
+    wait_seconds: float = Field(
+        default=60.0,
+        gt=0,
+        description="Seconds for one answer of the environment; then the rollout has failed.",
+    )
+
+    @model_validator(mode="after")
+    def _waits_for_tools(self) -> EnvironmentSettings:
+        if self.tools and self.tool_seconds >= self.wait_seconds:
+            raise ValueError(
+                f"tool_seconds = {self.tool_seconds:g} is not below wait_seconds = "
+                f"{self.wait_seconds:g}: a slow tool would fail the rollout; give less"
+            )
+        return self
 
     @property
     def arguments(self) -> dict[str, Any]:

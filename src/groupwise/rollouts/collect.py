@@ -57,9 +57,8 @@ def collect(
     Raises VerifierError where a verifier breaks its contract, GroupwiseError where every rollout
     failed.
     """
-    setting = Setting(
-        environment, template, sampling, seed, purpose, environment.variables, entropies, top_k
-    )
+    variables = environment.variables
+    setting = Setting(environment, template, sampling, seed, purpose, variables, entropies, top_k)
     sizes = [group_size] * len(prompts) if isinstance(group_size, int) else list(group_size)
     places = [
         (prompt, visit, index)
@@ -74,9 +73,7 @@ def collect(
         failed = _failure(members[place], environment.name)
         scoring.put(place, case_of(rollout, environment.judged), failed)
 
-    ids = {
-        prompt.id: template.encode_prompt(prompt, **environment.variables) for prompt, _ in prompts
-    }
+    ids = {prompt.id: environment.prompt_ids(prompt, template) for prompt, _ in prompts}
     for place, (prompt, visit, index) in enumerate(places):
         over = partial(ended, place)
         members.append(Member(setting, prompt, visit, index, ids[prompt.id], over))

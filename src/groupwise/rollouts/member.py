@@ -72,7 +72,7 @@ class Member:
         self._turn_tokens = 0
         self._play: Play | None = None
         try:
-            self._play = setting.environment.open(prompt)
+            self._play = setting.environment.open(prompt, setting.template)
         except Exception as error:  # noqa: BLE001 (the environment's own: this rollout failed)
             self.failure = f"its start raised {describe_error(error)}"
 

@@ -1,0 +1,146 @@
+"""The tool `search`: finds passages in local documents by BM25, in pure Python.
+
+BM25 as in Robertson and Zaragoza 2009, with k1 = 1.5 and b = 0.75, and the idf that is never
+negative: log(1 + (N - n + 0.5) / (n + 0.5)). Left out: embeddings, and keeping an index on disk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from groupwise.errors import RecipeError
+
+K1, B = 1.5, 0.75
+_WORD = re.compile(r"\w+")
+_SUFFIXES = (".txt", ".md", ".jsonl")
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A piece of a document, and where it is from."""
+
+    source: str
+    text: str
+
+
+class Index:
+    """Passages, ranked against a query.
+
+    >>> index = Index([Passage("a", "the red fox"), Passage("b", "a blue whale swims")])
+    >>> [passage.source for passage, _ in index.search("whale", 2)]
+    ['b']
+    """
+
+    def __init__(self, passages: Sequence[Passage]) -> None:
+        self.passages = tuple(passages)
+        self._counts = [Counter(words(passage.text)) for passage in self.passages]
+        self._lengths = [sum(counts.values()) for counts in self._counts]
+        self._mean = sum(self._lengths) / max(len(self._lengths), 1) or 1.0
+        self._holding: dict[str, list[int]] = {}
+        for number, counts in enumerate(self._counts):
+            for word in counts:
+                self._holding.setdefault(word, []).append(number)
+
+    def search(self, query: str, top: int) -> list[tuple[Passage, float]]:
+        """The `top` passages with the highest scores above 0; equal scores in their own order."""
+        scores: dict[int, float] = {}
+        for word in dict.fromkeys(words(query)):
+            holding = self._holding.get(word, ())
+            rarity = math.log(1 + (len(self.passages) - len(holding) + 0.5) / (len(holding) + 0.5))
+            for number in holding:
+                count = self._counts[number][word]
+                norm = K1 * (1 - B + B * self._lengths[number] / self._mean)
+                scores[number] = scores.get(number, 0.0) + rarity * count * (K1 + 1) / (
+                    count + norm
+                )
+        best = sorted(scores, key=lambda number: (-scores[number], number))[:top]
+        return [(self.passages[number], scores[number]) for number in best]
+
+
+def words(text: str) -> list[str]:
+    """Words as the index knows them: letters and digits, case folded."""
+    return _WORD.findall(text.casefold())
+
+
+def make_search(*, path: str, top: int = 3, words_a_passage: int = 120) -> Callable[[str], str]:
+    """The tool's function over a file or folder of .txt, .md and .jsonl (a `text` each line).
+
+    Raises RecipeError where there is nothing to read.
+    """
+    index = Index(read_passages(Path(path), words_a_passage))
+
+    def search(query: str) -> str:
+        """Searches the documents and gives back the passages that fit best.
+
+        Args:
+            query: words to look for
+        """
+        found = index.search(query, top)
+        if not found:
+            return "nothing was found"
+        return "\n\n".join(f"[{passage.source}] {passage.text}" for passage, _ in found)
+
+    return search
+
+
+def read_passages(path: Path, words_a_passage: int) -> list[Passage]:
+    """Paragraphs, joined up to about `words_a_passage` words; a JSON line is a passage."""
+    files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+    files = [file for file in files if file.suffix in _SUFFIXES]
+    passages: list[Passage] = []
+    for file in files:
+        name = file.name if path.is_file() else file.relative_to(path).as_posix()
+        text = file.read_text(encoding="utf-8")
+        if file.suffix == ".jsonl":
+            passages += _json_lines(name, text)
+        else:
+            passages += [Passage(name, each) for each in _pieces(text, words_a_passage)]
+    if not passages:
+        raise RecipeError(
+            f"tool 'search': path = {str(path)!r} holds no text; give a file or a folder with "
+            f"{', '.join(_SUFFIXES)} files"
+        )
+    return passages
+
+
+def documents_hash(path: str) -> str:
+    """A hash of every passage, for the record."""
+    digest = hashlib.sha256()
+    for passage in read_passages(Path(path), 1):
+        digest.update(f"{passage.source}\0{passage.text}\0".encode())
+    return digest.hexdigest()
+
+
+def _json_lines(name: str, text: str) -> list[Passage]:
+    found = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            found.append(Passage(str(row.get("title", f"{name}:{number}")), str(row["text"])))
+        except (ValueError, KeyError, AttributeError) as error:
+            raise RecipeError(f"tool 'search': {name}, line {number}: no JSON with a 'text'"
+                              ) from error  # fmt: skip
+    return found
+
+
+def _pieces(text: str, size: int) -> list[str]:
+    pieces: list[str] = []
+    current: list[str] = []
+    for paragraph in re.split(r"\n\s*\n", text):
+        paragraph = " ".join(paragraph.split())
+        if not paragraph:
+            continue
+        current.append(paragraph)
+        if sum(len(each.split()) for each in current) >= size:
+            pieces.append(" ".join(current))
+            current = []
+    return [*pieces, " ".join(current)] if current else pieces

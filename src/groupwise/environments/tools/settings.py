@@ -1,0 +1,91 @@
+"""The recipe's `tools`: names of built-in tools or `module:function`, with arguments."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from groupwise.environments.tools.tool import Tool
+from groupwise.errors import RecipeError
+from groupwise.verifiers import import_object
+from groupwise.verifiers.names import unknown_name
+
+BUILTIN_TOOLS = ("calculator", "python", "search")
+
+
+class ToolSettings(BaseModel):
+    """One tool; a name alone may be written as a text."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(
+        description="calculator, python (in the sandbox), search (local documents), or "
+        "`module:function`, a function with type hints and a docstring."
+    )
+    arguments: dict[str, Any] = Field(
+        default_factory=dict,
+        description="python: time_limit, memory_megabytes, packages, tier. search: path, top, "
+        "words_a_passage. A `module:function` with arguments is called with them and gives the "
+        "tool.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_alone(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+
+def load_tools(settings: Sequence[ToolSettings]) -> list[Tool]:
+    """The tools that a recipe names. RecipeError for a name or arguments that do not exist."""
+    return [_load(each) for each in settings]
+
+
+def _load(settings: ToolSettings) -> Tool:
+    facts: dict[str, Any] = {"arguments": settings.arguments} if settings.arguments else {}
+    if settings.name == "calculator":
+        from groupwise.environments.tools.calculator import calculator
+
+        return Tool.of(_made(settings, None, calculator))
+    if settings.name == "python":
+        from groupwise.environments.tools.python import make_python
+
+        return Tool.of(_made(settings, make_python), facts=facts)
+    if settings.name == "search":
+        from groupwise.environments.tools.retrieval import documents_hash, make_search
+
+        tool = Tool.of(_made(settings, make_search))
+        facts = {**facts, "documents": documents_hash(settings.arguments["path"])}
+        return Tool(tool.name, tool.function, tool.schema, facts)
+    if ":" not in settings.name:
+        raise unknown_name("tool", settings.name, [*BUILTIN_TOOLS, "module:function"])
+    found = import_object(settings.name, "tool")
+    if isinstance(found, Tool):
+        return found
+    if not callable(found):
+        raise RecipeError(f"tool {settings.name!r} is no function; give one, or a Tool")
+    made = _made(settings, found) if settings.arguments else found
+    if isinstance(made, Tool):
+        return made
+    return Tool.of(made, facts={"source": settings.name, **facts})
+
+
+def _made(
+    settings: ToolSettings,
+    make: Callable[..., Any] | None,
+    plain: Callable[..., Any] | None = None,
+) -> Any:
+    """What `make` gives for the arguments, or the plain function where there can be none."""
+    if make is None:
+        if settings.arguments:
+            raise RecipeError(f"tool {settings.name!r} takes no arguments; leave them out")
+        return plain
+    try:
+        inspect.signature(make).bind(**settings.arguments)
+    except TypeError as error:
+        raise RecipeError(
+            f"tool {settings.name!r}: {error}; it takes {inspect.signature(make)}"
+        ) from error
+    return make(**settings.arguments)

@@ -1,0 +1,207 @@
+"""The tools of an environment, and the play that runs the calls of a completion.
+
+A completion without a call goes on to the environment's own play (for a single-turn environment:
+ends the rollout). Every call has a deadline; what goes wrong within one is told to the policy, and
+what is wrong with the tool itself fails the rollout.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from functools import cached_property
+from inspect import isawaitable
+from typing import Any
+
+from groupwise.environments.base import Play, Wrapper
+from groupwise.environments.tools.tool import Tool, ToolError, ToolUnavailable
+from groupwise.environments.waits import Waits
+from groupwise.errors import RecipeError
+from groupwise.templates import (
+    Template,
+    ToolCall,
+    ToolStyle,
+    parse_tool_calls,
+    renders_tools,
+    tool_instructions,
+    tool_message,
+    tool_style,
+)
+from groupwise.types import Message, Prompt, Score
+
+MOST_CALLS = 8
+"""Calls of one completion that are run; the others get an error."""
+
+
+class Toolbox(Wrapper):
+    """Tools by name, with the limits of a call.
+
+    `seconds` for one call, `characters` of a result that the policy gets. Raises RecipeError where
+    two tools share a name.
+    """
+
+    def __init__(
+        self, tools: Sequence[Tool], *, seconds: float = 10.0, characters: int = 4000
+    ) -> None:
+        self.tools = {tool.name: tool for tool in tools}
+        if len(self.tools) < len(tools):
+            names = [tool.name for tool in tools]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise RecipeError(f"environment.tools: two tools are called {twice!r}; keep one")
+        self.seconds = seconds
+        self.characters = characters
+
+    @property
+    def schemas(self) -> list[Mapping[str, Any]]:
+        """One JSON schema a tool, as chat templates take them."""
+        return [tool.schema for tool in self.tools.values()]
+
+    # What an environment asks of a wrapper.
+
+    def around(self, play: Play, template: Template) -> Play:
+        return ToolPlay(play, self, tool_style(template))
+
+    answers = "tool"
+
+    @property
+    def variables(self) -> dict[str, Any]:
+        return {"tools": self.schemas}
+
+    def prompt(self, prompt: Prompt, template: Template) -> Prompt:
+        """The prompt, with the tools in its system message where the template writes none."""
+        if prompt.text is not None:
+            raise RecipeError(
+                f"environment.tools: prompt {prompt.id!r} is raw text, and tools are for chats; "
+                "give the prompts as messages (dataset: chat = true)"
+            )
+        if renders_tools(template, self.schemas):
+            return prompt
+        first, *rest = prompt.messages
+        words = tool_instructions(self.schemas)
+        if first.get("role") == "system":
+            messages = ({**first, "content": f"{first['content']}\n\n{words}"}, *rest)
+        else:
+            messages = ({"role": "system", "content": words}, first, *rest)
+        return Prompt(prompt.id, messages, prompt.answer, columns=prompt.columns)
+
+    def describe(self) -> dict[str, Any]:
+        return {"tools": [{**each.schema["function"], **each.facts} for each in
+                          self.tools.values()]}  # fmt: skip
+
+    def close(self) -> None:
+        if "_waits" in self.__dict__:
+            self._waits.close()
+
+    # Calls.
+
+    @cached_property
+    def _waits(self) -> Waits:
+        return Waits()
+
+    def start(self, call: ToolCall) -> Future[Any]:
+        """The call's result as text, later. Fails as the tool does, with TimeoutError at last."""
+        tool = self.tools.get(call.name)
+        if tool is None:
+            failed: Future[Any] = Future()
+            names = ", ".join(self.tools)
+            failed.set_exception(ToolError(f"there is no tool {call.name!r}; there are: {names}"))
+            return failed
+        return self._waits.start(lambda: _text(tool.call(call.arguments)), self.seconds)
+
+    def cut(self, text: str) -> str:
+        """At most `characters` of a result."""
+        if len(text) <= self.characters:
+            return text
+        return f"{text[: self.characters]}... ({len(text) - self.characters} characters more)"
+
+
+def _text(value: Any) -> Any:
+    if isawaitable(value):
+
+        async def awaited() -> str:
+            return _written(await value)
+
+        return awaited()
+    return _written(value)
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+class ToolPlay(Play):
+    """Another play with tools: the calls of a completion are answered here, the rest there."""
+
+    def __init__(self, inner: Play, toolbox: Toolbox, style: ToolStyle) -> None:
+        super().__init__(inner.prompt)
+        self.inner = inner
+        self.toolbox = toolbox
+        self.style = style
+        self.counts = inner.counts
+
+    def next(self, completion: str) -> Any:
+        """Tool messages where there are calls, else what the inner play says."""
+        parsed = parse_tool_calls(completion, self.style)
+        if not parsed.calls and not parsed.errors:
+            return self._inner_next(completion)
+        self.rewards.append(0.0)
+        answers = self._run(parsed.calls)
+        for error in parsed.errors:
+            self.counts["tools/errors"] += 1
+            answers.append(tool_message(ToolCall("tool_call", {}), f"error: {error}"))
+        return answers
+
+    def _inner_next(self, completion: str) -> Any:
+        before = len(self.inner.rewards)
+        answer = self.inner.next(completion)
+        if isawaitable(answer):
+
+            async def awaited() -> Any:
+                found = await answer
+                self.rewards += self.inner.rewards[before:]
+                return found
+
+            return awaited()
+        self.rewards += self.inner.rewards[before:]
+        return answer
+
+    def _run(self, calls: Sequence[ToolCall]) -> list[Message]:
+        """One message a call, in order; the calls run together."""
+        started = [self.toolbox.start(call) for call in calls[:MOST_CALLS]]
+        messages = []
+        for call, future in zip(calls, started):
+            self.counts["tools/calls"] += 1
+            if call.name in self.toolbox.tools:
+                self.counts[f"tools/calls/{call.name}"] += 1
+            messages.append(tool_message(call, self._told(future)))
+        for call in calls[MOST_CALLS:]:
+            self.counts["tools/errors"] += 1
+            words = f"error: only {MOST_CALLS} calls at a time are run"
+            messages.append(tool_message(call, words))
+        return messages
+
+    def _told(self, future: Future[Any]) -> str:
+        try:
+            return self.toolbox.cut(str(future.result()))  # ends by its own deadline
+        except ToolUnavailable:
+            raise
+        except ToolError as error:
+            words = str(error)
+        except TimeoutError as error:
+            self.counts["tools/timeouts"] += 1
+            words = str(error)
+        except Exception as error:  # noqa: BLE001 (the tool's own: told to the policy)
+            words = f"{type(error).__name__}: {error}"
+        self.counts["tools/errors"] += 1
+        return self.toolbox.cut(f"error: {words}")
+
+    def result(self) -> Score | None:
+        if not self.inner.rewards:
+            self.rewards.clear()  # a play without rewards of turns has none for tool turns either
+        return self.inner.result()
+
+    def close(self) -> None:
+        self.inner.close()

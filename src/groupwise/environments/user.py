@@ -1,0 +1,195 @@
+"""A user who answers the policy: by rules, or simulated by a model behind an endpoint.
+
+Put around any environment with `[environment.user]`. A turn that the environment itself answers is
+left to it; where it would end the rollout, the user is asked, and may end it. Left out: judging the
+conversation (a verifier, with `judged = "all"`, or one that reads `Case.turns`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from inspect import isawaitable
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from groupwise.environments.base import Play, Wrapper
+from groupwise.errors import RecipeError
+from groupwise.templates import Template
+from groupwise.types import Message, Prompt, Score
+from groupwise.verifiers.endpoint import EndpointError, post_json
+
+
+class Rule(BaseModel):
+    """What the user says to a completion that matches; without `say`, the conversation ends."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    when: str = Field(
+        default="", description="A regular expression, looked for anywhere; empty fits everything."
+    )
+    say: str | None = Field(
+        default=None, description="The user's words; {column} takes a column of the prompt."
+    )
+    once: bool = Field(default=False, description="Whether it is used once a conversation at most.")
+
+    @field_validator("when")
+    @classmethod
+    def _is_pattern(cls, value: str) -> str:
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise ValueError(f"when = {value!r} is no regular expression: {error}") from error
+        return value
+
+
+class UserSettings(BaseModel):
+    """`[environment.user]`: rules, or an OpenAI-compatible endpoint."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    rules: tuple[Rule, ...] = Field(
+        default=(),
+        description="Tried in order; the first that fits answers. Where none fits, the "
+        "conversation ends. A prompt's own column `user` (a list of such tables) goes before them.",
+    )
+    url: str | None = Field(
+        default=None, description="An endpoint, as http://127.0.0.1:8000/v1; in place of rules."
+    )
+    model: str | None = Field(default=None, description="The model asked of the endpoint.")
+    instructions: str = Field(
+        default="You are the user in this conversation. Answer the assistant in a few words. When "
+        "you have what you need, write only [done].",
+        description="The simulated user's system message; {column} takes a column of the prompt.",
+    )
+    done: str = Field(
+        default="[done]", min_length=1, description="What in the reply ends the conversation."
+    )
+    temperature: float = Field(default=0.0, ge=0.0, description="Of the simulated user.")
+    max_tokens: int = Field(default=256, ge=1, description="Tokens of one reply.")
+    time_limit: float = Field(default=30.0, gt=0, description="Seconds for one reply.")
+    tries: int = Field(default=2, ge=1, description="How often a failing endpoint is asked.")
+    key_variable: str | None = Field(
+        default=None, description="The environment variable that holds the endpoint's key."
+    )
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> UserSettings:
+        if self.url is not None and self.rules:
+            raise ValueError("user: give rules or a url, one of the two")
+        if self.url is not None and self.model is None:
+            raise ValueError("user: a url needs the name of its model; give model")
+        return self
+
+
+class SimulatedUser(Wrapper):
+    """The user of a recipe, around every play."""
+
+    answers = "user"
+
+    def __init__(self, settings: UserSettings) -> None:
+        self.settings = settings
+
+    def around(self, play: Play, template: Template) -> Play:
+        return UserPlay(play, self.settings)
+
+    def describe(self) -> dict[str, Any]:
+        return {"user": self.settings.model_dump(mode="json", exclude={"key_variable"})}
+
+
+class UserPlay(Play):
+    """Another play whose end the user may put off by answering."""
+
+    def __init__(self, inner: Play, settings: UserSettings) -> None:
+        super().__init__(inner.prompt)
+        self.inner = inner
+        self.settings = settings
+        self.rewards, self.counts = inner.rewards, inner.counts
+        own = inner.prompt.columns.get("user") or ()
+        self.rules = [*(Rule.model_validate(each) for each in own), *settings.rules]
+        self.used: set[int] = set()
+        self.said: list[Message] = list(inner.prompt.messages)
+
+    async def next(self, completion: str) -> Sequence[Message] | None:
+        answer = self.inner.next(completion)
+        if isawaitable(answer):
+            answer = await answer
+        self.said.append({"role": "assistant", "content": completion})
+        if answer is None:
+            words = await self._asked() if self.settings.url else self._by_rule(completion)
+            if words is None:
+                return None
+            self.counts["user_answers"] += 1
+            answer = [{"role": "user", "content": words}]
+        self.said += answer
+        return answer
+
+    def _by_rule(self, completion: str) -> str | None:
+        for number, rule in enumerate(self.rules):
+            if number in self.used or not re.search(rule.when, completion):
+                continue
+            if rule.once:
+                self.used.add(number)
+            return None if rule.say is None else _filled(rule.say, self.prompt)
+        return None
+
+    async def _asked(self) -> str | None:
+        """The endpoint's reply; raises EndpointError or TimeoutError after the last try."""
+        settings = self.settings
+        payload = {
+            "model": settings.model,
+            "messages": [
+                {"role": "system", "content": _filled(settings.instructions, self.prompt)},
+                *_from_the_users_side(self.said),
+            ],
+            "temperature": settings.temperature,
+            "max_tokens": settings.max_tokens,
+        }
+        headers = _headers(settings)
+        for number in range(1, settings.tries + 1):
+            try:
+                reply = await post_json(
+                    f"{(settings.url or '').rstrip('/')}/chat/completions",
+                    payload,
+                    headers,
+                    settings.time_limit,
+                )
+                words = str(reply["choices"][0]["message"]["content"] or "").strip()
+            except (EndpointError, TimeoutError, KeyError, IndexError, TypeError) as error:
+                if number == settings.tries or not getattr(error, "retry", True):
+                    raise
+                continue
+            return None if settings.done in words else words
+        raise AssertionError("tries is at least 1")
+
+    def result(self) -> Score | None:
+        return self.inner.result()
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+def _from_the_users_side(said: Sequence[Message]) -> list[Message]:
+    """The conversation with the roles exchanged: the simulated user is the one who writes."""
+    roles = {"user": "assistant", "assistant": "user"}
+    return [
+        {"role": roles[each["role"]], "content": each.get("content", "")}
+        for each in said
+        if each.get("role") in roles
+    ]
+
+
+def _filled(text: str, prompt: Prompt) -> str:
+    values: Mapping[str, Any] = {**prompt.columns, "answer": prompt.answer}
+    return re.sub(r"\{(\w+)\}", lambda found: str(values.get(found[1], found[0])), text)
+
+
+def _headers(settings: UserSettings) -> dict[str, str]:
+    if settings.key_variable is None:
+        return {}
+    key = os.environ.get(settings.key_variable)
+    if not key:
+        raise RecipeError(f"environment.user: the variable {settings.key_variable} is not set")
+    return {"Authorization": f"Bearer {key}"}

@@ -1,0 +1,336 @@
+"""Tools: schemas from functions, calls with arguments checked, results and errors as messages."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from groupwise.environments import Environment, load_environment
+from groupwise.environments.tools import (
+    Tool,
+    Toolbox,
+    ToolError,
+    ToolPlay,
+    ToolSettings,
+    ToolUnavailable,
+    load_tools,
+)
+from groupwise.environments.tools.calculator import calculator
+from groupwise.environments.tools.retrieval import Index, Passage
+from groupwise.environments.tools.schema import function_schema, type_schema
+from groupwise.errors import RecipeError
+from groupwise.policies import load_policy
+from groupwise.rollouts import collect
+from groupwise.samplers import SamplingSettings, ScriptedSampler
+from groupwise.types import Group, Prompt
+from groupwise.verifiers import compose
+
+
+def weather(city: str, days: int = 1, unit: Literal["C", "F"] = "C") -> str:
+    """Says the weather.
+
+    Of a city, for some days.
+
+    Args:
+        city: where, with
+            its country
+        days (int): how many
+    """
+    return f"{city}: {days} days of sun in {unit}"
+
+
+def call(name: str, **arguments: Any) -> str:
+    import json
+
+    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
+
+
+def test_a_schema_from_signature_and_docstring() -> None:
+    assert function_schema(weather, "weather") == {
+        "type": "function",
+        "function": {
+            "name": "weather",
+            "description": "Says the weather. Of a city, for some days.",
+            "parameters": {
+                "type": "object",
+                "properties": {
+                    "city": {"type": "string", "description": "where, with its country"},
+                    "days": {"type": "integer", "description": "how many"},
+                    "unit": {"enum": ["C", "F"]},
+                },
+                "required": ["city"],
+            },
+        },
+    }
+    assert type_schema(list[float] | None, "x") == {
+        "anyOf": [{"type": "array", "items": {"type": "number"}}, {"type": "null"}]
+    }
+
+
+def test_a_function_that_says_too_little_is_refused() -> None:
+    def silent(x: int) -> int:
+        return x
+
+    def untyped(x):
+        """Does."""
+
+    def starred(*x: int) -> None:
+        """Does."""
+
+    for function, words in ((silent, "no docstring"), (untyped, "no type"), (starred, "name")):
+        with pytest.raises(RecipeError, match=words):
+            Tool.of(function)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({}, "needs the argument 'city'"),
+        ({"city": 3}, "'city' is 3; give a value of type string"),
+        ({"city": "x", "days": "2"}, "'days' is '2'"),
+        ({"city": "x", "days": True}, "'days' is True"),
+        ({"city": "x", "unit": "K"}, "one of 'C', 'F'"),
+        ({"town": "x"}, "no argument 'town'; it takes city, days, unit"),
+    ],
+)
+def test_arguments_are_checked(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(ToolError, match=words):
+        Tool.of(weather).call(arguments)
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("3+4*2", "11"), ("(3 + 4) * 12", "84"), ("-2**2", "-4"), ("2**-1", "0.5"), ("1/3", "0.333"
+         "333333333"), ("10/4", "2.5"), ("1,234 × 10", "12340"), ("2^10", "1024"), ("0.1+0.2",
+         "0.3"), ("1e3", "1000"), ("2**3**2", "512"), ("--3", "3"), ("7 / 7", "1"),
+    ],
+)  # fmt: skip
+def test_the_calculator(expression: str, value: str) -> None:
+    assert calculator(expression) == value
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["", "1/0", "0**-1", "3+", "(3", "3)", "3 4", "x+1", "__import__('os')", "9**9**9", "2**0.5",
+     "1" * 201, "(" * 200, "9**999*9**999*9**999"],
+)  # fmt: skip
+def test_the_calculator_refuses(expression: str) -> None:
+    with pytest.raises(ToolError):
+        calculator(expression)
+
+
+# Plays.
+
+
+def played(
+    tools: Sequence[Tool], replies: Sequence[str], *, seconds: float = 5.0, characters: int = 4000,
+    size: int = 1,
+) -> Group:  # fmt: skip
+    template = load_policy("tiny", device="cpu").template
+    prompt = Prompt("p", messages=({"role": "user", "content": "12*12="},), answer="144")
+    environment = Environment("sums", compose([{"name": "number"}]), {"train": [prompt]})
+    environment.wrappers = (Toolbox(tools, seconds=seconds, characters=characters),)
+    (group,) = collect(
+        environment,
+        ScriptedSampler(template, list(replies)),
+        template,
+        [(prompt, 0)],
+        group_size=size,
+        sampling=SamplingSettings(max_tokens=1000, group_size=max(size, 2)),
+        seed=0,
+    )
+    environment.close()
+    return group
+
+
+def told(group: Group) -> list[str]:
+    messages = group.rollouts[0].extras["messages"]
+    return [message["content"] for message in messages if message["role"] == "tool"]
+
+
+def test_a_call_is_answered_and_the_last_turn_is_judged() -> None:
+    group = played([Tool.of(calculator)], [call("calculator", expression="12*12"), "144"])
+    rollout = group.rollouts[0]
+    assert (rollout.reward, told(group), len(rollout.turns)) == (1.0, ["144"], 2)
+    assert rollout.extras["counts"] == {"tools/calls": 1, "tools/calls/calculator": 1}
+    assert "144" not in rollout.turns[0].completion.text
+    system = load_policy("tiny", device="cpu").template.decode(rollout.prompt_ids)
+    assert system.startswith("<|bos|><|system|>You can call these tools:")
+
+
+def test_the_answer_in_a_tools_text_earns_nothing() -> None:
+    group = played([Tool.of(calculator)], [call("calculator", expression="12*12"), "done"])
+    assert group.rollouts[0].score.outcome == "no_answer"
+    group = played([Tool.of(calculator)], [call("calculator", expression="144"), "no number"])
+    assert group.rollouts[0].reward == 0.0
+
+
+def broken() -> str:
+    """Fails."""
+    raise KeyError("lost")
+
+
+def gone() -> str:
+    """Is not there."""
+    raise ToolUnavailable("the index is gone")
+
+
+async def later(seconds: float) -> str:
+    """Waits."""
+    await asyncio.sleep(seconds)
+    return "waited"
+
+
+def slow(seconds: float) -> str:
+    """Waits in Python."""
+    time.sleep(seconds)
+    return "waited"
+
+
+def long() -> list[int]:
+    """Talks."""
+    return list(range(100))
+
+
+def test_errors_of_tools_are_told_and_counted() -> None:
+    tools = [Tool.of(each) for each in (broken, later, slow, long, calculator)]
+    first = "\n".join(
+        [
+            call("broken"),
+            call("later", seconds=0.01),
+            call("slow", seconds=2.0),
+            call("later", seconds=2.0),
+            call("long"),
+            call("missing"),
+            call("calculator", expression="1/0"),
+            '<tool_call>{"name": "slow"',
+        ]
+    )
+    group = played(tools, [first, "144"], seconds=0.2, characters=20)
+    assert told(group)[0] == "error: KeyError: 'lo... (3 characters more)"
+    assert told(group)[4] == "[0, 1, 2, 3, 4, 5, 6... (370 characters more)"
+    assert [each.startswith("error: ") for each in told(group)] == [
+        True, False, True, True, False, True, True, True,
+    ]  # fmt: skip
+    counts = group.rollouts[0].extras["counts"]
+    assert (counts["tools/calls"], counts["tools/errors"], counts["tools/timeouts"]) == (7, 6, 2)
+    assert group.rollouts[0].reward == 1.0
+
+
+def test_a_tool_that_is_not_there_fails_the_rollout() -> None:
+    group = played([Tool.of(gone)], [call("gone"), "144"], size=2)
+    failed, right = group.rollouts
+    assert (failed.finish_reason, failed.score.outcome) == ("error", "infrastructure_error")
+    assert "ToolUnavailable: the index is gone" in failed.score.reason
+    assert right.reward == 1.0
+
+
+def test_at_most_eight_calls_at_a_time_are_run() -> None:
+    group = played([Tool.of(calculator)], [call("calculator", expression="1+1") * 10, "144"])
+    assert told(group) == ["2"] * 8 + ["error: only 8 calls at a time are run"] * 2
+
+
+# From a recipe.
+
+
+def test_tools_of_a_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_tools.py").write_text(
+        "def shout(text: str) -> str:\n    '''Shouts.'''\n    return text.upper()\n\n\n"
+        "def make(mark: str):\n    def end(text: str) -> str:\n        '''Ends.'''\n"
+        "        return text + mark\n    return end\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    tools = load_tools(
+        [
+            ToolSettings.model_validate("calculator"),
+            ToolSettings.model_validate("own_tools:shout"),
+            ToolSettings(name="own_tools:make", arguments={"mark": "!"}),
+        ]
+    )
+    assert [tool.name for tool in tools] == ["calculator", "shout", "end"]
+    assert tools[2].call({"text": "hm"}) == "hm!"
+    for name, words in (
+        ("calculater", "did you mean 'calculator'"),
+        ("own_tools:shuot", "did you mean 'shout'"),
+    ):
+        with pytest.raises(RecipeError, match=words):
+            load_tools([ToolSettings(name=name)])
+    with pytest.raises(RecipeError, match="takes no arguments"):
+        load_tools([ToolSettings(name="calculator", arguments={"x": 1})])
+    with pytest.raises(RecipeError, match=r"two tools are called 'calculator'"):
+        Toolbox([tools[0], tools[0]])
+
+
+def test_any_environment_can_have_tools() -> None:
+    from groupwise.environments import EnvironmentSettings, environment_from_settings
+
+    settings = EnvironmentSettings.model_validate(
+        {"name": "arithmetic", "tools": ["calculator"], "max_turns": 3, "judged": "all"}
+    )
+    environment = environment_from_settings(settings)
+    template = load_policy("tiny", device="cpu").template
+    play = environment.open(environment.prompts(1)[0], template)
+    assert isinstance(play, ToolPlay)
+    assert (environment.limits.turns, environment.judged, environment.answers) == (3, "all", "tool")
+    assert environment.describe()["tools"][0]["name"] == "calculator"
+    assert load_environment("arithmetic").answers is None
+
+
+def test_raw_text_has_no_tools() -> None:
+    template = load_policy("tiny", device="cpu").template
+    with pytest.raises(RecipeError, match="'raw' is raw text, and tools are for chats"):
+        Toolbox([Tool.of(calculator)]).prompt(Prompt("raw", text="3+4="), template)
+
+
+# Documents and programs.
+
+
+def test_passages_are_ranked_by_bm25() -> None:
+    index = Index(
+        [
+            Passage("a", "the fox and the fox and the hen"),
+            Passage("b", "the fox sleeps"),
+            Passage("c", "a whale swims in the sea"),
+        ]
+    )
+    assert [passage.source for passage, _ in index.search("fox", 3)] == ["b", "a"]
+    (passage, score), *_ = index.search("whale", 1)
+    # idf = log(1 + 2.5 / 1.5); tf part = 2.5 / (1 + 1.5 * (0.25 + 0.75 * 6 / (17 / 3)))
+    assert (passage.source, round(score, 6)) == ("c", round(0.980829 * 2.5 / 2.566176, 6))
+    assert index.search("zebra", 3) == []
+
+
+def test_search_reads_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "one.md").write_text("The Nile is long.\n\nThe Rhine is shorter.\n")
+    (tmp_path / "two.jsonl").write_text('{"title": "Po", "text": "The Po is Italian."}\n')
+    (tool,) = load_tools(
+        [ToolSettings(name="search", arguments={"path": str(tmp_path), "words_a_passage": 3})]
+    )
+    assert tool.name == "search"
+    assert tool.call({"query": "Italian rivers"}) == "[Po] The Po is Italian."
+    assert tool.call({"query": "rhine"}) == "[one.md] The Rhine is shorter."
+    assert tool.call({"query": "zebra"}) == "nothing was found"
+    assert len(tool.facts["documents"]) == 64
+    with pytest.raises(RecipeError, match="holds no text"):
+        load_tools([ToolSettings(name="search", arguments={"path": str(tmp_path / "none")})])
+
+
+def test_python_runs_in_the_sandbox() -> None:
+    (tool,) = load_tools([ToolSettings(name="python", arguments={"time_limit": 2.0})])
+    assert tool.call({"code": "x = 6\nprint('six')\nx * 7"}) == "six\n42\n"
+    assert tool.call({"code": "x = 1"}) == "(nothing was printed)"
+    for code, words in (
+        ("print(1)\n1/0", "1\nZeroDivisionError: division by zero"),
+        ("def", "SyntaxError"),
+        ("while True: pass", "timeout"),
+        ("open('/etc/shadow').read()", "Error"),
+    ):
+        with pytest.raises(ToolError, match=words):
+            tool.call({"code": code})
