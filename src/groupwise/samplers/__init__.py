@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from groupwise.samplers.contract import Sampler
+    from groupwise.samplers.local.sampler import LocalSampler
     from groupwise.samplers.make import make_sampler, sample
     from groupwise.samplers.scripted import ScriptedSampler
     from groupwise.samplers.settings import SamplingSettings
@@ -20,6 +21,7 @@ _HOMES = {
     "SamplingSettings": "settings",
     "make_sampler": "make",
     "sample": "make",
+    "LocalSampler": "local.sampler",
     "ScriptedSampler": "scripted",
     "TransformersSampler": "transformers_sampler",
 }
@@ -29,6 +31,7 @@ __all__ = [
     "SamplingSettings",
     "make_sampler",
     "sample",
+    "LocalSampler",
     "ScriptedSampler",
     "TransformersSampler",
 ]

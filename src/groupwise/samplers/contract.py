@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Protocol, runtime_checkable
 
+from groupwise.errors import RecipeError
 from groupwise.policies.policy import Policy
 from groupwise.types import Completion, Request
 
@@ -55,3 +56,14 @@ def play_in_waves(
             following = answer.result() if isinstance(answer, Future) else answer
             if following is not None:
                 waiting[place] = following
+
+
+def check_length(policy: Policy, place: int, request: Request) -> None:
+    """Raises RecipeError where a request is longer than the model has positions for."""
+    length = len(request.prompt_ids) + request.max_tokens
+    if length > policy.max_length:
+        raise RecipeError(
+            f"request {place}: {len(request.prompt_ids)} prompt tokens and max_tokens = "
+            f"{request.max_tokens} make {length}; {policy.name} has positions for "
+            f"{policy.max_length}"
+        )

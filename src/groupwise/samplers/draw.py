@@ -21,8 +21,9 @@ BLOCK = 256
 class Draws:
     """One token for each of R rows. `logprobs` are of the distribution drawn from.
 
-    `entropies` [R] in nats and `top_ids`, `top_logprobs` [R, K] are there when asked for. `finite`
-    is False for a row whose logits hold a NaN, a +inf, or nothing above -inf.
+    `entropies` [R] in nats and `top_ids`, `top_logprobs` [R, K] are there when asked for,
+    `supports` (the kept ids) where the distribution was truncated. `finite` is False for a row
+    whose logits hold a NaN, a +inf, or nothing above -inf.
     """
 
     ids: Int[Tensor, " R"]
@@ -31,6 +32,30 @@ class Draws:
     entropies: Float[Tensor, " R"] | None = None
     top_ids: Int[Tensor, "R K"] | None = None
     top_logprobs: Float[Tensor, "R K"] | None = None
+    supports: list[tuple[int, ...]] | None = None
+
+
+@dataclass(frozen=True)
+class Truncation:
+    """What is kept of each row's distribution: the `top_k` [R] most likely ids (0: all), then the
+    fewest of them with mass `top_p` [R], then those with at least `min_p` [R] of the best one's.
+
+    Ties are kept in id order.
+    """
+
+    top_k: Int[Tensor, " R"]
+    top_p: Float[Tensor, " R"]
+    min_p: Float[Tensor, " R"]
+
+    def kept(self, scaled: Float[Tensor, "R V"]) -> Bool[Tensor, "R V"]:
+        """True for the ids that stay, from logits divided by the temperature."""
+        ordered, ids = scaled.sort(dim=-1, descending=True, stable=True)
+        rank = torch.arange(scaled.shape[-1], device=scaled.device)
+        within = (self.top_k[:, None] == 0) | (rank < self.top_k[:, None])
+        mass = torch.softmax(ordered.masked_fill(~within, -torch.inf), dim=-1)
+        within &= (mass.cumsum(-1) - mass < self.top_p[:, None]) | (self.top_p[:, None] == 1.0)
+        within &= mass >= self.min_p[:, None] * mass[:, :1]
+        return torch.zeros_like(within).scatter_(1, ids, within)
 
 
 def draw(
@@ -41,19 +66,26 @@ def draw(
     greedy: Bool[Tensor, " R"],
     entropies: bool = False,
     top_k: int = 0,
+    truncation: Truncation | None = None,
 ) -> Draws:
     """The next token of every row.
 
     p = softmax(logits / T) in float32; with C the cumulative sum of p in id order (over blocks of
     256 ids, then inside the block), the token is the first id with p > 0 and C > u * total. A
     greedy row takes the first most likely id; its log-probability is at temperature 1. A row
-    depends on nothing but itself.
+    depends on nothing but itself. With `truncation` p is 0 for ids that are not kept, and
+    `supports` lists those that are; a greedy row keeps all.
     """
     rows, vocabulary = logits.shape
     divisor = torch.where(greedy, 1.0, temperatures)
     scaled = logits.float()
     if not bool((divisor == 1.0).all()):
         scaled = scaled / divisor[:, None]
+    supports = None
+    if truncation is not None:
+        kept = truncation.kept(scaled) | greedy[:, None]
+        scaled = scaled.masked_fill(~kept, -torch.inf)
+        supports = _supports(kept)
     best, best_id = scaled.max(dim=-1)
     weights = torch.sub(scaled, best[:, None]).exp_()
     padding = -vocabulary % BLOCK
@@ -75,7 +107,14 @@ def draw(
     if top_k:
         top, top_ids = scaled.topk(min(top_k, vocabulary), dim=-1)
         top_logprobs = top - (best + log_total)[:, None]
-    return Draws(ids, logprobs, torch.isfinite(total), entropy, top_ids, top_logprobs)
+    finite = torch.isfinite(total)
+    return Draws(ids, logprobs, finite, entropy, top_ids, top_logprobs, supports)
+
+
+def _supports(kept: Bool[Tensor, "R V"]) -> list[tuple[int, ...]]:
+    """Each row's kept ids, ascending."""
+    places = torch.split(kept.nonzero()[:, 1], kept.sum(-1).tolist())
+    return [tuple(ids.tolist()) for ids in places]
 
 
 def _inverse_cdf(

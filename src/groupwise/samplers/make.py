@@ -12,20 +12,31 @@ from groupwise.policies.logprobs import as_ids
 from groupwise.policies.policy import Policy
 from groupwise.randomness import stream_key
 from groupwise.samplers.contract import Sampler
+from groupwise.samplers.local.sampler import LocalSampler, why_not
 from groupwise.samplers.settings import why_no_sampler
 from groupwise.samplers.transformers_sampler import TransformersSampler
 from groupwise.types import Completion, Prompt, Request
 
 
-def make_sampler(name: str, policy: Policy, *, batch_rows: int = 128) -> Sampler:
+def make_sampler(
+    name: str, policy: Policy, *, batch_rows: int = 128, cache_gigabytes: float | None = None
+) -> Sampler:
     """The sampler called `name`, loaded with `policy`; `auto` is the fastest that supports it.
 
+    A policy that `local` cannot decode is sampled by `transformers`, whose `notes` say so.
     Raises RecipeError for an unknown name.
     """
     problem = why_no_sampler(name)
     if problem is not None:
         raise RecipeError(problem)
-    return TransformersSampler(policy, batch_rows=batch_rows)
+    if name == "transformers":
+        return TransformersSampler(policy, batch_rows=batch_rows)
+    reason = why_not(policy)
+    if reason is None:
+        cache_bytes = None if cache_gigabytes is None else int(cache_gigabytes * 1e9)
+        return LocalSampler(policy, batch_rows=batch_rows, cache_bytes=cache_bytes)
+    note = f"sampled by transformers, not by the faster local sampler: {reason}"
+    return TransformersSampler(policy, batch_rows=batch_rows, notes=(note,))
 
 
 def sample(

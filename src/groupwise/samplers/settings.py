@@ -6,7 +6,7 @@ import difflib
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-SAMPLERS = ("auto", "transformers")
+SAMPLERS = ("auto", "local", "transformers")
 
 
 def why_no_sampler(name: str) -> str | None:
@@ -30,7 +30,8 @@ class SamplingSettings(BaseModel):
 
     sampler: str = Field(
         default="auto",
-        description="`auto` (the fastest one that supports the model), or `transformers`.",
+        description="`auto` (the fastest one that supports the model), `local` (own; a "
+        "family that it does not decode falls back, and says so), or `transformers`.",
     )
     group_size: int = Field(
         default=8,
@@ -81,6 +82,12 @@ class SamplingSettings(BaseModel):
         "thinking_stop.",
     )
     batch_rows: int = Field(default=128, ge=1, description="The most completions decoded at once.")
+    cache_gigabytes: float | None = Field(
+        default=None,
+        gt=0.0,
+        description="What the keys and values of completions being decoded may take (1e9 bytes); "
+        "fewer are decoded at once where it is little. Default: a quarter of the whole memory.",
+    )
 
     @model_validator(mode="after")
     def _thinking_fits(self) -> SamplingSettings:

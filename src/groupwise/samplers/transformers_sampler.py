@@ -10,65 +10,36 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from groupwise.errors import NonFiniteError, RecipeError
+from groupwise.errors import RecipeError
 from groupwise.policies.heads import Head, head_of, text_config
 from groupwise.policies.policy import Policy, evaluating
-from groupwise.randomness import uniforms
 from groupwise.samplers.cache import make_cache
-from groupwise.samplers.contract import Then, play_in_waves
-from groupwise.samplers.draw import Draws, draw
+from groupwise.samplers.contract import Then, check_length, play_in_waves
+from groupwise.samplers.draw import Draws
+from groupwise.samplers.rows import NextTokens, Picked, Row
 from groupwise.samplers.weights import SamplingWeights
-from groupwise.templates import StopStrings, Template
-from groupwise.types import Completion, FinishReason, Request
+from groupwise.types import Completion, Request
 
 # Finished rows are taken out once they are this share of the batch: taking them out copies the
 # cache, leaving them in computes tokens that nobody reads.
 _COMPACT_AT = 0.25
 
 
-@dataclass
-class _Row:
-    """One request being decoded."""
-
-    request: Request
-    place: int
-    stops: StopStrings | None
-    ids: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    entropies: list[float] = field(default_factory=list)
-    top_ids: list[tuple[int, ...]] = field(default_factory=list)
-    top_logprobs: list[tuple[float, ...]] = field(default_factory=list)
-    finish_reason: FinishReason | None = None
-
-    def completion(self, template: Template, version: int) -> Completion:
-        text = template.decode_completion(self.ids)
-        asked_top = self.request.top_k > 0
-        return Completion(
-            token_ids=tuple(self.ids),
-            text=self.stops.cut(text) if self.stops else text,
-            sampler_logprobs=tuple(self.logprobs),
-            finish_reason=self.finish_reason or "error",
-            version=version,
-            entropies=tuple(self.entropies) if self.request.entropies else None,
-            top_ids=tuple(self.top_ids) if asked_top else None,
-            top_logprobs=tuple(self.top_logprobs) if asked_top else None,
-        )
-
-
 class TransformersSampler:
     """Samples with the learner's own weights in this process; see `Sampler` for the contract."""
 
-    def __init__(self, policy: Policy, *, batch_rows: int = 128) -> None:
+    def __init__(
+        self, policy: Policy, *, batch_rows: int = 128, notes: tuple[str, ...] = ()
+    ) -> None:
         if batch_rows < 1:
             raise RecipeError(f"sampling.batch_rows = {batch_rows}; give 1 or more")
         self.batch_rows = batch_rows
+        self.notes = notes
         self.load(policy, policy.version)
 
     def load(self, policy: Policy, version: int) -> None:
@@ -95,26 +66,18 @@ class TransformersSampler:
         Raises RecipeError where a request is longer than the model has positions for, and
         NonFiniteError, naming the request, where its logits are not finite.
         """
-        start = time.monotonic()
         rows = [self._row(place, request) for place, request in enumerate(requests)]
         model = self._weights.model
         with torch.inference_mode(), evaluating(model), self.policy.compute():
             for batch in self._batches(rows):
-                _Decoding(self.policy, head_of(model), text_config(model), batch, start).run()
+                _Decoding(self.policy, head_of(model), text_config(model), batch).run()
         return [row.completion(self.policy.template, self.version) for row in rows]
 
-    def _row(self, place: int, request: Request) -> _Row:
-        length = len(request.prompt_ids) + request.max_tokens
-        if length > self.policy.max_length:
-            raise RecipeError(
-                f"request {place}: {len(request.prompt_ids)} prompt tokens and max_tokens = "
-                f"{request.max_tokens} make {length}; {self.policy.name} has positions for "
-                f"{self.policy.max_length}"
-            )
-        strings = request.stop_strings
-        return _Row(request, place, self.policy.template.stop_strings(strings) if strings else None)
+    def _row(self, place: int, request: Request) -> Row:
+        check_length(self.policy, place, request)
+        return Row.of(place, request, self.policy.template)
 
-    def _batches(self, rows: Sequence[_Row]) -> Iterator[list[_Row]]:
+    def _batches(self, rows: Sequence[Row]) -> Iterator[list[Row]]:
         """Rows of like prompt length together, so that little is padded; ties keep their order."""
         ordered = sorted(rows, key=lambda row: len(row.request.prompt_ids))
         for start in range(0, len(ordered), self.batch_rows):
@@ -124,12 +87,9 @@ class TransformersSampler:
 class _Decoding:
     """One batch from its prompts to its last token."""
 
-    def __init__(
-        self, policy: Policy, head: Head, config: Any, rows: list[_Row], start: float
-    ) -> None:
+    def __init__(self, policy: Policy, head: Head, config: Any, rows: list[Row]) -> None:
         self.policy = policy
         self.head = head
-        self.start = start
         self.rows = rows
         self.stop_ids = policy.template.stop_ids
         longest = max(len(row.request.prompt_ids) for row in rows)
@@ -139,8 +99,6 @@ class _Decoding:
         names = inspect.signature(type(head.decoder).forward).parameters
         self.cache_name = "cache" if "cache" in names else "past_key_values"
         self.mask = torch.zeros((0, capacity), dtype=torch.int64)
-        self.asked_entropies = any(row.request.entropies for row in rows)
-        self.asked_top = max(row.request.top_k for row in rows)
         self._index_rows()
 
     def run(self) -> None:
@@ -151,7 +109,7 @@ class _Decoding:
         logits = self._prefill()
         step = 0
         while True:
-            draws = self._draw(logits, step)
+            draws = self.next_tokens.draw(logits, self.policy.version)
             self._append(draws)
             alive = [place for place, row in enumerate(self.rows) if row.finish_reason is None]
             if not alive:
@@ -166,63 +124,22 @@ class _Decoding:
 
     def _index_rows(self) -> None:
         """Per-row settings as tensors, made again whenever rows leave."""
-        requests = [row.request for row in self.rows]
-        device = self.policy.device
-        self.keys = np.array([request.key for request in requests], dtype=np.uint64)
-        self.temperatures = torch.tensor([r.temperature for r in requests], device=device)
-        self.greedy = torch.tensor([r.greedy for r in requests], device=device)
-        self.prompt_lengths = torch.tensor([len(r.prompt_ids) for r in requests], device=device)
-
-    def _draw(self, logits: Tensor, step: int) -> Draws:
-        noise = uniforms(self.keys, np.full(len(self.keys), step, dtype=np.int64))
-        draws = draw(
-            logits,
-            torch.from_numpy(noise).to(logits.device),
-            temperatures=self.temperatures,
-            greedy=self.greedy,
-            entropies=self.asked_entropies,
-            top_k=self.asked_top,
+        self.next_tokens = NextTokens(self.rows, self.policy.device)
+        self.prompt_lengths = torch.tensor(
+            [len(row.request.prompt_ids) for row in self.rows], device=self.policy.device
         )
-        if not bool(draws.finite.all()):
-            self._refuse(draws.finite, step)
-        return draws
-
-    def _refuse(self, finite: Tensor, step: int) -> None:
-        for row, good in zip(self.rows, finite.tolist()):
-            if not good and row.finish_reason is None:
-                raise NonFiniteError(
-                    f"request {row.place} (key {row.request.key}): the logits of completion token "
-                    f"{step} are not finite; the weights of version {self.policy.version} hold "
-                    "NaN or infinity, or the dtype is too narrow for them"
-                )
 
     def _append(self, draws: Draws) -> None:
-        ids, logprobs = draws.ids.tolist(), draws.logprobs.tolist()
-        entropies = draws.entropies.tolist() if draws.entropies is not None else None
-        top_ids = draws.top_ids.tolist() if draws.top_ids is not None else None
-        top = draws.top_logprobs.tolist() if draws.top_logprobs is not None else None
-        for place, row in enumerate(self.rows):
-            if row.finish_reason is not None:
-                continue
-            row.ids.append(ids[place])
-            row.logprobs.append(logprobs[place])
-            if entropies is not None and row.request.entropies:
-                row.entropies.append(entropies[place])
-            if top_ids is not None and top is not None and row.request.top_k:
-                row.top_ids.append(tuple(top_ids[place][: row.request.top_k]))
-                row.top_logprobs.append(tuple(top[place][: row.request.top_k]))
-            if ids[place] in self.stop_ids or (row.stops is not None and row.stops.ended(row.ids)):
-                row.finish_reason = "stop"
-            elif len(row.ids) >= row.request.max_tokens:
-                row.finish_reason = "length"
+        picked = Picked(draws)
+        for index, row in enumerate(self.rows):
+            if row.finish_reason is None:
+                row.take(picked, index, self.stop_ids)
         self._past_deadline()
 
     def _past_deadline(self) -> None:
-        spent = time.monotonic() - self.start
+        now = time.monotonic()
         for row in self.rows:
-            limit = row.request.deadline
-            if row.finish_reason is None and limit is not None and spent > limit:
-                row.finish_reason = "deadline"
+            row.expire(now)
 
     # The forward passes.
 

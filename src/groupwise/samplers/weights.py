@@ -1,9 +1,9 @@
 """The weights a sampler reads: the learner's own, or low-precision copies of its matrices.
 
 In float32 nothing is copied. In bfloat16 every linear layer's weight but the head's has a bfloat16
-copy, refreshed when a version is loaded, and everything else (embeddings, norms, head) is the
-learner's own tensor: the forward pass does what the learner's does in autocast, without casting
-weights at every token.
+copy, an adapter's A and B too, refreshed when a version is loaded, and everything else (embeddings,
+norms, head) is the learner's own tensor: the forward pass does what the learner's does in autocast,
+without casting weights at every token.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class SamplingWeights:
         shared.update((id(tensor), tensor) for tensor in model.buffers())
         shadow = copy.deepcopy(model, shared)
         copies: dict[int, nn.Parameter] = {}
-        head = head_of(shadow).linear
+        head = set(head_of(shadow).linear.modules())
         for module in shadow.modules():
-            if not isinstance(module, nn.Linear | Conv1D) or module is head:
+            if not isinstance(module, nn.Linear | Conv1D) or module in head:
                 continue
             source = module.weight
             if id(source) not in copies:

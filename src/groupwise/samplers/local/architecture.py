@@ -1,0 +1,145 @@
+"""A decoder as a description that one forward pass can run, whatever its family.
+
+What families differ in is a field here: where norms stand, how positions enter, what a window or a
+soft cap does, whether the two halves of a layer run side by side. Left out: how a transformers
+model is read into this (families.py) and the pass itself (decoder.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from groupwise.samplers.local.weights import Matrix, Norm
+
+
+@dataclass
+class AttentionLayer:
+    """One layer's attention. `qkv` gives queries, keys and values of all heads in this order.
+
+    `scale` multiplies the scores, `softcap` bounds them, `window` is the number of newest positions
+    that are seen (None: all). `query_norm` and `key_norm` are over a head's width, or with
+    `norm_all_heads` over all heads at once. `rope` names the rotary table, None without one.
+    """
+
+    qkv: Matrix
+    output: Matrix
+    scale: float
+    softcap: float | None = None
+    window: int | None = None
+    query_norm: Norm | None = None
+    key_norm: Norm | None = None
+    norm_all_heads: bool = False
+    rope: str | None = "default"
+
+
+@dataclass
+class DenseLayer:
+    """A feed-forward layer: `down(act(up))`, or `down(act(gate) * up)` where `gated`.
+
+    With `gated`, `up` gives the gate and then the up projection.
+    """
+
+    up: Matrix
+    down: Matrix
+    act: Callable[[Tensor], Tensor]
+    gated: bool
+
+
+@dataclass
+class ModuleLayer:
+    """A feed-forward layer that is run as the model's own module (a mixture of experts)."""
+
+    module: nn.Module
+    dtype: torch.dtype
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[N, D] to [N, D], with matrix products in `dtype`."""
+        lower = self.dtype == torch.bfloat16
+        with torch.autocast(x.device.type, dtype=torch.bfloat16, enabled=lower):
+            made = self.module(x[None])
+        return (made[0] if isinstance(made, tuple) else made)[0]  # type: ignore[no-any-return]
+
+
+@dataclass
+class Layer:
+    """Norms before and after each half, where the family has them; `parallel` adds both halves to
+    the same input."""
+
+    attention: AttentionLayer
+    feed_forward: DenseLayer | ModuleLayer
+    before_attention: Norm | None = None
+    after_attention: Norm | None = None
+    before_feed_forward: Norm | None = None
+    after_feed_forward: Norm | None = None
+    parallel: bool = False
+
+
+# (layer number, layer, queries [N, Hq, W], keys [N, Hk, W], values [N, Hk, W]) to [N, Hq, W].
+Attend = Callable[[int, AttentionLayer, Tensor, Tensor, Tensor], Tensor]
+
+Rotary = Callable[[str, Tensor], tuple[Tensor, Tensor]]
+
+
+@dataclass
+class Decoder:
+    """From ids and positions to the states that the head reads.
+
+    `embedding` and `positions` (learned ones) are the learner's own modules. `rotary` maps a
+    table's name and positions [S] to cosines and sines [S, W], W the rotated width of a head.
+    """
+
+    embedding: nn.Module
+    layers: list[Layer]
+    norm: Norm
+    heads: int
+    kv_heads: int
+    head_dim: int
+    dtype: torch.dtype
+    positions: nn.Module | None = None
+    rotary: Rotary | None = None
+    tables: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+
+    def refresh(self) -> None:
+        """Take the learner's present weights everywhere."""
+        for layer in self.layers:
+            for part in _parts(layer):
+                part.refresh()
+        self.norm.refresh()
+
+    @property
+    def rope_names(self) -> tuple[str, ...]:
+        names = {layer.attention.rope for layer in self.layers}
+        return tuple(sorted(name for name in names if name is not None))
+
+    def rope(self, name: str, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosines and sines [N, W] at `positions` [N], from a table that grows when it must."""
+        assert self.rotary is not None
+        table = self.tables.get(name)
+        newest = int(positions.max()) + 1
+        if table is None or table[0].shape[0] < newest:
+            rows = torch.arange(max(256, 2 * newest), device=positions.device)
+            table = self.tables[name] = self.rotary(name, rows)
+        return table[0][positions], table[1][positions]
+
+
+def _parts(layer: Layer) -> Iterator[Matrix | Norm]:
+    attention, feed_forward = layer.attention, layer.feed_forward
+    yield attention.qkv
+    yield attention.output
+    if isinstance(feed_forward, DenseLayer):
+        yield feed_forward.up
+        yield feed_forward.down
+    for norm in (
+        attention.query_norm,
+        attention.key_norm,
+        layer.before_attention,
+        layer.after_attention,
+        layer.before_feed_forward,
+        layer.after_feed_forward,
+    ):
+        if norm is not None:
+            yield norm

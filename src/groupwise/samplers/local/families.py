@@ -1,0 +1,247 @@
+"""The table of families that can be decoded here, each a small reader of a transformers model.
+
+Most are one layout with other norms; GPT-2 and GPT-NeoX have names and matrices of their own. A
+family that is not here, or a model of one that the reader does not fit, is decoded by transformers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from groupwise.policies.heads import causal_lm, text_config
+from groupwise.samplers.local.architecture import (
+    AttentionLayer,
+    Decoder,
+    DenseLayer,
+    Layer,
+    ModuleLayer,
+    Rotary,
+)
+from groupwise.samplers.local.weights import Matrix, Norm
+
+# Position codes that depend on the length of the sequence at hand cannot come from a table.
+_CHANGING_ROPES = ("dynamic", "longrope")
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """How matrices of one model are made."""
+
+    dtype: torch.dtype
+    pack: bool
+
+    def matrix(self, *layers: nn.Module, order: Tensor | None = None) -> Matrix:
+        return Matrix(layers, self.dtype, order=order, pack=self.pack)
+
+
+def read_decoder(model: nn.Module, dtype: torch.dtype, *, pack: bool = True) -> Decoder | None:
+    """The description of a model's decoder; None for a family or a variant that is not covered."""
+    lm = causal_lm(model)
+    config = text_config(model)
+    reader = FAMILIES.get(config.model_type)
+    if reader is None or getattr(config, "use_bidirectional_attention", False):
+        return None
+    if _changing_rope(config):
+        return None
+    return reader(lm.get_decoder(), config, _Reading(dtype, pack))
+
+
+def _changing_rope(config: Any) -> bool:
+    parameters = getattr(config, "rope_parameters", None) or {}
+    tables = [parameters, *(each for each in parameters.values() if isinstance(each, dict))]
+    return any(each.get("rope_type") in _CHANGING_ROPES for each in tables)
+
+
+# --- the layout of Llama and its many relatives ------------------------------------------------
+
+
+def _llama_like(decoder: Any, config: Any, reading: _Reading) -> Decoder:
+    gemma = 1.0 if config.model_type.startswith("gemma") else 0.0
+    attention = decoder.layers[0].self_attn
+    return Decoder(
+        embedding=decoder.embed_tokens,
+        layers=[_llama_layer(layer, config, reading, gemma) for layer in decoder.layers],
+        norm=_norm(decoder.norm, gemma),
+        heads=config.num_attention_heads,
+        kv_heads=config.num_key_value_heads,
+        head_dim=attention.head_dim,
+        dtype=reading.dtype,
+        rotary=_rotary(decoder.rotary_emb, config),
+    )
+
+
+def _llama_layer(layer: Any, config: Any, reading: _Reading, gemma: float) -> Layer:
+    own = layer.self_attn
+    fused = getattr(own, "qkv_proj", None)
+    qkv = [fused] if fused is not None else [own.q_proj, own.k_proj, own.v_proj]
+    query_norm, key_norm = getattr(own, "q_norm", None), getattr(own, "k_norm", None)
+    attention = AttentionLayer(
+        qkv=reading.matrix(*qkv),
+        output=reading.matrix(own.o_proj),
+        scale=own.scaling,
+        softcap=getattr(own, "attn_logit_softcapping", None),
+        window=_window(own, config),
+        query_norm=None if query_norm is None else _norm(query_norm, gemma),
+        key_norm=None if key_norm is None else _norm(key_norm, gemma),
+        norm_all_heads=config.model_type.startswith("olmo"),
+        rope=_rope_name(own, config),
+    )
+    made = Layer(attention, _feed_forward(layer.mlp, reading))
+    before, after = "input_layernorm", "post_attention_layernorm"
+    if hasattr(layer, "pre_feedforward_layernorm"):  # Gemma: norms on both sides
+        made.before_feed_forward = _norm(layer.pre_feedforward_layernorm, gemma)
+        made.after_feed_forward = _norm(layer.post_feedforward_layernorm, gemma)
+        made.after_attention = _norm(getattr(layer, after), gemma)
+    elif hasattr(layer, "post_feedforward_layernorm"):  # OLMo 2: norms behind only
+        made.after_attention = _norm(getattr(layer, after), gemma)
+        made.after_feed_forward = _norm(layer.post_feedforward_layernorm, gemma)
+    else:
+        made.before_feed_forward = _norm(getattr(layer, after), gemma)
+    if hasattr(layer, before):
+        made.before_attention = _norm(getattr(layer, before), gemma)
+    return made
+
+
+def _feed_forward(mlp: Any, reading: _Reading) -> DenseLayer | ModuleLayer:
+    if hasattr(mlp, "experts"):
+        return ModuleLayer(mlp, reading.dtype)
+    fused = getattr(mlp, "gate_up_proj", None)
+    up = [fused] if fused is not None else [mlp.gate_proj, mlp.up_proj]
+    act = getattr(mlp, "act_fn", None) or mlp.activation_fn
+    return DenseLayer(reading.matrix(*up), reading.matrix(mlp.down_proj), act, gated=True)
+
+
+def _norm(module: Any, offset: float = 0.0) -> Norm:
+    eps = getattr(module, "variance_epsilon", None)
+    return Norm(module, eps=module.eps if eps is None else eps, offset=offset)
+
+
+def _window(attention: Any, config: Any) -> int | None:
+    """The layer's own sliding window, or the configuration's where all layers share one."""
+    window = getattr(attention, "sliding_window", getattr(config, "sliding_window", None))
+    return window if isinstance(window, int) else None
+
+
+def _rope_name(attention: Any, config: Any) -> str | None:
+    """The rotary table of a layer: by its type where types have their own; none where left out."""
+    if getattr(attention, "use_rope", True) in (False, 0):  # SmolLM3 leaves some layers without
+        return None
+    parameters = getattr(config, "rope_parameters", None) or {}
+    layer_type = getattr(attention, "layer_type", None)
+    own = isinstance(parameters.get(layer_type), dict) if layer_type is not None else False
+    return str(layer_type) if own else "default"
+
+
+def _rotary(module: nn.Module, config: Any) -> Rotary:
+    """The model's own rotary module as a table of cosines and sines, float32 or better."""
+
+    @torch.no_grad()
+    def table(name: str, positions: Tensor) -> tuple[Tensor, Tensor]:
+        exact = torch.float64 if config.dtype == torch.float64 else torch.float32
+        like = torch.zeros(1, dtype=exact, device=positions.device)
+        extra = () if name == "default" else (name,)
+        with torch.autocast(positions.device.type, enabled=False):
+            cos, sin = module(like, positions[None], *extra)
+        return cos[0], sin[0]
+
+    return table
+
+
+# --- families with names of their own ----------------------------------------------------------
+
+
+def _gpt2(decoder: Any, config: Any, reading: _Reading) -> Decoder:
+    def layer(block: Any) -> Layer:
+        return Layer(
+            AttentionLayer(
+                qkv=reading.matrix(block.attn.c_attn),
+                output=reading.matrix(block.attn.c_proj),
+                scale=block.attn.scaling,
+                rope=None,
+            ),
+            DenseLayer(
+                reading.matrix(block.mlp.c_fc),
+                reading.matrix(block.mlp.c_proj),
+                block.mlp.act,
+                gated=False,
+            ),
+            before_attention=_norm(block.ln_1),
+            before_feed_forward=_norm(block.ln_2),
+        )
+
+    return Decoder(
+        embedding=decoder.wte,
+        positions=decoder.wpe,
+        layers=[layer(block) for block in decoder.h],
+        norm=_norm(decoder.ln_f),
+        heads=config.n_head,
+        kv_heads=config.n_head,
+        head_dim=config.n_embd // config.n_head,
+        dtype=reading.dtype,
+    )
+
+
+def _gpt_neox(decoder: Any, config: Any, reading: _Reading) -> Decoder:
+    heads = config.num_attention_heads
+    width = config.hidden_size // heads
+    # Its outputs stand head by head (query, key, value of each): all queries first, as elsewhere.
+    order = torch.arange(3 * config.hidden_size).view(heads, 3, width).transpose(0, 1).reshape(-1)
+
+    def layer(block: Any) -> Layer:
+        own = block.attention
+        return Layer(
+            AttentionLayer(
+                qkv=reading.matrix(
+                    own.query_key_value, order=order.to(own.query_key_value.weight.device)
+                ),
+                output=reading.matrix(own.dense),
+                scale=own.scaling,
+            ),
+            DenseLayer(
+                reading.matrix(block.mlp.dense_h_to_4h),
+                reading.matrix(block.mlp.dense_4h_to_h),
+                block.mlp.act,
+                gated=False,
+            ),
+            before_attention=_norm(block.input_layernorm),
+            before_feed_forward=_norm(block.post_attention_layernorm),
+            parallel=block.use_parallel_residual,
+        )
+
+    return Decoder(
+        embedding=decoder.embed_in,
+        layers=[layer(block) for block in decoder.layers],
+        norm=_norm(decoder.final_layer_norm),
+        heads=heads,
+        kv_heads=heads,
+        head_dim=width,
+        dtype=reading.dtype,
+        rotary=_rotary(decoder.rotary_emb, config),
+    )
+
+
+FAMILIES: dict[str, Callable[[Any, Any, _Reading], Decoder]] = {
+    **dict.fromkeys(
+        (
+            "llama",
+            "mistral",
+            "qwen2",
+            "qwen3",
+            "gemma2",
+            "gemma3_text",
+            "phi3",
+            "smollm3",
+            "olmo2",
+            "qwen3_moe",
+            "mixtral",
+        ),
+        _llama_like,
+    ),
+    "gpt2": _gpt2,
+    "gpt_neox": _gpt_neox,
+}

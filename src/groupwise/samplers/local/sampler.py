@@ -1,0 +1,186 @@
+"""`LocalSampler`: the contract of a sampler, over the learner's own weights.
+
+Left out: how one call runs (run.py).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from groupwise.errors import RecipeError
+from groupwise.policies.heads import LogitRule, head_of
+from groupwise.policies.policy import Policy, evaluating
+from groupwise.samplers.contract import Then, check_length
+from groupwise.samplers.local.architecture import Decoder
+from groupwise.samplers.local.attention import Prefill
+from groupwise.samplers.local.cache import Cache, bytes_per_token
+from groupwise.samplers.local.decoder import run_decoder
+from groupwise.samplers.local.families import read_decoder
+from groupwise.samplers.local.run import Counts, Run
+from groupwise.samplers.local.schedule import Schedule
+from groupwise.samplers.local.weights import Matrix
+from groupwise.types import Completion, Request
+
+# Below this many parameters packing costs more than it saves.
+_SMALL = 10_000_000
+# The share of the machine's (or the device's) whole memory that keys and values may take unless a
+# budget is set. Of the whole and not of what is free: what is decoded together must not depend on
+# what else runs.
+_SHARE = 0.25
+
+
+class LocalSampler:
+    """Samples with the learner's own weights in this process; see `Sampler` for the contract.
+
+    `rows` is the most completions decoded at once, `cache_bytes` what their keys and values may
+    take; the tighter one decides. `counts` adds up over calls.
+    Raises RecipeError where `why_not(policy)` has a reason.
+    """
+
+    def __init__(
+        self, policy: Policy, *, batch_rows: int = 128, cache_bytes: int | None = None
+    ) -> None:
+        if batch_rows < 1:
+            raise RecipeError(f"sampling.batch_rows = {batch_rows}; give 1 or more")
+        self.batch_rows = batch_rows
+        self.cache_bytes = cache_bytes
+        self.counts = Counts()
+        self.decoder: Decoder | None = None
+        self._parameters: list[int] = []
+        self.load(policy, policy.version)
+
+    # --- weights --------------------------------------------------------------------------------
+
+    def load(self, policy: Policy, version: int) -> None:
+        """Sample from `policy`'s present weights; no key or value of older ones is kept."""
+        parameters = [id(parameter) for parameter in policy.model.parameters()]
+        if self.decoder is not None and parameters == self._parameters:
+            self.decoder.refresh()
+            self.head.refresh()
+        else:
+            self._read(policy)
+            self._parameters = parameters
+        self.policy = policy
+        self.version = version
+
+    def _read(self, policy: Policy) -> None:
+        decoder = _decoder_of(policy)
+        if decoder is None:
+            raise RecipeError(f"sampling.sampler = 'local': {why_not(policy)}")
+        head = head_of(policy.model)
+        exact = torch.promote_types(head.dtype, torch.float32)
+        self.decoder = decoder
+        self.head = Matrix([head.linear], exact, pack=policy.num_parameters >= _SMALL)
+        self.rule: LogitRule = head.rule
+
+    def close(self) -> None:
+        """Drop the copies of weights."""
+        self.decoder = None
+        del self.head
+
+    # --- sampling -------------------------------------------------------------------------------
+
+    def sample(self, requests: Sequence[Request]) -> list[Completion]:
+        """One completion per request, in order.
+
+        Raises RecipeError where a request is longer than the model has positions for or the budget
+        too small for one row, and NonFiniteError, naming the request, where its logits are not
+        finite.
+        """
+        made: dict[int, Completion] = {}
+        self.play(requests, made.__setitem__)
+        return [made[place] for place in range(len(requests))]
+
+    def play(self, requests: Sequence[Request], then: Then) -> None:
+        """Sample every request and whatever follows it; see `Sampler.play`."""
+        if not requests:
+            return
+        assert self.decoder is not None
+        for place, request in enumerate(requests):
+            check_length(self.policy, place, request)
+        with torch.inference_mode(), evaluating(self.policy.model):
+            cache = self._cache(self.decoder, requests)
+            schedule = Schedule(self.policy, cache, requests, then, self.version)
+            Run(self.decoder, self._logits, cache, schedule, self.counts).run()
+
+    def _logits(self, states: Tensor) -> Tensor:
+        return self.rule.apply_(self.head(states.to(self.head.dtype)))
+
+    def _cache(self, decoder: Decoder, requests: Sequence[Request]) -> Cache:
+        """As many rows as the budget has room for, each at its longest."""
+        token = bytes_per_token(decoder)
+        prompt = max(len(request.prompt_ids) for request in requests)
+        own = max(request.max_tokens for request in requests)
+        distinct = len({request.prompt_ids for request in requests})
+        share = -(-len(requests) // distinct)
+        budget = self.cache_bytes or memory_budget(self.policy.device)
+        rows = min(self.batch_rows, len(requests))
+        while rows and token * (_groups(rows, share, distinct) * prompt + rows * own) > budget:
+            rows -= 1
+        if not rows:
+            least = token * (prompt + own)
+            raise RecipeError(
+                f"sampling.cache_gigabytes = {budget / 1e9:.6g}: one completion of {own} tokens "
+                f"behind a prompt of {prompt} needs {least / 1e9:.6g}; give at least that, or "
+                "lower sampling.max_tokens"
+            )
+        return Cache(
+            decoder,
+            rows=rows,
+            groups=_groups(rows, share, distinct),
+            longest_prompt=prompt,
+            device=self.policy.device,
+        )
+
+
+def _groups(rows: int, share: int, distinct: int) -> int:
+    """Prompts in the cache at once: those of full groups, and one that is just coming or going."""
+    return min(distinct, -(-rows // share) + 1)
+
+
+def memory_budget(device: torch.device) -> int:
+    """Bytes that keys and values may take unless set: a quarter of the whole memory."""
+    if device.type == "cuda":
+        return int(_SHARE * torch.cuda.get_device_properties(device).total_memory)
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        return int(_SHARE * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return 2 * 2**30
+
+
+def why_not(policy: Policy) -> str | None:
+    """None for a policy that can be decoded here, else the reason in a few words."""
+    if _decoder_of(policy) is not None:
+        return None
+    kind = policy.model.config.model_type  # type: ignore[union-attr]
+    return f"models of type {kind!r} are not among those it decodes itself"
+
+
+def _decoder_of(policy: Policy) -> Decoder | None:
+    head = head_of(policy.model)
+    exact = torch.promote_types(head.dtype, torch.float32)
+    dtype = policy.dtype if policy.dtype == torch.bfloat16 else exact
+    decoder = read_decoder(policy.model, dtype, pack=policy.num_parameters >= _SMALL)
+    if decoder is None or not _agrees(policy, decoder):
+        return None
+    return decoder
+
+
+@torch.inference_mode()
+def _agrees(policy: Policy, decoder: Decoder) -> bool:
+    """Whether the description gives the model's own hidden states on a few tokens: a variant with
+    something that no field here describes does not."""
+    head = head_of(policy.model)
+    vocabulary = policy.model.get_input_embeddings().weight.shape[0]  # type: ignore[operator]
+    ids = torch.arange(1, 9, device=policy.device) * 7919 % vocabulary
+    with evaluating(policy.model):
+        with policy.compute():
+            expected = head.hidden_states(ids[None])[0].to(torch.float32)
+        cache = Cache(decoder, rows=1, groups=1, longest_prompt=len(ids), device=policy.device)
+        positions = torch.arange(len(ids), device=policy.device)
+        got = run_decoder(decoder, ids, positions, Prefill(cache, [len(ids)], [0])).float()
+    allowed = 0.1 if decoder.dtype == torch.bfloat16 else 1e-4
+    return float((got - expected).abs().mean()) <= allowed * float(expected.abs().mean())
