@@ -1,20 +1,27 @@
-"""Rows of a data file, a folder or a `datasets` name, each with a place that messages can name.
+"""Rows of a data file, a folder, a generator or a `datasets` name, each with a place to name.
 
-JSON lines, JSON (a list of objects), CSV, TSV and Parquet are read here; everything else is asked
-of `datasets`. Left out: what the columns mean (`dataset.py`).
+JSON lines, JSON (a list of objects), CSV, TSV and Parquet are read here, `module:function` is
+called, everything else is asked of `datasets`. All but JSON come one after the other, so that a
+large file need not fit into memory. Left out: what the columns mean (`dataset.py`).
 """
 
 from __future__ import annotations
 
 import csv
+import inspect
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
 from groupwise.errors import RecipeError
+from groupwise.verifiers import import_object
+
+MOST_ROWS = 5_000_000
+"""A generator that gives more rows than this never ends, or should be streamed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,27 +33,63 @@ class Row:
 
 
 def read_rows(
-    path: str, *, config: str | None = None, split: str = "train", field: str = "environment.path"
+    path: str,
+    *,
+    config: str | None = None,
+    split: str = "train",
+    field: str = "environment.path",
+    limit: int | None = None,
+    seed: int = 0,
 ) -> list[Row]:
-    """All rows; `RecipeError` naming `field` where there is no such data or none in it.
+    """All rows (the first `limit`); `RecipeError` naming `field` where there are none.
 
-    `config` and `split` are for `datasets` names and folders.
+    `config` and `split` are for `datasets` names and folders; a generator gets `split` and `seed`
+    where it takes them.
+    """
+    found = iter_rows(path, config=config, split=split, field=field, seed=seed)
+    rows = list(islice(found, MOST_ROWS + 1 if limit is None else limit))
+    if not rows:
+        raise RecipeError(f"{field} = {path!r} holds no rows; give a file with at least one")
+    if len(rows) > MOST_ROWS and _is_function(path):
+        raise RecipeError(
+            f"{field} = {path!r} gave more than {MOST_ROWS:,} rows; set limit, or streaming = true"
+        )
+    return [*rows, *found] if limit is None else rows
+
+
+def iter_rows(
+    path: str,
+    *,
+    config: str | None = None,
+    split: str = "train",
+    field: str = "environment.path",
+    seed: int = 0,
+    start: int = 0,
+    streaming: bool = False,
+) -> Iterator[Row]:
+    """The rows one after the other, from the `start`-th (from 0) on; the ones before it are passed
+    over as cheaply as the source allows.
+
+    `streaming` lets `datasets` read as it goes. Raises RecipeError as `read_rows`.
     """
     file = Path(path).expanduser()
     reader = READERS.get(file.suffix.lower())
     if reader is not None and file.is_file():
-        rows = reader(file)
-    elif reader is not None and not file.is_dir():
+        return reader(file, start)
+    if reader is not None and not file.is_dir():
         raise RecipeError(f"{field} = {path!r}: there is no such file in {Path.cwd()}")
-    elif file.is_file():
+    if file.is_file():
         raise RecipeError(
             f"{field} = {path!r}: the ending {file.suffix!r} is not one of {', '.join(READERS)}"
         )
-    else:
-        rows = _read_datasets(path, config, split, field)
-    if not rows:
-        raise RecipeError(f"{field} = {path!r} holds no rows; give a file with at least one")
-    return rows
+    if _is_function(path):
+        return _read_function(path, split, seed, start)
+    return _read_datasets(path, config, split, field, start, streaming)
+
+
+def _is_function(path: str) -> bool:
+    module, _, name = path.partition(":")
+    return name.isidentifier() and all(part.isidentifier() for part in module.split("."))
 
 
 @contextmanager
@@ -62,25 +105,24 @@ def _utf8(file: Path, newline: str | None = None) -> Iterator[TextIO]:
 
 
 def _first_undecodable_line(file: Path) -> int:
-    content = file.read_bytes()
-    try:
-        content.decode()
-    except UnicodeDecodeError as error:
-        return content.count(b"\n", 0, error.start) + 1
+    with file.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                line.decode()
+            except UnicodeDecodeError:
+                return number
     return 1
 
 
-def _read_jsonl(file: Path) -> list[Row]:
-    rows: list[Row] = []
+def _read_jsonl(file: Path, start: int) -> Iterator[Row]:
     with _utf8(file) as lines:
-        for number, line in enumerate(lines, start=1):
-            if line.strip():
-                where = f"{file.name}, line {number}"
-                rows.append(Row(where, _object(_json(line, where), where)))
-    return rows
+        written = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
+        for number, line in islice(written, start, None):
+            where = f"{file.name}, line {number}"
+            yield Row(where, _object(_json(line, where), where))
 
 
-def _read_json(file: Path) -> list[Row]:
+def _read_json(file: Path, start: int) -> Iterator[Row]:
     with _utf8(file) as text:
         content = _json(text.read(), file.name)
     if not isinstance(content, list):
@@ -88,34 +130,57 @@ def _read_json(file: Path) -> list[Row]:
             f"{file.name} holds a {type(content).__name__}; give a list of objects, or JSON lines "
             "in a file ending in .jsonl"
         )
-    places = [f"{file.name}, row {number}" for number in range(1, len(content) + 1)]
-    return [Row(where, _object(each, where)) for where, each in zip(places, content)]
+    yield from _numbered(content, file.name, start)
 
 
-def _read_table(file: Path, delimiter: str) -> list[Row]:
-    rows: list[Row] = []
+def _read_table(file: Path, delimiter: str, start: int) -> Iterator[Row]:
     with _utf8(file, newline="") as lines:
         reader = csv.DictReader(lines, delimiter=delimiter)
-        for values in reader:
+        for values in islice(reader, start, None):
             where = f"{file.name}, line {reader.line_num}"
             if None in values or any(value is None for value in values.values()):
                 names = ", ".join(reader.fieldnames or ())
                 raise RecipeError(f"{where}: not as many fields as the header has ({names})")
-            rows.append(Row(where, dict(values)))
-    return rows
+            yield Row(where, dict(values))
 
 
-def _read_parquet(file: Path) -> list[Row]:
+def _read_parquet(file: Path, start: int) -> Iterator[Row]:
     import pyarrow.parquet as parquet
 
     try:
-        table = parquet.read_table(file)
+        table = parquet.ParquetFile(file)
     except (OSError, ValueError) as error:
         raise RecipeError(f"{file.name} cannot be read as Parquet: {error}") from error
-    return _numbered(table.to_pylist(), file.name)
+    with table:
+        passed = 0
+        for batch in table.iter_batches(batch_size=1024):
+            skip = min(max(start - passed, 0), batch.num_rows)
+            if skip < batch.num_rows:
+                rows = batch.slice(skip).to_pylist()
+                yield from _rows_from(rows, file.name, passed + skip)
+            passed += batch.num_rows
 
 
-def _read_datasets(path: str, config: str | None, split: str, field: str) -> list[Row]:
+def _read_function(path: str, split: str, seed: int, start: int) -> Iterator[Row]:
+    """The rows that a user's function gives; it is called with `split` and `seed` if it takes them.
+
+    Its errors are its own and propagate.
+    """
+    function = import_object(path, "data")
+    taken = inspect.signature(function).parameters if callable(function) else {}
+    given = {name: value for name, value in {"split": split, "seed": seed}.items() if name in taken}
+    found = function(**given) if callable(function) else function
+    if not isinstance(found, Iterable) or isinstance(found, str | bytes | Mapping):
+        raise RecipeError(
+            f"environment.path = {path!r} gave a {type(found).__name__}; give a function that "
+            "yields one dict a row"
+        )
+    return _numbered(found, path, start)
+
+
+def _read_datasets(
+    path: str, config: str | None, split: str, field: str, start: int, streaming: bool
+) -> Iterator[Row]:
     import datasets
 
     try:
@@ -128,17 +193,24 @@ def _read_datasets(path: str, config: str | None, split: str, field: str) -> lis
                     )
                 data = data[split]
         else:
-            data = datasets.load_dataset(path, config, split=split)
+            data = datasets.load_dataset(path, config, split=split, streaming=streaming)
     except (OSError, ValueError, ConnectionError) as error:
         raise RecipeError(
             f"{field} = {path!r} is neither a file ending in {', '.join(READERS)} nor a folder or "
             f"name that `datasets` can load (split {split!r}): {type(error).__name__}: {error}"
         ) from error
-    return _numbered(data.to_list(), f"{path} ({split})")
+    rest = data.skip(start) if start else data
+    return _rows_from(rest, f"{path} ({split})", start)
 
 
-def _numbered(values: list[dict[str, Any]], name: str) -> list[Row]:
-    return [Row(f"{name}, row {number}", each) for number, each in enumerate(values, start=1)]
+def _numbered(values: Iterable[Any], name: str, start: int) -> Iterator[Row]:
+    return _rows_from(islice(values, start, None), name, start)
+
+
+def _rows_from(values: Iterable[Any], name: str, start: int) -> Iterator[Row]:
+    for number, each in enumerate(values, start=start + 1):
+        where = f"{name}, row {number}"
+        yield Row(where, _object(each, where))
 
 
 def _json(text: str, where: str) -> Any:
@@ -149,16 +221,16 @@ def _json(text: str, where: str) -> Any:
 
 
 def _object(value: Any, where: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
+    if not isinstance(value, Mapping):
         raise RecipeError(f"{where}: a {type(value).__name__}, not an object with columns")
-    return value
+    return dict(value)
 
 
-READERS: dict[str, Callable[[Path], list[Row]]] = {
+READERS: dict[str, Callable[[Path, int], Iterator[Row]]] = {
     ".jsonl": _read_jsonl,
     ".json": _read_json,
-    ".csv": lambda file: _read_table(file, ","),
-    ".tsv": lambda file: _read_table(file, "\t"),
+    ".csv": lambda file, start: _read_table(file, ",", start),
+    ".tsv": lambda file, start: _read_table(file, "\t", start),
     ".parquet": _read_parquet,
 }
 """A reader by file ending."""

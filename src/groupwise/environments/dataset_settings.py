@@ -1,0 +1,134 @@
+"""The arguments of `dataset`, which data sets of a known shape (shapes.py) refine. No behaviour."""
+
+from __future__ import annotations
+
+import re
+from typing import ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from groupwise.environments.readers import Row
+
+
+class DatasetSettings(BaseModel):
+    """The arguments of `dataset`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    environment_name: ClassVar[str] = "dataset"
+
+    path: str = Field(
+        description="A .jsonl, .json, .csv, .tsv or .parquet file, a folder, a `datasets` name, or "
+        "`module:function`, a generator of rows (dicts)."
+    )
+    config: str | None = Field(default=None, description="The configuration of a `datasets` name.")
+    split: str = Field(default="train", description="The split of a `datasets` name or folder.")
+    prompt: str = Field(default="prompt", description="The column with the prompt.")
+    answer: str = Field(default="answer", description="The column with the gold answer.")
+    answer_pattern: str | None = Field(
+        default=None,
+        description="A regular expression whose first group is the answer within that column, for "
+        "instance `#### (.+)`.",
+    )
+    template: str | None = Field(
+        default=None,
+        description="The prompt's text from several columns, as `{question} Think, then answer.`; "
+        "in place of `prompt`.",
+    )
+    chat: bool = Field(
+        default=False,
+        description="Wrap text prompts as one user message; without it they stay raw text.",
+    )
+    system: str | None = Field(
+        default=None, description="A system message before every chat prompt; implies chat."
+    )
+    heldout_path: str | None = Field(
+        default=None, description="Where held-out prompts come from; same columns."
+    )
+    heldout_split: str | None = Field(
+        default=None, description="The split of heldout_path, or of path where that is not set."
+    )
+    heldout_share: float | None = Field(
+        default=None,
+        gt=0,
+        lt=1,
+        description="Share of the rows held out, chosen by the seed and the prompt's text, so "
+        "equal prompts stay together.",
+    )
+    limit: int | None = Field(default=None, ge=1, description="Use the first so many rows.")
+    on_bad_answer: Literal["refuse", "drop"] = Field(
+        default="refuse",
+        description="A gold answer that its own verifier rejects: refuse, or drop and count.",
+    )
+    on_duplicate: Literal["keep", "drop"] = Field(
+        default="keep", description="Equal prompt and answer within a split: keep, or drop."
+    )
+    on_conflict: Literal["refuse", "allow"] = Field(
+        default="refuse",
+        description="One prompt, to the letter, with different gold answers: refuse, or allow.",
+    )
+    on_overlap: Literal["refuse", "drop", "allow"] = Field(
+        default="refuse",
+        description="A prompt in training and held-out data, to the letter or nearly: refuse, drop "
+        "it from training, or allow; counted in any case.",
+    )
+    near_overlap: float = Field(
+        default=0.5,
+        ge=0,
+        le=1,
+        description="From which share of a held-out prompt's words, in runs of 8 that a training "
+        "prompt has too, it counts as nearly the same; 0 looks for equal prompts alone.",
+    )
+    streaming: bool = Field(
+        default=False,
+        description="Read training rows as the run goes, in bounded memory, however many there "
+        "are. Held-out prompts then come from a source of their own.",
+    )
+    shuffle_buffer: int = Field(
+        default=10_000,
+        ge=1,
+        description="Streaming: a row is visited up to so many rows after its place, by a keyed "
+        "draw; 1 keeps the file's order.",
+    )
+    checked_rows: int = Field(
+        default=1000,
+        ge=1,
+        description="Streaming: how many rows are checked before the run; later ones are checked "
+        "when they are reached.",
+    )
+
+    @field_validator("answer_pattern")
+    @classmethod
+    def _has_a_group(cls, pattern: str | None) -> str | None:
+        """A regular expression with a group."""
+        if pattern is not None:
+            try:
+                groups = re.compile(pattern).groups
+            except re.error as error:
+                raise ValueError(f"not a regular expression: {error}") from error
+            if groups < 1:
+                raise ValueError("no group in it; put the answer's part in parentheses")
+        return pattern
+
+    @model_validator(mode="after")
+    def _streams(self) -> DatasetSettings:
+        """What a stream cannot do: know all of its rows."""
+        if not self.streaming:
+            return self
+        if self.heldout_share is not None:
+            raise ValueError("heldout_share cannot be cut from a stream; set heldout_path")
+        if self.heldout_path is None and self.heldout_split is None:
+            raise ValueError("streaming needs held-out prompts of its own; set heldout_path")
+        if self.on_duplicate == "drop":
+            raise ValueError(
+                'on_duplicate = "drop" needs all rows in memory; set streaming = false'
+            )
+        return self
+
+    @property
+    def where(self) -> str:
+        """What messages call the environment."""
+        return f"environment {self.environment_name!r}"
+
+    def prepared(self, row: Row, seed: int) -> Row:
+        """A row as its columns are mapped; data sets of a known shape derive columns here."""
+        return row

@@ -1,0 +1,97 @@
+"""Rows as tasks: a prompt with the place of its row, its gold answer accepted by its verifier.
+
+What is checked of each row by itself; a file in memory and a stream share it. Left out: what is
+checked over all rows (dataset.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from groupwise.environments.checks import (
+    SHOWN,
+    check_characters,
+    rejected_answers,
+    rejected_message,
+)
+from groupwise.environments.dataset_settings import DatasetSettings
+from groupwise.environments.prompt_rows import prompt_of
+from groupwise.environments.readers import Row, read_rows
+from groupwise.errors import RecipeError
+from groupwise.types import Prompt
+from groupwise.verifiers import Verifier
+
+
+@dataclass(slots=True)
+class Task:
+    """A prompt and the row it came from."""
+
+    where: str
+    prompt: Prompt
+
+
+def tasks_of(
+    rows: Sequence[Row], settings: DatasetSettings, verifier: Verifier, seed: int
+) -> list[Task]:
+    """The tasks of rows; `RecipeError` naming the first row that cannot be one."""
+    for row in rows:
+        check_characters(row.values, row.where)
+    prepared = (settings.prepared(row, seed) for row in rows)
+    return [Task(row.where, prompt_of(row, settings, verifier)) for row in prepared]
+
+
+def accepted(tasks: list[Task], settings: DatasetSettings, verifier: Verifier) -> list[Task]:
+    """The tasks whose gold answer the verifier accepts; refused or dropped otherwise."""
+    rejected = rejected_answers(verifier, [task.prompt for task in tasks])
+    if rejected and settings.on_bad_answer == "refuse":
+        rows = [
+            f"{tasks[position].where} (answer {_raw(tasks[position], settings)!r:.60}): {reason}"
+            for position, reason in rejected
+        ]
+        raise RecipeError(
+            f"{settings.where}: {rejected_message(rows)}. Correct them, or set "
+            'on_bad_answer = "drop"'
+        )
+    bad = {position for position, _ in rejected}
+    return [task for position, task in enumerate(tasks) if position not in bad]
+
+
+def heldout_rows(settings: DatasetSettings) -> list[Row]:
+    """The rows of `heldout_path` or `heldout_split`; none where neither is set."""
+    if settings.heldout_path is None and settings.heldout_split is None:
+        return []
+    path = settings.heldout_path or settings.path
+    field = "environment.heldout_path" if settings.heldout_path else "environment.heldout_split"
+    split = settings.heldout_split or settings.split
+    if (path, split) == (settings.path, settings.split):
+        raise RecipeError(f"{field} = {path!r} is the training data itself; held-out rows differ")
+    return read_rows(path, config=settings.config, split=split, field=field)
+
+
+def refuse_overlap(
+    settings: DatasetSettings, exact: Sequence[tuple[str, str]], near: Sequence[tuple[str, str]]
+) -> None:
+    """`RecipeError` naming rows that are in both; pairs are (place in training, in held-out)."""
+    parts = []
+    for pairs, how in ((exact, "also"), (near, "nearly")):
+        held = dict[str, str]()
+        for place, other in pairs:
+            held.setdefault(other, place)
+        if held:
+            shown = "; ".join(f"{other} = {place}" for other, place in list(held.items())[:SHOWN])
+            more = f"; and {len(held) - SHOWN} more" if len(held) > SHOWN else ""
+            parts.append(
+                f"{len(held)} held-out prompts are {how} in the training data ({shown}{more})"
+            )
+    if parts:
+        raise RecipeError(
+            f'{settings.where}: {" and ".join(parts)}; set on_overlap = "drop" to take them out '
+            'of training, or "allow"'
+        )
+
+
+def _raw(task: Task, settings: DatasetSettings) -> Any:
+    """The answer as its column has it, before `answer_pattern`."""
+    return task.prompt.columns.get(settings.answer, task.prompt.answer)
