@@ -28,7 +28,7 @@ def test_the_page_is_up_to_date(renderer):
 
 def test_every_generated_or_shaped_environment_is_on_it(renderer):
     shown = {*renderer.GENERATED, *renderer.WRITTEN, *renderer.SHAPED}
-    shown |= {"arithmetic", "dataset", "target_token"}
+    shown |= {"arithmetic", "dataset", "mixture", "target_token"}
     assert shown == set(SETTINGS)
     assert shown <= set(BUILTIN)
 

@@ -23,6 +23,7 @@ BUILTIN: dict[str, str] = {
     "arithmetic": "groupwise.environments.arithmetic:make_arithmetic",
     "target_token": "groupwise.environments.target_token:make_target_token",
     "dataset": "groupwise.environments.dataset:make_dataset",
+    "mixture": "groupwise.environments.mixture:make_mixture",
     "countdown": "groupwise.environments.countdown:make_countdown",
     "sorting": "groupwise.environments.sorting:make_sorting",
     "strings": "groupwise.environments.strings:make_strings",
@@ -45,6 +46,7 @@ BUILTIN: dict[str, str] = {
 SETTINGS: dict[str, str] = {
     "arithmetic": "groupwise.environments.arithmetic:ArithmeticSettings",
     "dataset": "groupwise.environments.dataset:DatasetSettings",
+    "mixture": "groupwise.environments.mixture:MixtureSettings",
     "countdown": "groupwise.environments.countdown:CountdownSettings",
     "sorting": "groupwise.environments.sorting:SortingSettings",
     "strings": "groupwise.environments.strings:StringsSettings",

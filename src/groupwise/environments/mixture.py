@@ -1,0 +1,267 @@
+"""Several environments in one run: each with its own prompts, turns and verifier, mixed by weight.
+
+Every visit goes to the source that is furthest behind its share, so any stretch of a run holds the
+shares to within one prompt, and a resumed run goes on alike. Within a source the order is its own.
+Left out: the sources themselves; tools and limits are put around the mixture as a whole.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from groupwise.environments.base import Environment, Play
+from groupwise.environments.mixed_verifier import SEPARATOR, MixedVerifier
+from groupwise.environments.order import Cursor
+from groupwise.environments.overlap import HeldOut, Overlap
+from groupwise.errors import RecipeError
+from groupwise.types import Prompt
+from groupwise.verifiers import Combine, VerifierSettings
+from groupwise.verifiers.names import validated
+
+Load = Callable[..., Environment]
+
+
+class SourceSettings(BaseModel):
+    """One `[[environment.sources]]` entry; every further key is an argument of its environment."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: str = Field(description="An environment's name, as in `[environment]`.")
+    label: str = Field(
+        default="",
+        pattern=r"^[\w.-]*$",
+        description="What it is called in prompt ids, splits and metrics; default its name.",
+    )
+    weight: float = Field(
+        default=1.0, gt=0, allow_inf_nan=False, description="Its share of the prompts, relative."
+    )
+    verifiers: tuple[VerifierSettings, ...] = Field(
+        default=(), description="What judges its completions; its own verifiers where empty."
+    )
+    combine: Combine = Field(default="sum", description="How its verifiers' values become one.")
+
+    @property
+    def key(self) -> str:
+        return self.label or self.name.replace(":", ".")
+
+
+class MixtureSettings(BaseModel):
+    """The arguments of `mixture`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    environment_name: ClassVar[str] = "mixture"
+
+    sources: tuple[SourceSettings, ...] = Field(
+        min_length=1, description="The environments, each a table with name, weight and arguments."
+    )
+    on_overlap: Literal["refuse", "allow"] = Field(
+        default="refuse",
+        description="A held-out prompt of one source in the training data of another: refuse, or "
+        "allow and count.",
+    )
+
+
+def make_mixture(
+    arguments: Mapping[str, Any],
+    seed: int,
+    verifiers: Sequence[Mapping[str, Any] | VerifierSettings] = (),
+) -> Environment:
+    """The `mixture` environment; `RecipeError` naming the source that will not do."""
+    from groupwise.environments.registry import load_environment  # which names this module
+
+    settings = validated(MixtureSettings, arguments, "environment 'mixture'")
+    return mixed(settings, seed, verifiers, load_environment)
+
+
+def mixed(
+    settings: MixtureSettings, seed: int, verifiers: Sequence[Any], load: Load
+) -> MixtureEnvironment:
+    """The mixture of what `load` gives for each source."""
+    if verifiers:
+        raise RecipeError(
+            "environment.verifiers are set beside environment.sources; give each source its own "
+            "([[environment.sources.verifiers]])"
+        )
+    parts: dict[str, Environment] = {}
+    for source in settings.sources:
+        if source.key in parts:
+            raise RecipeError(
+                f"two sources are called {source.key!r}; give one of them a label, for instance "
+                f'label = "{source.key}_2"'
+            )
+        try:
+            parts[source.key] = load(
+                source.name,
+                seed=seed,
+                verifiers=source.verifiers,
+                combine=source.combine,
+                **(source.model_extra or {}),
+            )
+        except RecipeError as error:
+            for made in parts.values():
+                made.close()
+            raise RecipeError(f"source {source.key!r}: {error}") from error
+    return MixtureEnvironment(parts, settings)
+
+
+class MixtureEnvironment(Environment):
+    """The sources' prompts, their ids as `label/id`; held-out ones in a split for each source."""
+
+    def __init__(self, parts: Mapping[str, Environment], settings: MixtureSettings) -> None:
+        self.parts = dict(parts)
+        self._weights = {source.key: source.weight for source in settings.sources}
+        splits: dict[str, list[Prompt]] = {"train": []}
+        for key, part in self.parts.items():
+            for split in part.splits:
+                name = "train" if split == "train" else f"{split}_{key}"
+                found = [_named(key, prompt) for prompt in part.prompts(split=split)]
+                if found:
+                    splits.setdefault(name, []).extend(found)
+        total = sum(self._weights.values())
+        facts: dict[str, Any] = {
+            "shares": {key: weight / total for key, weight in self._weights.items()},
+            "sources": {key: part.describe() for key, part in self.parts.items()},
+            "overlap": _overlap(self.parts, settings),
+        }
+        verifier = MixedVerifier({key: part.verifier for key, part in self.parts.items()})
+        super().__init__("mixture", verifier, splits, facts)
+        self.streamed = any(part.streamed for part in self.parts.values())
+        self.judged = _same(self.parts, "judged")
+        self.places = {
+            f"{key}{SEPARATOR}{each}": where
+            for key, part in self.parts.items()
+            for each, where in part.places.items()
+        }
+
+    def cursor(self, seed: int) -> Cursor:
+        return MixtureCursor(
+            {key: part.cursor(seed) for key, part in self.parts.items()}, self._weights
+        )
+
+    def prompt(self, id: str) -> Prompt:  # noqa: A002 (the field's name)
+        key, _, inner = id.partition(SEPARATOR)
+        found = self._by_id.get(id)
+        return _named(key, self.parts[key].prompt(inner)) if found is None else found
+
+    def start(self, prompt: Prompt) -> Play:
+        key, _, inner = prompt.id.partition(SEPARATOR)
+        return self.parts[key].start(replace(prompt, id=inner))
+
+    @property
+    def answers(self) -> str | None:
+        around = [each.answers for each in self.wrappers if each.answers is not None]
+        inner = {part.answers for part in self.parts.values()} - {None}
+        if around:
+            return around[-1]
+        return "user" if "user" in inner else next(iter(inner), None)
+
+    def fit(
+        self, length_of: Callable[[Prompt], int], room: int, *, drop: bool, advice: str
+    ) -> dict[str, int]:
+        lengths = super().fit(length_of, room, drop=drop, advice=advice)
+        for part in self.parts.values():
+            part.fit(length_of, room, drop=drop, advice=advice)  # later rows of streams, and orders
+        return lengths
+
+    @property
+    def notes(self) -> list[str]:
+        inner = [f"{key}: {note}" for key, part in self.parts.items() for note in part.notes]
+        return [*super().notes, *inner]
+
+    def close(self) -> None:
+        super().close()
+        for part in self.parts.values():
+            part.close()
+
+
+class MixtureCursor:
+    """Each visit goes to the source with the largest `weight share * (visits + 1) - its visits`.
+
+    >>> from groupwise.environments.order import PromptCursor
+    >>> parts = {"a": PromptCursor(["x"], 0), "b": PromptCursor(["y"], 0)}
+    >>> cursor = MixtureCursor(parts, {"a": 3.0, "b": 1.0})
+    >>> [cursor.at(index)[1] for index in range(8)]
+    ['a/x', 'a/x', 'b/y', 'a/x', 'a/x', 'a/x', 'b/y', 'a/x']
+    """
+
+    def __init__(self, parts: Mapping[str, Cursor], weights: Mapping[str, float]) -> None:
+        self._parts = dict(parts)
+        total = sum(weights.values())
+        self._shares = {key: weights[key] / total for key in self._parts}
+        self._next = 0
+        self._counts: Counter[str] = Counter()
+        self._last: tuple[int, str] | None = None
+
+    def __len__(self) -> int:
+        """All sources' prompts."""
+        return sum(len(part) for part in self._parts.values())
+
+    def at(self, index: int) -> tuple[int, str]:
+        """The source's epoch, and the prompt's id. Going back starts again from the first visit."""
+        if index == self._next - 1 and self._last is not None:
+            return self._last
+        if index < self._next:
+            self._next, self._counts = 0, Counter()
+        while self._next <= index:
+            key = max(self._shares, key=self._behind)
+            place = self._counts[key]
+            self._counts[key] += 1
+            self._next += 1
+            if self._next > index:
+                epoch, found = self._parts[key].at(place)
+                self._last = (epoch, f"{key}{SEPARATOR}{found}")
+        assert self._last is not None
+        return self._last
+
+    def _behind(self, key: str) -> float:
+        return self._shares[key] * (self._next + 1) - self._counts[key]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The sources' own states; whose turn it is follows from the index."""
+        return {key: part.state_dict() for key, part in self._parts.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for key, part in self._parts.items():
+            part.load_state_dict(state[key])
+        self._next, self._counts, self._last = 0, Counter(), None
+
+
+def _named(key: str, prompt: Prompt) -> Prompt:
+    return replace(prompt, id=f"{key}{SEPARATOR}{prompt.id}")
+
+
+def _same(parts: Mapping[str, Environment], field: str) -> Any:
+    """A setting that all sources share. Raises RecipeError where they do not."""
+    values = {key: getattr(part, field) for key, part in parts.items()}
+    if len(set(values.values())) > 1:
+        raise RecipeError(
+            f"the sources of a mixture differ in {field!r} ({values}); set environment.{field}"
+        )
+    return next(iter(values.values()))
+
+
+def _overlap(parts: Mapping[str, Environment], settings: MixtureSettings) -> int:
+    """How many held-out prompts of a source are, to the letter, in another one's training data."""
+    num = 0
+    for key, part in parts.items():
+        held = [p for split in part.splits if split != "train" for p in part.prompts(split=split)]
+        index = HeldOut(held, near=0)
+        for other, source in parts.items():
+            if other == key:
+                continue
+            found = {number: train for train, number in Overlap(source.prompts(), index).exact}
+            num += len(found)
+            if found and settings.on_overlap == "refuse":
+                number, train = next(iter(found.items()))
+                raise RecipeError(
+                    f"environment 'mixture': {len(found)} held-out prompts of source {key!r} are "
+                    f"in the training data of source {other!r} ({part.place(held[number].id)} = "
+                    f"{source.place(source.prompts()[train].id)}); take them out, or set "
+                    'on_overlap = "allow"'
+                )
+    return num
