@@ -98,11 +98,6 @@ def test_missing_tables_and_files_are_named() -> None:
         find_recipe("no_such_recipe.toml")
 
 
-def test_dynamic_sampling_is_refused_by_name() -> None:
-    with pytest.raises(RecipeError, match="dynamic"):
-        load_recipe(table(), {"algorithm.filters": [{"kind": "dynamic_sampling"}]})
-
-
 def test_every_field_is_described_once() -> None:
     rows = field_table()
     names = [name for name, *_ in rows]
@@ -110,6 +105,7 @@ def test_every_field_is_described_once() -> None:
     assert {"training.steps", "sampling.group_size", "model.name", "seed"} <= set(names)
     assert [name for name, _, _, words in rows if not words] == []
     assert set(Recipe.model_fields) == {
-        "seed", "model", "environment", "algorithm", "sampling", "training", "evaluation",
+        "seed", "model", "template", "environment", "algorithm", "sampling", "training",
+        "selection", "evaluation",
         "checkpoints",
     }  # fmt: skip

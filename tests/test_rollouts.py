@@ -68,3 +68,24 @@ def test_a_step_outside_the_text_stops_the_run(tiny: Policy) -> None:
             sampling=SamplingSettings(max_tokens=8),
             seed=0,
         )
+
+
+def test_every_prompt_can_have_its_own_group_size(tiny: Policy) -> None:
+    environment = load_environment("arithmetic", level="table")
+    first, second = environment.prompts(2)
+    groups = collect(
+        environment,
+        ScriptedSampler(tiny.template, ["7"] * 8),
+        tiny.template,
+        [(first, 0), (second, 3)],
+        group_size=[1, 4],
+        sampling=SamplingSettings(max_tokens=4),
+        seed=0,
+        greedy=True,
+    )
+    assert [len(group.rollouts) for group in groups] == [1, 4]
+    assert [group.prompt for group in groups] == [first, second]
+    assert [rollout.group_index for rollout in groups[1].rollouts] == [0, 1, 2, 3]
+    assert {rollout.visit for rollout in groups[1].rollouts} == {3}
+    assert all(group.greedy is not None for group in groups)
+    assert [group.greedy.prompt for group in groups if group.greedy] == [first, second]

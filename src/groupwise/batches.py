@@ -8,6 +8,7 @@ Shapes: B rows, T the longest completion, G group size.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import torch
@@ -81,13 +82,14 @@ def make_batch(
     old_logprobs: Tensor | None = None,
     ref_logprobs: Tensor | None = None,
     values: Tensor | None = None,
+    equal_prompts: bool = False,
 ) -> Batch:
     """Shaped rewards, advantages and the filtered mask of one step.
 
     `max_tokens` is the generation limit (never the padded width). `old_logprobs` and `ref_logprobs`
     [B, T] are needed here only by algorithms that put a KL term into the reward, `values` [B, T] by
-    those with a critic. `state` is updated in place. Raises ValueError, naming the part, where one
-    lacks its input.
+    those with a critic. `equal_prompts` is passed on. `state` is updated in place. Raises
+    ValueError, naming the part, where one lacks its input.
     """
     needs = algorithm.needs
     rollouts = [rollout for group in groups for rollout in group.rollouts]
@@ -152,6 +154,7 @@ def make_batch(
         values=values,
         returns=returns,
         metrics=filtered.counts,
+        equal_prompts=equal_prompts,
     )
 
 
@@ -218,13 +221,85 @@ def split_groups(
 
 
 def split_rows(
-    rows: Rows, index: Tensor, token_budget: int, *, whole_groups: bool = False
+    rows: Rows,
+    index: Tensor,
+    token_budget: int,
+    *,
+    whole_groups: bool = False,
+    padded: bool = False,
 ) -> list[Tensor]:
-    """Micro-batches: whole rows, longest first, each at most `token_budget` padded tokens.
+    """Micro-batches of at most `token_budget` tokens: whole rows, a group together where it fits.
 
-    A row longer than the budget is a micro-batch of its own; with `whole_groups` the unit is a
-    group. Division only adds up: the update's weights are made before it.
+    Counted are the tokens that the policy runs over: a prompt once a micro-batch, however many of
+    its rows are in it. A group larger than the budget is cut between rows, unless `whole_groups`; a
+    row larger than it is a micro-batch of its own. `padded` counts for a model that runs every row
+    for itself, all as long as the longest. Division only adds up: the update's weights are made
+    before it.
     """
+    if padded:
+        return _split_padded(rows, index, token_budget, whole_groups)
+    parts: list[_Part] = []
+    groups = _units(rows, index, whole_groups=True)
+    pieces = [
+        piece
+        for group in groups
+        for piece in ([group] if whole_groups else _pieces(rows, group, token_budget))
+    ]
+    sized = [(sum(_tokens(rows, piece)), piece) for piece in pieces]
+    for size, piece in sorted(sized, key=lambda each: (-each[0], each[1])):
+        prompt = rows.prompt_ids[piece[0]]
+        for part in parts:
+            if part.tokens + size - part.shared(prompt) <= token_budget:
+                break
+        else:
+            part = _Part()
+            parts.append(part)
+        part.add(piece, size, prompt)
+    return [torch.tensor(part.rows, dtype=torch.int64) for part in parts]
+
+
+@dataclass(slots=True)
+class _Part:
+    """A micro-batch while it fills up."""
+
+    rows: list[int] = field(default_factory=list[int])
+    prompts: set[tuple[int, ...]] = field(default_factory=set[tuple[int, ...]])
+    tokens: int = 0
+
+    def shared(self, prompt: tuple[int, ...]) -> int:
+        """Tokens of a prompt that are here already."""
+        return len(prompt) if prompt in self.prompts else 0
+
+    def add(self, piece: tuple[int, ...], size: int, prompt: tuple[int, ...]) -> None:
+        self.tokens += size - self.shared(prompt)
+        self.prompts.add(prompt)
+        self.rows.extend(piece)
+
+
+def _tokens(rows: Rows, piece: Sequence[int]) -> tuple[int, int]:
+    """Tokens of a group's prompt, and of these rows' completions without their last."""
+    completions = sum(max(len(rows.completion_ids[row]) - 1, 0) for row in piece)
+    return len(rows.prompt_ids[piece[0]]), completions
+
+
+def _pieces(rows: Rows, group: tuple[int, ...], token_budget: int) -> list[tuple[int, ...]]:
+    """A group in as few pieces within the budget as its rows allow, the longest rows first."""
+    if sum(_tokens(rows, group)) <= token_budget:
+        return [group]
+    pieces: list[list[int]] = []
+    left = 0
+    for row in sorted(group, key=lambda row: (-len(rows.completion_ids[row]), row)):
+        prompt, own = _tokens(rows, (row,))
+        if not pieces or own > left:
+            pieces.append([])
+            left = token_budget - prompt
+        pieces[-1].append(row)
+        left -= own
+    return [tuple(piece) for piece in pieces]
+
+
+def _split_padded(rows: Rows, index: Tensor, token_budget: int, whole_groups: bool) -> list[Tensor]:
+    """Whole rows (or groups), longest first, each micro-batch at most the budget when padded."""
     units = _units(rows, index, whole_groups)
     width = {unit: max(_length(rows, row) for row in unit) for unit in units}
     parts: list[list[int]] = []

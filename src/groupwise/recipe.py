@@ -10,7 +10,7 @@ import difflib
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import tomli_w
 from pydantic import (
@@ -23,12 +23,14 @@ from pydantic import (
 )
 
 from groupwise.algorithms import Algorithm, algorithm_from_table
+from groupwise.algorithms.corrections import NoCorrection
 from groupwise.environments import EnvironmentSettings
 from groupwise.errors import RecipeError
 from groupwise.learner import TrainingSettings
 from groupwise.policies import ModelSettings
 from groupwise.records import CheckpointSettings, EvaluationSettings
 from groupwise.samplers import SamplingSettings
+from groupwise.selection import SelectionSettings
 from groupwise.templates import TemplateSettings
 
 # What `--small` means for a recipe without a [small] table of its own.
@@ -59,6 +61,10 @@ class Recipe(BaseModel):
     )
     training: TrainingSettings = Field(
         default_factory=TrainingSettings, description="How rollouts become updates."
+    )
+    selection: SelectionSettings = Field(
+        default_factory=SelectionSettings,
+        description="Which prompts are sampled, and which rollouts get a gradient.",
     )
     evaluation: EvaluationSettings = Field(
         default_factory=EvaluationSettings, description="What is measured, and when."
@@ -229,8 +235,8 @@ def _names_at(location: Sequence[str]) -> list[str]:
     model: type[BaseModel] = Recipe
     for part in location:
         field = model.model_fields.get(part)
-        inner = None if field is None else field.annotation
-        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+        inner = None if field is None else _table_of(field.annotation)
+        if inner is None:
             return []
         model = inner
     names = list(model.model_fields)
@@ -253,6 +259,40 @@ def check(recipe: Recipe) -> None:
         min_p=sampling.min_p,
         reference=True,
     )
+    _check_selection(recipe)
+
+
+def _check_selection(recipe: Recipe) -> None:
+    """Group sizes that the algorithm cannot take, and replay that nothing corrects."""
+    selection, algorithm = recipe.selection, recipe.algorithm
+    group_size = recipe.sampling.group_size
+    sizes, train_on = selection.sizes, selection.train_on
+    if sizes is not None:
+        if algorithm.needs.group_size is not None:
+            raise RecipeError(
+                f"selection.sizes: algorithm {algorithm.name!r} takes exactly "
+                f"{algorithm.needs.group_size} completions a prompt; leave the table out"
+            )
+        if not sizes.low <= group_size <= sizes.high:
+            raise RecipeError(
+                f"sampling.group_size = {group_size} is outside selection.sizes.low = {sizes.low} "
+                f"and high = {sizes.high}; it is the size that the budget is counted with"
+            )
+        algorithm.check(group_size=sizes.low)
+    if train_on is not None:
+        if train_on >= group_size:
+            raise RecipeError(
+                f"selection.train_on = {train_on}: a group has {group_size} completions; give "
+                f"fewer than that, or a larger sampling.group_size"
+            )
+        algorithm.check(group_size=train_on)
+    corrected = algorithm.anchor == "sampler" or not isinstance(algorithm.correction, NoCorrection)
+    if selection.replay is not None and not corrected:
+        raise RecipeError(
+            f"selection.replay: replayed rollouts are of an older policy, and algorithm "
+            f"{algorithm.name!r} weighs nothing against the sampler; set algorithm.correction = "
+            '"truncate" (or take a preset whose anchor is the sampler, for example scale_rl)'
+        )
 
 
 def field_table() -> list[tuple[str, str, str, str]]:
@@ -260,12 +300,21 @@ def field_table() -> list[tuple[str, str, str, str]]:
     return list(_fields(Recipe, ""))
 
 
+def _table_of(annotation: Any) -> type[BaseModel] | None:
+    """The table that a field is, or is where it is not left out."""
+    for each in (annotation, *get_args(annotation)):
+        if isinstance(each, type) and issubclass(each, BaseModel):
+            return each
+    return None
+
+
 def _fields(model: type[BaseModel], prefix: str) -> list[tuple[str, str, str, str]]:
     rows: list[tuple[str, str, str, str]] = []
     for name, info in model.model_fields.items():
         inner = info.annotation
-        if isinstance(inner, type) and issubclass(inner, BaseModel):
-            rows.extend(_fields(inner, f"{prefix}{name}."))
+        table = _table_of(inner)
+        if table is not None:
+            rows.extend(_fields(table, f"{prefix}{name}."))
             continue
         kind = getattr(inner, "__name__", str(inner)).replace("typing.", "")
         if "Literal" in str(inner) or "|" in str(inner):

@@ -363,7 +363,8 @@ class Batch:
     `mask` [B, T] is the rows' mask after the filters. `advantages` [B] or [B, T] float32.
     `old_logprobs`, `ref_logprobs` [B, T] are there where the algorithm needs them, `values` and
     `returns` [B, T] where it has a critic.
-    `rewards` [B] are after the shapers (NaN = not scored).
+    `rewards` [B] are after the shapers (NaN = not scored). `equal_prompts`: groups differ in size,
+    and every prompt is to count the same.
     """
 
     rows: Rows
@@ -376,3 +377,4 @@ class Batch:
     values: Tensor | None = None
     returns: Tensor | None = None
     metrics: Mapping[str, float] = field(default_factory=dict[str, float])
+    equal_prompts: bool = False

@@ -193,6 +193,43 @@ def test_dynamic_sampling_keeps_informative_groups() -> None:
     assert keep.rule([1.0, 0.0])
     assert not keep.rule([0.1 + 0.2, 0.3])
     assert not informative([math.nan, 1.0])
+    assert (keep.by, keep.surplus, keep.oversample, keep.when_short) == (
+        "accuracy", "carry", 1.0, "skip",
+    )  # fmt: skip
+
+
+def test_dynamic_sampling_by_itself_drops_uniform_groups() -> None:
+    """By accuracy: a solved group leaves although shaping tells its rows apart."""
+    for by, kept in (("accuracy", [2, 3]), ("reward", [0, 1, 2, 3]), ("number", [0, 1, 2, 3])):
+        filtered = preset("dapo", filters=[{"kind": "dynamic_sampling", "by": by}]).filter_mask(
+            torch.ones(4, 1, dtype=torch.bool),
+            rewards=f64([1.0, 0.5, 1.0, 0.0]),
+            accuracies=f64([1.0, 1.0, 1.0, 0.0]),
+            group_ids=[0, 0, 1, 1],
+            truncated=rows(False, False, False, False),
+        )
+        assert filtered.mask.flatten().nonzero().flatten().tolist() == kept
+
+
+@pytest.mark.parametrize("kind", ["per_sequence", "per_sequence_sum", "per_token", "constant"])
+def test_every_prompt_counts_the_same_whatever_its_groups_size(kind: str) -> None:
+    """A group of 1 and a group of 3 against the average of both taken alone (for a token mean: each
+    row counting 1 over its group's rows)."""
+    algorithm = preset("dapo", weight=kind)
+    mask = torch.tensor([[1, 1], [1, 0], [1, 1], [1, 0]], dtype=torch.bool)
+    plan = algorithm.plan_update(mask, group_ids=[0, 1, 1, 1], max_tokens=8, equal_prompts=True)
+    share = f64([[1.0], [1 / 3], [1 / 3], [1 / 3]])
+    rows_of = {
+        "per_sequence": mask / mask.sum(1, keepdim=True) * share / 2,
+        "per_sequence_sum": mask * share / 2,
+        "constant": mask * share / (2 * 8),
+        "per_token": mask * share / (mask * share).sum(),
+    }
+    assert torch.allclose(plan.weight, rows_of[kind].to(plan.weight.dtype), atol=1e-15)
+    even = {"group_ids": [0, 0, 1, 1], "max_tokens": 8}
+    plain = algorithm.plan_update(mask, **even)
+    same = algorithm.plan_update(mask, **even, equal_prompts=True)
+    assert torch.allclose(same.weight, plain.weight, rtol=1e-15)
 
 
 # entropy

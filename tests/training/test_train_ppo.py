@@ -97,16 +97,21 @@ def test_a_run_that_retires_prompts_resumes_exactly(tmp_path: Path) -> None:
 def test_prompts_are_passed_over_and_never_run_out() -> None:
     recipe = load_recipe(BASE, {"algorithm": {"preset": "scale_rl"}, "sampling.group_size": 4})
     session = open_session(prepare(recipe))
-    order = [session.cursor.at(index)[1] for index in range(len(session.cursor))]
+    picker, cursor = session.collector.picker, session.environment.cursor(recipe.seed)
+    order = [cursor.at(index)[1] for index in range(len(cursor))]
+
+    def wanted(prompt_id: str) -> bool:
+        return recipe.algorithm.wants(prompt_id, session.state)
+
     for prompt_id in order[:5]:
         session.state.passes_of(prompt_id).count = 4
         session.state.passes_of(prompt_id).passed = 4.0
-    assert [prompt.id for prompt, _ in session.next_prompts()] == order[5:13]
-    assert session.cursor_index == 13
+    assert picker.take(8, 0, wanted) == [(each, 0) for each in order[5:13]]
+    assert picker.index == {"all": 13}
     for prompt_id in order:
         session.state.passes_of(prompt_id).count = 4
         session.state.passes_of(prompt_id).passed = 4.0
-    assert len(session.next_prompts()) == 8
+    assert len(picker.take(8, 1, wanted)) == 8
     session.close()
 
 

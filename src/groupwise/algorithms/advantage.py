@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from groupwise.algorithms.baselines import Gae
-from groupwise.algorithms.filters import ZeroVarianceDrop
+from groupwise.algorithms.filters import DynamicSampling, ZeroVarianceDrop
 from groupwise.algorithms.gae import generalised_advantages
 from groupwise.algorithms.groups import (
     Groups,
@@ -163,8 +163,8 @@ def _token_rewards(
 def _in_batch(
     algorithm: Algorithm, rewards: Tensor, scored: Tensor, groups: Groups
 ) -> Bool[Tensor, " B"]:
-    """Rows of batch-wide statistics: scored, and not taken by the zero-variance drop."""
-    if any(isinstance(part, ZeroVarianceDrop) for part in algorithm.filters):
+    """Rows of batch-wide statistics: scored, and not of a group that is dropped as uniform."""
+    if any(isinstance(part, ZeroVarianceDrop | DynamicSampling) for part in algorithm.filters):
         return scored & ~uniform_rows(rewards, groups)
     return scored
 

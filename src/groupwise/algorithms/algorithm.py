@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from groupwise.algorithms import advantage, legality, loss
+from groupwise.algorithms import advantage, legality, loss, weights
 from groupwise.algorithms.baselines import NoBaseline
 from groupwise.algorithms.contracts import (
     Anchor,
@@ -127,6 +127,14 @@ class Algorithm:
         return all(
             part.wants(prompt_id, state) for part in self.filters if isinstance(part, PassRate)
         )
+
+    def saw(
+        self, prompt_id: str, accuracies: Sequence[float], state: AlgorithmState | None
+    ) -> None:
+        """A group that was sampled and does not reach `filter_mask`: filters with a memory count
+        it. `accuracies` are those of its scored completions."""
+        if state is not None and any(isinstance(part, PassRate) for part in self.filters):
+            state.passes_of(prompt_id).add(accuracies)
 
     def shape_rewards(
         self,
@@ -277,10 +285,13 @@ class Algorithm:
         group_ids: Any = None,
         max_tokens: int | None = None,
         entropies: Tensor | None = None,
+        equal_prompts: bool = False,
     ) -> UpdatePlan:
         """Everything that one optimiser update decides from its whole mask [B, T].
 
-        With several ranks, give the gathered mask of all of them and take `plan.rows(own rows)`.
+        `equal_prompts`: every prompt has the same share of the loss, whatever its group's size
+        (needs `group_ids`). With several ranks, give the gathered mask of all of them and take
+        `plan.rows(own rows)`.
         """
         keep_mask = mask.bool()
         index = rows = None
@@ -295,8 +306,13 @@ class Algorithm:
             if isinstance(part, PlanFilter):
                 top = part(keep_mask, entropies)
                 keep = top if keep is None else keep & top
+        weight = self.weight(keep_mask, index, max_tokens)
+        if equal_prompts:
+            if rows is None:
+                raise ValueError("equal_prompts needs group_ids, which were not given")
+            weight = weights.equal_prompts(self.weight, weight, keep_mask, rows)
         return UpdatePlan(
-            weight=self.weight(keep_mask, index, max_tokens),
+            weight=weight,
             num_rows=int(keep_mask.any(1).sum()),
             num_tokens=int(keep_mask.sum()),
             keep=keep,

@@ -20,6 +20,7 @@ from groupwise.algorithms.groups import Groups, uniform_rows
 from groupwise.algorithms.parts import Part, number
 from groupwise.algorithms.ratios import row_mean
 from groupwise.algorithms.state import AlgorithmState
+from groupwise.errors import RecipeError
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,23 +71,60 @@ class ZeroVarianceDrop(RowFilter):
 
 
 @dataclass(frozen=True)
-class DynamicSampling(ZeroVarianceDrop):
+class DynamicSampling(RowFilter):
     """DAPO 2503.14476 [P]: sample on until the batch is full of groups with 0 < right < G.
 
-    At most `max_batches` rounds a step; surplus groups are carried over or discarded.
+    `by` accuracy, reward, or a verifier's label: never the shaped reward, by which a solved group
+    is no longer uniform. A round samples `oversample` times what is missing, at most `max_batches`
+    rounds a step; surplus groups are carried to the next step (one step stale) or discarded. A step
+    that stays short is skipped (what was kept is carried), learns from what there is (`partial`),
+    or stops the run.
     """
 
     kind: ClassVar[str] = "dynamic_sampling"
+    name: ClassVar[str] = "uniform_rows"
+    by: str = "accuracy"
     max_batches: int = 10
+    oversample: float = 1.0
     surplus: Literal["carry", "discard"] = "carry"
+    when_short: Literal["skip", "partial", "stop"] = "skip"
+
+    def __post_init__(self) -> None:
+        for name, legal in (
+            ("surplus", ("carry", "discard")),
+            ("when_short", ("skip", "partial", "stop")),
+        ):
+            if getattr(self, name) not in legal:
+                raise RecipeError(
+                    f"dynamic_sampling.{name} = {getattr(self, name)!r}; one of {', '.join(legal)}"
+                )
+        if self.max_batches < 1 or not 1 <= self.oversample <= 4:
+            raise RecipeError(
+                f"dynamic_sampling: max_batches = {self.max_batches}, oversample = "
+                f"{self.oversample}; give 1 round or more and a factor from 1 to 4"
+            )
 
     @property
     def needs(self) -> Needs:
         return Needs(
             accuracies=self.by == "accuracy",
             min_group_size=2,
-            keep=KeepRule(informative, self.max_batches, self.surplus),
+            keep=KeepRule(
+                informative,
+                self.max_batches,
+                self.surplus,
+                self.by,
+                self.oversample,
+                self.when_short,
+            ),
         )
+
+    def __call__(self, inputs: FilterInputs) -> Bool[Tensor, " B"]:
+        """What no round of sampling has looked at (a loss by itself) is dropped here."""
+        if self.by not in ("accuracy", "reward"):
+            return torch.ones_like(inputs.truncated)
+        values = inputs.accuracies if self.by == "accuracy" else inputs.rewards
+        return ~uniform_rows(values, inputs.groups)
 
     def formula(self) -> str:
         return (
@@ -183,10 +221,7 @@ class PassRate(RowFilter):
         for group, prompt_id in enumerate(inputs.prompt_ids):
             rows = inputs.groups.layout[group][inputs.groups.filled[group]]
             scored = [a for a in inputs.accuracies[rows].tolist() if not math.isnan(a)]
-            history = inputs.state.passes_of(prompt_id)
-            history.visits += 1
-            history.count += len(scored)
-            history.passed += math.fsum(scored)
+            inputs.state.passes_of(prompt_id).add(scored)
         flags = torch.tensor(wanted, dtype=torch.bool, device=inputs.truncated.device)
         return flags[inputs.groups.index]
 

@@ -156,11 +156,8 @@ def _advantages(a: Algorithm) -> str | None:
 
 
 def _others(a: Algorithm) -> str | None:
-    if any(isinstance(part, DynamicSampling) for part in a.filters):
-        return (
-            'filters: "dynamic_sampling" is not available yet (it needs environments that hand out '
-            'more prompts within a step); use "zero_variance_drop"'
-        )
+    if sum(isinstance(part, DynamicSampling) for part in a.filters) > 1:
+        return "filters: one dynamic_sampling at most"
     if sum(isinstance(part, AdaptiveEntropy) for part in a.extras) > 1:
         return "extras: one adaptive_entropy at most"
     if any(isinstance(part, ValueLoss) for part in a.extras) and not isinstance(a.baseline, Gae):

@@ -59,6 +59,12 @@ class PassHistory:
     def rate(self) -> float:
         return self.passed / self.count if self.count else 0.0
 
+    def add(self, accuracies: Sequence[float]) -> None:
+        """One more visit with the accuracies of its scored completions."""
+        self.visits += 1
+        self.count += len(accuracies)
+        self.passed += math.fsum(accuracies)
+
 
 @dataclass(slots=True)
 class AlgorithmState:

@@ -8,7 +8,7 @@ is not in the mask; a token that a clip or a correction silences still is.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -32,6 +32,31 @@ class WeightPart(Part):
         max_tokens: int | None = None,
     ) -> Float[Tensor, "B T"]:
         raise TypeError(f"{type(self).__name__} is only the base of the weights")
+
+
+def equal_prompts(
+    part: Any,
+    weight: Float[Tensor, "B T"],
+    mask: Bool[Tensor, "B T"],
+    group_rows: Int[Tensor, " B"],
+) -> Float[Tensor, "B T"]:
+    """A part's weights where groups differ in size and every prompt is to count the same.
+
+    A row of prompt p gets B/(P·B_p) times its weight, B_p = the prompt's trainable rows
+    (`group_rows`), P = prompts with any: 1/(B·n_i) becomes 1/(P·B_p·n_i). Under a token mean the
+    rows count 1/B_p and the whole is divided by Σ N_p/B_p, which keeps it a mean.
+    `per_prompt_token` is what it was. Where all groups have one size nothing changes.
+    """
+    if isinstance(part, PerPromptToken):
+        return weight
+    trained = mask.any(1)
+    share = torch.where(trained, 1.0 / group_rows.clamp(min=1).to(weight.dtype), 0.0)
+    prompts = share.sum().clamp(min=1)
+    scaled = weight * (share * trained.sum() / prompts).unsqueeze(1)
+    if isinstance(part, PerToken):
+        total = scaled.sum()
+        return scaled * (weight.sum() / total) if float(total) > 0 else scaled
+    return scaled
 
 
 def _as_float(mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T"]:

@@ -223,6 +223,7 @@ class Learner:
             group_ids=batch.rows.group_ids[index],
             max_tokens=batch.max_tokens,
             entropies=None if batch.rows.entropies is None else batch.rows.entropies[index],
+            equal_prompts=batch.equal_prompts,
         )
         self._zero_grad()
         made = self._accumulate(batch, index, plan, step=step, state=state)

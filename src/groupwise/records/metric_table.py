@@ -231,6 +231,42 @@ def _loss_metrics() -> Iterator[Metric]:
     )
 
 
+def _selection_metrics() -> Iterator[Metric]:
+    yield Metric(
+        "selection/rounds",
+        "rounds",
+        "how often the step sampled prompts: 1, more where dynamic sampling refilled it, 0 where "
+        "enough groups were waiting",
+        whole=True,
+    )
+    for name, words in (
+        ("trained", "that the step learned from, replayed ones included"),
+        ("discarded", "that will never be learned from: without signal, the rest of one of which "
+         "some completions are learned from, surplus that is not carried"),
+        ("carried", "that wait for the next step: kept by dynamic sampling beyond a full step"),
+        ("replayed", "learned from again, from the replay buffer"),
+    ):  # fmt: skip
+        yield Metric(f"selection/{name}", "groups", f"groups {words}", whole=True)
+    yield Metric(
+        "selection/skipped",
+        "steps",
+        "1 where the step had no group to learn from and made no update, else 0",
+        whole=True,
+    )
+    yield Metric(
+        "selection/max_tokens",
+        "tokens",
+        "limit on a completion in the step: sampling.max_tokens, or its schedule's value",
+        whole=True,
+    )
+    yield Metric(
+        "selection/level",
+        "levels",
+        "place of the curriculum's newest open level, from 0; None without a curriculum",
+        whole=True,
+    )
+
+
 def _update_metrics() -> Iterator[Metric]:
     yield Metric(
         "grad_norm",
@@ -259,17 +295,33 @@ def _update_metrics() -> Iterator[Metric]:
     yield Metric(
         "staleness",
         "steps",
-        "mean over the step's rollouts of step minus the oldest version in the rollout; 0 = on "
-        "policy",
+        "mean over the rollouts that the step learns from of step minus the oldest version in the "
+        "rollout; 0 = on policy",
     )
     yield Metric(
         "tokens",
         "tokens",
-        "tokens that the policy chose in the step's training rollouts, before any filter",
+        "tokens that the policy chose in the training rollouts sampled in the step, refills and "
+        "what was discarded included",
         whole=True,
     )
     yield Metric(
         "tokens/trained", "tokens", "tokens in the batch's mask after the filters", whole=True
+    )
+    yield Metric(
+        "tokens/with_gradient",
+        "tokens",
+        "tokens in the batch's mask whose advantage is not 0",
+        "higher",
+        whole=True,
+    )
+    yield Metric(
+        "tokens/gradient_share",
+        "share",
+        "`tokens/with_gradient` divided by `tokens`: the share of the step's sampled tokens that "
+        "carry a gradient (above 1 where groups of an earlier step are learned from; over a run, "
+        "divide the sums)",
+        "higher",
     )
     yield Metric(
         "tokens_total",
@@ -418,6 +470,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("step", "steps", "the step's number, from 0", whole=True),
     *_rollout_metrics(),
     *_loss_metrics(),
+    *_selection_metrics(),
     *_update_metrics(),
     *_measured_metrics(),
     *_evaluation_metrics(),

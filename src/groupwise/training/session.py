@@ -24,22 +24,26 @@ from groupwise.checkpoints import (
     newest_complete,
     restore_model,
 )
-from groupwise.environments import Environment, PromptCursor, environment_from_settings
+from groupwise.environments import Environment, environment_from_settings
 from groupwise.errors import RecipeError
 from groupwise.evaluation import EvaluationSets, evaluate, evaluation_sets
 from groupwise.learner import CriticLearner, Learner
 from groupwise.policies import (
     ModelInfo,
     Policy,
+    base_identity,
     choose_device,
+    copy_trained,
     describe_model,
+    has_adapter,
     load_policy,
     make_critic,
 )
 from groupwise.recipe import Recipe, find_recipe, load_recipe
 from groupwise.samplers import Sampler, make_sampler
 from groupwise.templates import Template
-from groupwise.types import Prompt
+from groupwise.training.adapted import check_adapter, same_base
+from groupwise.training.collecting import Collector
 from groupwise.verifiers import Composite
 
 
@@ -63,12 +67,19 @@ def prepare(recipe: Recipe) -> Prepared:
     choose_device(recipe.model.device)
     environment = environment_from_settings(recipe.environment, seed=recipe.seed)
     _check_rewards(recipe, environment)
-    model = describe_model(recipe.model.name, trust_remote_code=recipe.model.trust_remote_code)
+    model = describe_model(
+        recipe.model.name,
+        trust_remote_code=recipe.model.trust_remote_code,
+        adapter=recipe.model.adapter,
+    )
+    if model.adapter is not None:
+        check_adapter(recipe)
     model = replace(model, template=recipe.template.applied(model.template))
     _check_turns(recipe, environment, model.template)
+    environment.limits = replace(environment.limits, length=model.max_length)
     room = model.max_length - recipe.sampling.max_tokens
     lengths = environment.fit(
-        lambda prompt: len(model.template.encode_prompt(prompt, **environment.variables)),
+        lambda prompt: len(environment.prompt_ids(prompt, model.template)),
         room,
         drop=recipe.environment.drop_too_long,
         advice=f"model.name = {recipe.model.name!r} has positions for {model.max_length} tokens, "
@@ -89,6 +100,13 @@ def _check_rewards(recipe: Recipe, environment: Environment) -> None:
     """Whether the environment's scores hold what the algorithm reads. Raises RecipeError."""
     verifier = environment.verifier
     needs = recipe.algorithm.needs
+    keep = needs.keep
+    labels = list(verifier.labels) if isinstance(verifier, Composite) else [verifier.name]
+    if keep is not None and keep.by not in ("accuracy", "reward", *labels):
+        raise RecipeError(
+            f"algorithm.filters: dynamic_sampling.by = {keep.by!r} is no verifier of environment "
+            f"{environment.name!r}; by is accuracy, reward, or one of {', '.join(labels)}"
+        )
     is_product = isinstance(verifier, Composite) and verifier.combine == "product"
     if is_product and (needs.components or needs.step_rewards):
         read = "rewards of steps" if needs.step_rewards else "each verifier's own value"
@@ -124,8 +142,8 @@ def _check_turns(recipe: Recipe, environment: Environment, template: Template) -
 
 @dataclass(slots=True)
 class Session:
-    """Everything a run holds in memory. `cursor_index` and `tokens_total` are its only counters
-    beside the learner's."""
+    """Everything a run holds in memory. `tokens_total` is its only counter beside the learner's
+    and the collector's state."""
 
     recipe: Recipe
     environment: Environment
@@ -134,46 +152,28 @@ class Session:
     policy: Policy
     sampler: Sampler
     learner: Learner
-    cursor: PromptCursor
+    collector: Collector
     state: AlgorithmState
-    cursor_index: int = 0
     tokens_total: int = 0
     first_step: int = 0
     seconds_before: float = 0.0
-
-    def next_prompts(self) -> list[tuple[Prompt, int]]:
-        """The prompts of one step with their visits, in keyed order; the cursor moves on.
-
-        A prompt that the algorithm has retired by its history is passed over. Where a whole epoch
-        holds none that is wanted, prompts are taken as they come: their rows are filtered, and a
-        policy that has forgotten one brings it back.
-        """
-        count = self.recipe.training.prompts_per_step
-        chosen: list[tuple[Prompt, int]] = []
-        passed_over = 0
-        while len(chosen) < count:
-            epoch, prompt_id = self.cursor.at(self.cursor_index)
-            self.cursor_index += 1
-            wanted = self.recipe.algorithm.wants(prompt_id, self.state)
-            if wanted or passed_over >= len(self.cursor):
-                chosen.append((self.environment.prompt(prompt_id), epoch))
-            passed_over = 0 if wanted else passed_over + 1
-        return chosen
+    base: dict[str, str | None] | None = None
 
     def counters(self, seconds: float) -> dict[str, Any]:
         """What a checkpoint holds beside weights and optimiser; `seconds` since the run began."""
         return {
+            "base": self.base,
             "seconds": seconds,
             "learner": self.learner.state_dict(),
-            "cursor_index": self.cursor_index,
             "tokens_total": self.tokens_total,
             "algorithm": self.state.state_dict(),
         }
 
     def load_counters(self, counters: Mapping[str, Any], step: int) -> None:
+        """Put back what `counters` gave. GroupwiseError where the frozen weights are others now."""
+        same_base(counters, self.base)
         self.learner.load_state_dict(counters["learner"])
         self.seconds_before = float(counters["seconds"])
-        self.cursor_index = int(counters["cursor_index"])
         self.tokens_total = int(counters["tokens_total"])
         self.state.load_state_dict(counters["algorithm"])
         self.first_step = step
@@ -197,25 +197,37 @@ class Session:
         )
         with torch.no_grad():
             for old, new in pairs:
-                old.lerp_(new, share)
+                if old is not new:  # an adapter's base is shared
+                    old.lerp_(new, share)
 
     def extra_tensors(self) -> dict[str, torch.Tensor]:
-        """What a checkpoint holds beside the policy: the critic, and the reference where it moves
-        (else the model's start gives it)."""
-        found: dict[str, torch.Tensor] = {}
+        """What a checkpoint holds beside the policy: the collector's state, the critic, and the
+        reference where it moves (else the model's start gives it)."""
+        found: dict[str, torch.Tensor] = {"collector.state": self.collector.tensor()}
         reference, critic = self.learner.reference, self.learner.critic
         if self.recipe.algorithm.kl.refresh_every and reference is not None:
-            found |= {f"reference.{k}": p for k, p in reference.model.named_parameters()}
+            found |= {f"reference.{name}": p for name, p in self._own_of(reference).items()}
         if critic is not None:
             found |= {f"critic.{name}": tensor for name, tensor in critic.tensors().items()}
         return found
 
+    def _own_of(self, reference: Policy) -> dict[str, torch.nn.Parameter]:
+        """The reference's parameters that it does not share with the policy."""
+        shared = {id(parameter) for parameter in self.policy.model.parameters()}
+        named = reference.model.named_parameters()
+        return {name: parameter for name, parameter in named if id(parameter) not in shared}
+
     def load_extra_tensors(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Put back what `extra_tensors` gave. Raises GroupwiseError where it does not fit."""
-        groups: dict[str, dict[str, torch.Tensor]] = {"reference": {}, "critic": {}}
+        groups: dict[str, dict[str, torch.Tensor]] = {
+            "collector": {},
+            "reference": {},
+            "critic": {},
+        }
         for name, tensor in tensors.items():
             owner, _, rest = name.partition(".")
             groups[owner][rest] = tensor
+        self.collector.load_tensor(groups["collector"]["state"])
         if self.learner.reference is not None:
             own = dict(self.learner.reference.model.named_parameters())
             with torch.no_grad():
@@ -251,27 +263,31 @@ def open_session(prepared: Prepared) -> Session:
         reference=reference,
         critic=critic,
     )
+    sampler = make_sampler(recipe.sampling.sampler, policy, batch_rows=recipe.sampling.batch_rows)
+    state = recipe.algorithm.init_state()
     return Session(
         recipe=recipe,
         environment=prepared.environment,
         evaluation_sets=prepared.evaluation_sets,
         template=prepared.model.template,
         policy=policy,
-        sampler=make_sampler(
-            recipe.sampling.sampler, policy, batch_rows=recipe.sampling.batch_rows
-        ),
+        sampler=sampler,
         learner=learner,
-        cursor=PromptCursor(
-            [prompt.id for prompt in prepared.environment.prompts()], seed=recipe.seed
+        collector=Collector(
+            recipe, prepared.environment, sampler, prepared.model.template, state
         ),
-        state=recipe.algorithm.init_state(),
+        state=state,
+        base=base_identity(policy.model) if has_adapter(policy.model) else None,
     )
 
 
 def frozen_copy(policy: Policy) -> Policy:
-    """The policy as it is now, without gradients: the reference."""
+    """The policy as it is now, without gradients: the reference.
+
+    Under an adapter it has its own copy of the adapter and shares the frozen weights.
+    """
     reference = copy.copy(policy)
-    reference.model = copy.deepcopy(policy.model)
+    reference.model = copy_trained(policy.model)
     reference.model.requires_grad_(False)
     reference.model.eval()
     return reference
@@ -324,6 +340,8 @@ def trained_policy(run: str | Path, *, step: int | None = None, best: bool = Fal
     path = _checkpoint_path(folder / "checkpoints", recipe, step, best)
     policy = policy_of(recipe)
     checkpoint = load_checkpoint(path)
+    if has_adapter(policy.model):
+        same_base(checkpoint.state, base_identity(policy.model))
     restore_model(policy.model, checkpoint)
     policy.version = checkpoint.step
     return policy
@@ -355,4 +373,6 @@ def policy_of(recipe: Recipe) -> Policy:
         device=recipe.model.device,
         trust_remote_code=recipe.model.trust_remote_code,
         gradient_checkpointing=recipe.model.gradient_checkpointing,
+        adapter=recipe.model.adapter,
+        seed=recipe.seed,
     )

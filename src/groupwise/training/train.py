@@ -12,16 +12,19 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from torch import Tensor
+
 from groupwise.batches import align, make_batch, split_groups
 from groupwise.checkpoints import prune, save_checkpoint, training_state
 from groupwise.errors import VerifierError
 from groupwise.evaluation import evaluate, gap_alarm
 from groupwise.learner import peak_memory_bytes
 from groupwise.records import RunWriter, Value, group_totals, open_run, rollout_rows
-from groupwise.rollouts import collect
 from groupwise.training.callbacks import Callback, Clock
+from groupwise.training.collecting import Collected
 from groupwise.training.constant import ConstantWatch
 from groupwise.training.interruption import Interrupted, Interruption
+from groupwise.training.no_signal import NoSignalWatch
 from groupwise.training.session import Session
 from groupwise.types import Batch, Group
 from groupwise.verifiers import VerifierLogs
@@ -40,6 +43,9 @@ class Loop:
         self.clock = Clock()
         self.logs = VerifierLogs()
         self.constant = ConstantWatch()
+        self.no_signal = NoSignalWatch(
+            self.recipe.selection.no_signal_alarm, self.recipe.sampling.group_size
+        )
         self.evaluations: dict[int, dict[str, Value]] = {}
         self.last_line: Mapping[str, Value] = {}
         self.started = time.perf_counter() - session.seconds_before
@@ -48,15 +54,21 @@ class Loop:
         """Every remaining step. Raises Interrupted where it was asked to end."""
         steps = self.recipe.training.steps
         self._first_evaluation()
+        if interruption.number is not None and steps:
+            raise Interrupted(
+                interruption.number,
+                f"interrupted before step {self.session.first_step + 1} of {steps}; go on with "
+                f"--resume --output {self.writer.folder}",
+            )
         for step in range(self.session.first_step, steps):
             self.clock = Clock()
             with self.clock("step"):
-                groups = self.collect(step)
-                batch = self.make_batch(groups, step)
+                collected = self.collect(step)
+                batch = self.make_batch(collected, step)
                 learned = self.learn(batch, step)
                 self.load(step + 1)
                 evaluated = self.evaluate(step + 1)
-            self.record(step, groups, batch, {**learned, **evaluated})
+            self.record(step, collected, batch, {**learned, **evaluated})
             self.checkpoint(step + 1, last=interruption.number is not None)
             if interruption.number is not None and step + 1 < steps:
                 raise Interrupted(
@@ -74,42 +86,32 @@ class Loop:
 
     # --- the five verbs -------------------------------------------------------------------------
 
-    def collect(self, step: int) -> list[Group]:
-        """Sample and score the step's groups."""
-        needs = self.recipe.algorithm.needs
+    def collect(self, step: int) -> Collected:
+        """Sample and score the step's groups, and choose what is learned from."""
         self.session.environment.verifier.begin_step(step)
-        groups = collect(
-            self.session.environment,
-            self.session.sampler,
-            self.session.template,
-            self.session.next_prompts(),
-            group_size=self.recipe.sampling.group_size,
-            sampling=self.recipe.sampling,
-            seed=self.recipe.seed,
-            step=step,
-            greedy=needs.greedy,
-            entropies=needs.entropies != "none",
-            top_k=needs.top_k,
-            timer=self.clock,
-        )
+        update = self.session.learner.update
+        collected = self.session.collector.collect(step, update=update, timer=self.clock)
         self.logs = self.session.environment.verifier.take_logs()
-        _refuse_unscored(groups, step)
-        return groups
+        _refuse_unscored(collected.sampled, step)
+        for note in collected.notes:
+            self.warn(note, about="selection")
+        return collected
 
-    def make_batch(self, groups: Sequence[Group], step: int) -> Batch:
+    def make_batch(self, collected: Collected, step: int) -> Batch:
         """Rows, their fixed log-probabilities, and what the algorithm makes of their rewards."""
-        rows = align(groups)
+        rows = align(collected.groups)
         with self.clock("logprobs"):
             evidence = self.session.learner.evidence(rows, self._passes(rows.group_ids, step)[0])
         return make_batch(
-            groups,
+            collected.groups,
             rows,
             self.recipe.algorithm,
-            max_tokens=self.recipe.sampling.max_tokens,
+            max_tokens=collected.max_tokens,
             state=self.session.state,
             old_logprobs=evidence.old_logprobs,
             ref_logprobs=evidence.ref_logprobs,
             values=evidence.values,
+            equal_prompts=self.recipe.selection.sizes is not None,
         )
 
     def learn(self, batch: Batch, step: int) -> dict[str, Value]:
@@ -130,13 +132,13 @@ class Loop:
             self.session.sampler.load(self.session.policy, version)
 
     def record(
-        self, step: int, groups: Sequence[Group], batch: Batch, values: Mapping[str, Value]
+        self, step: int, collected: Collected, batch: Batch, values: Mapping[str, Value]
     ) -> None:
         """The step's line of metrics and all of its rollouts."""
-        tokens = sum(rollout.num_tokens for group in groups for rollout in group.rollouts)
+        tokens = collected.num_tokens
         self.session.tokens_total += tokens
         with self.clock("record"):
-            rows = rollout_rows(step, groups, batch.advantages.tolist())
+            rows = _rows(step, collected, batch)
             for name, column in self.logs.columns.items():
                 for row in rows:
                     row.setdefault(name, column.get((row["prompt_id"], row["text"])))
@@ -144,15 +146,17 @@ class Loop:
         line = self.writer.metrics(
             step,
             {
-                **group_totals(groups).finish(),
+                **group_totals(collected.sampled).finish(),
+                **collected.metrics(),
                 **{f"custom/{name}": value for name, value in self.logs.metrics.items()},
                 **batch.metrics,
                 **values,
                 **self.clock.metrics(),
                 "version": step,
-                "staleness": _staleness(groups, step),
+                "staleness": _staleness(collected.groups, step),
                 "tokens": tokens,
                 "tokens/trained": int(batch.mask.sum()),
+                **_with_gradient(batch, tokens),
                 "tokens_total": self.session.tokens_total,
                 "tokens_per_second": tokens / self.clock.seconds["step"],
                 "updates_total": self.session.learner.update,
@@ -162,21 +166,26 @@ class Loop:
         self.last_line = line
         for callback in self.callbacks:
             callback.on_step(line)
-        for warning in self.constant.see(groups):
+        for warning in self.constant.see(collected.sampled):
             self.warn(warning, about="constant_verifier")
+        no_signal = self.no_signal.see(line["groups/no_signal"])
+        if no_signal is not None:
+            self.warn(no_signal, about="no_signal")
 
     # --- beside the verbs -----------------------------------------------------------------------
 
-    def _passes(self, group_ids: Any, step: int) -> list[list[Any]]:
+    def _passes(self, group_ids: Tensor, step: int) -> list[list[Tensor]]:
+        """Row indices of every planned update; one that a short step has no groups for is empty."""
         training = self.recipe.training
+        filled = min(training.minibatches, len(set(group_ids.tolist())))
+        empty = [group_ids.new_zeros(0)] * (training.minibatches - filled)
         return [
-            split_groups(
-                group_ids,
-                training.minibatches,
-                seed=self.recipe.seed,
-                step=step,
-                pass_index=number,
-            )
+            [
+                *split_groups(
+                    group_ids, filled, seed=self.recipe.seed, step=step, pass_index=number
+                ),
+                *empty,
+            ]
             for number in range(training.passes)
         ]
 
@@ -281,7 +290,7 @@ class Loop:
 def _refuse_unscored(groups: Sequence[Group], step: int) -> None:
     """A step without a single score teaches nothing and says that the verifier is broken."""
     rollouts = [rollout for group in groups for rollout in group.rollouts]
-    if any(rollout.score.scored for rollout in rollouts):
+    if not rollouts or any(rollout.score.scored for rollout in rollouts):
         return
     first = rollouts[0].score
     raise VerifierError(
@@ -290,6 +299,28 @@ def _refuse_unscored(groups: Sequence[Group], step: int) -> None:
     )
 
 
-def _staleness(groups: Sequence[Group], step: int) -> float:
+def _rows(step: int, collected: Collected, batch: Batch) -> list[dict[str, Any]]:
+    """The record's rows: what was learned from with its advantages, then what was discarded."""
+    advantages = batch.advantages.tolist()
+    count = sum(len(group.rollouts) for group in collected.fresh)
+    return [
+        *rollout_rows(step, collected.fresh, advantages[:count]),
+        *rollout_rows(step, collected.again, advantages[count:], kind="replayed"),
+        *rollout_rows(step, collected.discarded, kind="discarded"),
+    ]
+
+
+def _with_gradient(batch: Batch, tokens: int) -> dict[str, Value]:
+    """How many of the batch's tokens have an advantage, and their share of those sampled."""
+    advantages = batch.advantages
+    per_token = advantages.unsqueeze(1) if advantages.dim() == 1 else advantages
+    useful = int((batch.mask & (per_token != 0)).sum())
+    return {
+        "tokens/with_gradient": useful,
+        "tokens/gradient_share": useful / tokens if tokens else None,
+    }
+
+
+def _staleness(groups: Sequence[Group], step: int) -> float | None:
     ages = [step - rollout.version for group in groups for rollout in group.rollouts]
-    return sum(ages) / len(ages)
+    return sum(ages) / len(ages) if ages else None

@@ -1,0 +1,268 @@
+"""What a step learns from: prompts are chosen, sampled, kept or dropped, and the rest waits.
+
+The collector owns everything that decides it: the prompts' order and history, the groups that wait
+for the next step, the groups to be replayed. All of it is in the checkpoint. Left out: sampling and
+scoring themselves (`rollouts/`), and what is learned (`batches.py`, `learner/`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from groupwise.algorithms import AlgorithmState
+from groupwise.environments import Environment
+from groupwise.errors import GroupwiseError
+from groupwise.recipe import Recipe
+from groupwise.records import Value
+from groupwise.rollouts import Timer, collect, no_timer
+from groupwise.samplers import Sampler
+from groupwise.selection import (
+    PromptPicker,
+    ReplayBuffer,
+    down_sample,
+    group_from_plain,
+    group_sizes,
+    group_to_plain,
+    max_tokens_at,
+)
+from groupwise.templates import Template
+from groupwise.types import Group, Rollout
+
+
+@dataclass(slots=True)
+class Collected:
+    """One step's groups.
+
+    `groups` are learned from, the last `replayed` of them again. `sampled` are all that the step
+    sampled, refills included; `discarded` will never be learned from. `max_tokens` is the step's
+    limit on a completion. `notes` are for a person; a step without groups has one that says why.
+    """
+
+    max_tokens: int
+    groups: list[Group] = field(default_factory=list[Group])
+    sampled: list[Group] = field(default_factory=list[Group])
+    discarded: list[Group] = field(default_factory=list[Group])
+    notes: list[str] = field(default_factory=list[str])
+    rounds: int = 0
+    carried: int = 0
+    replayed: int = 0
+    level: int | None = None
+
+    @property
+    def fresh(self) -> list[Group]:
+        """The groups that are learned from for the first time."""
+        return self.groups[: len(self.groups) - self.replayed]
+
+    @property
+    def again(self) -> list[Group]:
+        """The replayed groups."""
+        return self.groups[len(self.groups) - self.replayed :]
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that the policy chose in the step, refills included."""
+        return sum(each.num_tokens for group in self.sampled for each in group.rollouts)
+
+    def metrics(self) -> dict[str, Value]:
+        """The counts, by the names of the metric table."""
+        return {
+            "selection/rounds": self.rounds,
+            "selection/trained": len(self.groups),
+            "selection/discarded": len(self.discarded),
+            "selection/carried": self.carried,
+            "selection/replayed": self.replayed,
+            "selection/skipped": int(not self.groups),
+            "selection/max_tokens": self.max_tokens,
+            **({} if self.level is None else {"selection/level": self.level}),
+        }
+
+
+class Collector:
+    """Fills steps with groups, by the recipe's `[selection]` and the algorithm's keep rule."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        environment: Environment,
+        sampler: Sampler,
+        template: Template,
+        state: AlgorithmState,
+    ) -> None:
+        self.recipe = recipe
+        self.environment = environment
+        self.sampler = sampler
+        self.template = template
+        self.state = state
+        self.rule = recipe.algorithm.needs.keep
+        self.picker = PromptPicker(environment, recipe.selection, recipe.seed)
+        replay = recipe.selection.replay
+        self.replay = None if replay is None else ReplayBuffer(replay)
+        self.waiting: list[Group] = []
+
+    def collect(self, step: int, *, update: int, timer: Timer = no_timer) -> Collected:
+        """Groups for one step; `update` counts the optimiser updates made so far.
+
+        Without a keep rule one round samples exactly `prompts_per_step` prompts. With one, rounds
+        go on until as many groups are kept or the rule's bound is reached; what is then missing
+        makes a skipped step, a smaller one, or a GroupwiseError, as the rule says.
+        """
+        final = self.recipe.sampling.max_tokens
+        found = Collected(max_tokens_at(update, self.recipe.selection.length, final))
+        ready, self.waiting = self.waiting, []
+        wanted = self.recipe.training.prompts_per_step
+        rounds = 1 if self.rule is None else self.rule.max_batches
+        while len(ready) < wanted and found.rounds < rounds:
+            ready += self._round(wanted - len(ready), step, found, timer)
+        self._share_out(ready, wanted, step, found)
+        if self.replay is not None:
+            again = [] if not found.groups else self.replay.take(step)
+            self.replay.see(found.groups)
+            found.replayed = len(again)
+            found.groups += again
+        found.groups = [_at_step(group, step) for group in found.groups]
+        self._promote(found)
+        return found
+
+    def _round(self, missing: int, step: int, found: Collected, timer: Timer) -> list[Group]:
+        """Sample once; the groups that are kept."""
+        count = missing if self.rule is None else math.ceil(missing * self.rule.oversample)
+        algorithm, needs = self.recipe.algorithm, self.recipe.algorithm.needs
+        chosen = self.picker.take(count, step, lambda each: algorithm.wants(each, self.state))
+        groups = collect(
+            self.environment,
+            self.sampler,
+            self.template,
+            [(self.environment.prompt(prompt_id), visit) for prompt_id, visit in chosen],
+            group_size=self._sizes([prompt_id for prompt_id, _ in chosen], found.max_tokens),
+            sampling=self.recipe.sampling.model_copy(update={"max_tokens": found.max_tokens}),
+            seed=self.recipe.seed,
+            step=step,
+            greedy=needs.greedy,
+            entropies=needs.entropies != "none",
+            top_k=needs.top_k,
+            timer=timer,
+        )
+        self.picker.see(groups)
+        found.rounds += 1
+        found.sampled += groups
+        return [kept for group in groups if (kept := self._kept(group, found)) is not None]
+
+    def _kept(self, group: Group, found: Collected) -> Group | None:
+        """What of a group may be learned from; the rest is discarded."""
+        if self.rule is not None and not self.rule.rule(values_of(group, self.rule.by)):
+            accuracies = [each.score.accuracy for each in group.rollouts]
+            scored = [each for each in accuracies if each is not None]
+            self.recipe.algorithm.saw(group.prompt.id, scored, self.state)
+            found.discarded.append(group)
+            return None
+        size = self.recipe.selection.train_on
+        if size is None:
+            return group
+        group, rest = down_sample(group, size)
+        found.discarded += [] if rest is None else [rest]
+        return group
+
+    def _share_out(self, ready: list[Group], wanted: int, step: int, found: Collected) -> None:
+        """The step's groups, and what waits for the next one or goes."""
+        short = len(ready) < wanted
+        rule = self.rule
+        if rule is not None and short and rule.when_short == "stop":
+            raise GroupwiseError(self._short(ready, wanted, step, found, "the run stops"))
+        if rule is not None and short and (rule.when_short == "skip" or not ready):
+            surplus = ready
+            found.notes.append(self._short(ready, wanted, step, found, "the step is skipped"))
+        else:
+            found.groups, surplus = ready[:wanted], ready[wanted:]
+        if rule is not None and rule.surplus == "carry":
+            self.waiting = surplus
+            found.carried = len(surplus)
+        else:
+            found.discarded += surplus
+
+    def _short(
+        self, ready: Sequence[Group], wanted: int, step: int, found: Collected, then: str
+    ) -> str:
+        assert self.rule is not None
+        values = [v for group in found.sampled for v in values_of(group, self.rule.by)]
+        scored = [value for value in values if not math.isnan(value)]
+        mean = f"{sum(scored) / len(scored):.3g}" if scored else "unknown"
+        return (
+            f"step {step}: {found.rounds} rounds of dynamic sampling sampled {len(found.sampled)} "
+            f"groups and only {len(ready)} of {wanted} have completions of different "
+            f"{self.rule.by} (mean {mean}): {then}. Give harder or easier prompts, larger groups "
+            "(sampling.group_size), more rounds (max_batches), or when_short = 'partial'"
+        )
+
+    def _sizes(self, prompt_ids: Sequence[str], max_tokens: int) -> int | list[int]:
+        """One group size, or one a prompt where the recipe adapts them."""
+        sizes, fixed = self.recipe.selection.sizes, self.recipe.sampling.group_size
+        if sizes is None:
+            return fixed
+        history = self.picker.history
+        costs = [history.tokens(each) or float(max_tokens) for each in prompt_ids]
+        budget = fixed * sum(costs)
+        if sizes.tokens is not None:
+            budget = sizes.tokens * len(prompt_ids) / self.recipe.training.prompts_per_step
+        rates = [history.smoothed(each) for each in prompt_ids]
+        return group_sizes(rates, costs, budget=budget, low=sizes.low, high=sizes.high)
+
+    def _promote(self, found: Collected) -> None:
+        curriculum = self.picker.curriculum
+        if curriculum is None:
+            return
+        found.level = curriculum.level
+        if curriculum.promote():
+            found.notes.append(f"curriculum: level {curriculum.name!r} opens")
+
+    # --- state ----------------------------------------------------------------------------------
+
+    def tensor(self) -> Tensor:
+        """All of the collector's state as bytes [N] uint8: JSON, compressed."""
+        whole = self.environment.streamed
+        replay = self.replay
+        state: dict[str, Any] = {
+            "picker": self.picker.state_dict(),
+            "waiting": [group_to_plain(group, whole_prompts=whole) for group in self.waiting],
+            "replay": None if replay is None else replay.state_dict(whole_prompts=whole),
+        }
+        packed = zlib.compress(json.dumps(state, separators=(",", ":")).encode(), 1)
+        return torch.frombuffer(bytearray(packed), dtype=torch.uint8)
+
+    def load_tensor(self, packed: Tensor) -> None:
+        """Replace the state by what `tensor` gave."""
+        state = json.loads(zlib.decompress(packed.numpy().tobytes()))
+        prompt_of = self.environment.prompt
+        self.picker.load_state_dict(state["picker"])
+        self.waiting = [group_from_plain(each, prompt_of) for each in state["waiting"]]
+        if self.replay is not None and state["replay"] is not None:
+            self.replay.load_state_dict(state["replay"], prompt_of)
+
+
+def values_of(group: Group, by: str) -> list[float]:
+    """The numbers a keep rule looks at, NaN where there is none: accuracies, rewards before the
+    shapers, or one verifier's own values."""
+
+    def value(rollout: Rollout) -> float | None:
+        if by == "accuracy":
+            return rollout.score.accuracy
+        return rollout.reward if by == "reward" else rollout.score.parts.get(by)
+
+    found = [value(rollout) for rollout in group.rollouts]
+    return [math.nan if each is None else each for each in found]
+
+
+def _at_step(group: Group, step: int) -> Group:
+    """The group as one of this step: what waited was sampled in an earlier one."""
+    if all(rollout.step == step for rollout in group.rollouts):
+        return group
+    greedy = None if group.greedy is None else replace(group.greedy, step=step)
+    rollouts = tuple(replace(rollout, step=step) for rollout in group.rollouts)
+    return replace(group, rollouts=rollouts, greedy=greedy)
