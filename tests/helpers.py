@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import torch
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
+from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from groupwise.policies import Policy
 from groupwise.templates import Template
@@ -40,6 +42,8 @@ def make_policy(seed: int = 0, dtype: torch.dtype = torch.float32, hidden: int =
             pad_token_id=2,
         )
     ).to(dtype)
+    if dtype == torch.float64:
+        exact_norms(model)
     model.eval()
     return Policy(
         name="random",
@@ -49,6 +53,17 @@ def make_policy(seed: int = 0, dtype: torch.dtype = torch.float32, hidden: int =
         dtype=torch.float32,
         max_length=64,
     )
+
+
+def exact_norms(model: nn.Module) -> None:
+    """transformers' norm rounds to float32 whatever the weights are: a sum in another order, 1e-16
+    away, would come out 1e-7 away. PyTorch's norm keeps float64."""
+    for module in list(model.modules()):
+        for name, child in module.named_children():
+            if isinstance(child, LlamaRMSNorm):
+                norm = nn.RMSNorm(child.weight.shape[0], child.variance_epsilon)
+                norm.weight = child.weight
+                setattr(module, name, norm)
 
 
 def make_groups(

@@ -7,7 +7,7 @@ import torch
 
 from groupwise.algorithms import preset
 from groupwise.batches import align, make_batch, split_groups, split_rows
-from groupwise.types import Completion, Group, Prompt, Rollout, Score, StepReward, Turn
+from groupwise.types import Completion, Group, Prompt, Rollout, Rows, Score, StepReward, Turn
 
 
 def make_group(
@@ -114,16 +114,51 @@ def test_more_minibatches_than_groups_is_refused() -> None:
         split_groups(torch.tensor([0, 0, 1, 1]), 3, seed=0, step=0, pass_index=0)
 
 
-def test_split_rows_respects_the_budget_and_whole_groups() -> None:
+def row_tokens(rows: Rows, part: torch.Tensor) -> int:
+    """Tokens of a micro-batch: each prompt once, completions without their last."""
+    prompts = {rows.prompt_ids[row] for row in part.tolist()}
+    own = sum(max(len(rows.completion_ids[row]) - 1, 0) for row in part.tolist())
+    return sum(map(len, prompts)) + own
+
+
+def test_split_rows_counts_a_prompt_once_and_keeps_groups_together() -> None:
+    groups = [
+        make_group(f"p{p}", [[1] * (1 + 3 * i) for i in range(4)], [0.0] * 4, prompt_ids=(5 + p, 7))
+        for p in range(3)
+    ]
+    rows = align(groups)  # a group: 2 + 0 + 3 + 6 + 9 = 20 tokens
+    everything = torch.arange(12)
+    for budget, sizes in ((1000, [60]), (40, [40, 20]), (39, [20, 20, 20]), (20, [20, 20, 20])):
+        parts = split_rows(rows, everything, token_budget=budget)
+        assert [row_tokens(rows, part) for part in parts] == sizes
+        assert sorted(torch.cat(parts).tolist()) == everything.tolist()
+    # Too large: longest rows first, the prompt again in every piece; the rest is filled up.
+    cut = split_rows(rows, everything, token_budget=13)
+    assert [row_tokens(rows, part) for part in cut] == [11, 11, 11, 11, 11, 11]
+    assert all(len(rows.group_ids[part].unique()) == 1 for part in cut)
+    alone = split_rows(rows, everything, token_budget=1)
+    assert sorted(part.tolist() for part in alone) == [[row] for row in range(12)]
+    whole = split_rows(rows, everything, token_budget=1, whole_groups=True)
+    assert [sorted(part.tolist()) for part in whole] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+
+
+def test_split_rows_shares_a_prompt_that_two_groups_have() -> None:
+    groups = [make_group("p", [[1] * 4] * 2, [0.0] * 2, prompt_ids=(5,) * 10) for _ in range(2)]
+    rows = align(groups)  # a group: 10 + 3 + 3; both: 22
+    assert [part.tolist() for part in split_rows(rows, torch.arange(4), 22)] == [[0, 1, 2, 3]]
+    assert [part.tolist() for part in split_rows(rows, torch.arange(4), 21)] == [[0, 1], [2, 3]]
+
+
+def test_split_rows_for_padded_rows_respects_the_budget() -> None:
     groups = [
         make_group(f"p{p}", [[1] * (1 + 3 * i) for i in range(4)], [0.0] * 4) for p in range(2)
     ]
     rows = align(groups)
     everything = torch.arange(8)
-    for part in split_rows(rows, everything, token_budget=24):
+    for part in split_rows(rows, everything, token_budget=24, padded=True):
         width = max(2 + len(rows.completion_ids[row]) for row in part.tolist())
         assert width * len(part) <= 24 or len(part) == 1
-    whole = split_rows(rows, everything, token_budget=24, whole_groups=True)
+    whole = split_rows(rows, everything, token_budget=24, whole_groups=True, padded=True)
     assert [sorted(part.tolist()) for part in whole] == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 

@@ -24,7 +24,9 @@ from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from groupwise.errors import RecipeError
+from groupwise.policies.attention import packable, packed, run
 from groupwise.policies.heads import Head, LogitRule, head_of, text_config
+from groupwise.policies.packing import pack
 from groupwise.policies.policy import Policy
 
 # Bytes of one chunk's float32 logits: enough for full matrix products, small beside weights.
@@ -107,7 +109,12 @@ def completion_states(
     """Hidden states from which each completion token is predicted, row by row.
 
     `head` holds the policy's own decoder or a critic's; `model` is the module that it is part of.
+    A prompt that rows share runs once (packing.py), where the decoder can do that.
     """
+    if prompt_ids and packable(head.decoder):
+        layout = pack(prompt_ids, completion_ids, policy.device)
+        with _scoring(model), policy.compute(), packed(head.decoder, layout):
+            return run(head.decoder, layout)
     inputs, index = _layout(policy, prompt_ids, completion_ids)
     with _scoring(model), policy.compute():
         hidden = head.hidden_states(inputs)
