@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from groupwise.errors import RecipeError
-from groupwise.policies import Policy, score, sequence_logprobs
+from groupwise.policies import score, sequence_logprobs
 from groupwise.policies.heads import Head, LogitRule, head_of
 from groupwise.policies.load import checkpoint_activations
 from groupwise.policies.logprobs import as_ids, token_logprobs

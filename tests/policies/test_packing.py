@@ -1,4 +1,4 @@
-"""The packed pass: a prompt once, exact values and gradients, nothing of a neighbour, no padding."""
+"""The packed pass: each prompt once, exact values and gradients, nothing of a neighbour."""
 
 from __future__ import annotations
 
