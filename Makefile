@@ -5,14 +5,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 SMALL ?=
+BENCH ?=
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help setup setup-dev demo test test-all check lint types imports links docs clean
+.PHONY: help setup setup-dev setup-bench demo test test-all bench bench-growth check lint types \
+  imports links docs clean
 
 help:
 	@echo "make demo      train the built-in tiny policy on single-digit sums, watch it learn"
 	@echo "make test      the tests (under 10 minutes on 2 cores); make test-all adds the long ones"
 	@echo "make check     lint, types, import direction, links, documentation build"
+	@echo "make bench     speed and memory beside transformers, TRL and OpenVINO; BENCH=\"--only step\""
+	@echo "make bench-growth  step time and memory against length, group, prompts and model size"
 	@echo "make docs      the documentation, into site/"
 	@echo "make setup     only create $(VENV) and install the pinned dependencies"
 
@@ -29,8 +33,14 @@ $(VENV)/.dev: $(VENV)/.base
 	@$(PIP) --editable ".[test,check,docs]"
 	@touch $@
 
+$(VENV)/.bench: $(VENV)/.base
+	@echo "installing what groupwise is measured against into $(VENV) ..."
+	@$(PIP) --editable ".[bench]"
+	@touch $@
+
 setup: $(VENV)/.base
 setup-dev: $(VENV)/.dev
+setup-bench: $(VENV)/.bench
 
 demo: setup
 	@$(BIN)/groupwise train recipes/tiny_arithmetic.toml --output runs/demo --overwrite $(SMALL)
@@ -40,6 +50,13 @@ test: setup-dev
 
 test-all: setup-dev
 	@$(BIN)/python -m pytest -n 2
+
+# SMALL=--small runs the tiny model without peers; BENCH passes any option of benchmarks/run.py.
+bench: setup-bench
+	@$(BIN)/python -m benchmarks.run $(SMALL) $(BENCH)
+
+bench-growth: setup-bench
+	@$(BIN)/python -m benchmarks.growth $(SMALL) $(BENCH)
 
 check: lint types imports links docs
 
