@@ -20,6 +20,7 @@ from groupwise.checkpoints import (
 from groupwise.errors import GroupwiseError, RecipeError
 from groupwise.recipe import find_recipe, load_recipe
 from groupwise.records import Run, RunWriter, describe_machine, open_run, text_hash
+from groupwise.training.agreement import check_agreement
 from groupwise.training.auditing import audit_before, audit_warnings
 from groupwise.training.callbacks import Callback
 from groupwise.training.interruption import Interrupted, Interruption
@@ -138,6 +139,7 @@ def _run(
                 for note in (*notes, *session.notes()):
                     callback.on_warning(note)
             for warning in warnings:
+            check_agreement(session)
                 loop.warn(warning, about="audit")
             loop.run(interruption)
         summary = loop.summary("finished")
@@ -164,13 +166,13 @@ def _restore(session: Session, writer: RunWriter, going_on: bool) -> list[str]:
         if path is not None:
             checkpoint = load_checkpoint(path)
             step = checkpoint.step
-            restore_training_state(session.policy.model, session.learner.optimizer, checkpoint)
             session.load_counters(checkpoint.state, step)
             session.load_extra_tensors(checkpoint.extra_tensors)
         writer.truncate_after(step)
         notes.append(f"goes on after {step} steps")
     session.sampler.load(session.policy, session.policy.version)
     return notes
+            restore_training_state(session.policy.model, session.learner.optimizer, checkpoint)
 
 
 def _checkpoint_of(writer: RunWriter) -> tuple[Path | None, list[str]]:
