@@ -7,7 +7,7 @@ from datetime import datetime
 import pytest
 
 from groupwise.errors import RecipeError
-from groupwise.templates import Template
+from groupwise.templates import Template, TemplateSettings
 from groupwise.types import Prompt
 from toy_tokenizers import merging, words
 
@@ -143,3 +143,33 @@ def test_an_empty_text_is_refused_by_name() -> None:
     template = Template(words(["<e>"], LETTERS), None, special_tokens={"eos_token": "<e>"})
     with pytest.raises(RecipeError, match="prompt 'nothing': has no tokens"):
         template.encode_prompt(Prompt("nothing", text=""))
+
+
+def test_variables_are_given_to_every_chat_and_are_part_of_the_hash() -> None:
+    text = PLAIN_CHAT + "{% if loud %}{{ loud }}{% endif %}{{ strftime_now('%d') if day else '' }}"
+    tokenizer = words(["<e>", "<u>", "<a>"], [*LETTERS, "0", "4", "5"])
+    plain = Template(tokenizer, text, special_tokens={"eos_token": "<e>"}, now=datetime(2025, 1, 4))
+    loud = plain.with_variables({"loud": "x"})
+    assert loud.render(CHAT.messages) == "<u>hi<e><a>x"
+    assert loud.render(CHAT.messages, loud="y") == "<u>hi<e><a>y"
+    assert plain.render(CHAT.messages) == "<u>hi<e><a>"
+    assert loud.stop_ids == plain.stop_ids
+    later = plain.with_variables({"day": True}, now=datetime(2025, 1, 5))
+    assert later.render(CHAT.messages).endswith("05")
+    assert plain.reads_clock
+    assert len({plain.hash, loud.hash, later.hash}) == 3
+    with pytest.raises(RecipeError, match=r"does not read 'lod'; did you mean 'loud'\?"):
+        plain.with_variables({"lod": "x"})
+    for name in ("messages", "tools", "eos_token", "add_generation_prompt"):
+        with pytest.raises(RecipeError, match="does not read"):
+            plain.with_variables({name: "x"})
+
+
+def test_the_settings_of_a_recipe_fix_the_date() -> None:
+    text = PLAIN_CHAT + "{{ strftime_now('%Y-%m-%d') }}"
+    template = Template(words(["<e>", "<u>", "<a>"], LETTERS), text)
+    assert TemplateSettings().applied(template).render(CHAT.messages).endswith("2025-01-01")
+    set_ = TemplateSettings.model_validate({"date": "2026-02-03"})
+    assert set_.applied(template).render(CHAT.messages).endswith("2026-02-03")
+    with pytest.raises(RecipeError, match=r"template.chat_template_kwargs: .* reads none"):
+        TemplateSettings(chat_template_kwargs={"x": 1}).applied(template)

@@ -62,7 +62,7 @@ def test_what_a_template_writes_as_a_call_is_parsed_back(name: str) -> None:
 @pytest.mark.parametrize(
     ("style", "text"),
     [
-        ("hermes", '<tool_call>{"name": "multiply", "arguments": {"a": 17, "b": 23}}\n</tool_call>'),
+        ("hermes", '<tool_call>{"arguments": {"a": 17, "b": 23}, "name": "multiply"}</tool_call>'),
         ("hermes", '<tool_call>{"name": "multiply", "arguments": "{\\"a\\": 17, \\"b\\": 23}"}'),
         ("llama", '{"name": "multiply", "parameters": {"a": 17, "b": 23}}'),
         ("llama", '<|python_tag|>{"name": "multiply", "parameters": {"a": 17, "b": 23}}'),

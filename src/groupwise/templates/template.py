@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +21,7 @@ from tokenizers import Tokenizer
 from groupwise.errors import RecipeError
 from groupwise.templates.chat import RESERVED, chat_variables, render_chat
 from groupwise.templates.folder import TemplateParts, read_folder
+from groupwise.templates.probing import chat_writes_bos, ids_put_in_front, turn_end_id
 from groupwise.templates.stops import StopStrings
 from groupwise.templates.turns import OPEN_THINK, follow_up, rewriting
 from groupwise.types import Message, Prompt
@@ -67,14 +68,14 @@ class Template:
         self.vocab_size: int = tokenizer.get_vocab_size(with_added_tokens=True)
         self.bos_id = self._special_id("bos_token")
         self.eos_id = self._special_id("eos_token")
-        self.turn_end_id = self._find_turn_end()
+        self.turn_end_id = turn_end_id(self)
         known = (*stop_ids, self.eos_id, self.turn_end_id)
         self.stop_ids: frozenset[int] = frozenset(i for i in known if i is not None)
         pad = pad_id if pad_id is not None else self._special_id("pad_token")
         self.pad_id: int = pad if pad is not None else min(self.stop_ids, default=0)
-        self._prefix = self._ids_put_in_front(add_bos)
+        self._prefix = ids_put_in_front(tokenizer, self.bos_id, add_bos)
         self._one_bos = self.bos_id is not None and (
-            self.bos_id in self._prefix or self._chat_writes_bos()
+            self.bos_id in self._prefix or chat_writes_bos(self)
         )
         self._dropped = self.stop_ids | {
             i for i in (self.bos_id, self.eos_id, pad) if i is not None
@@ -107,7 +108,7 @@ class Template:
         for name in variables:
             if name not in read:
                 near = difflib.get_close_matches(name, read, n=1, cutoff=0.6)
-                known = f"did you mean {near[0]!r}?" if near else f"it reads {sorted(read)}"
+                known = f"did you mean {near[0]!r}?" if near else _known(read)
                 raise RecipeError(f"the chat template does not read {name!r}; {known}")
         return Template(
             self.tokenizer,
@@ -292,65 +293,11 @@ class Template:
         )
         return hashlib.sha256(content.encode()).hexdigest()
 
-    # What the tokenizer and the chat template do by themselves, found by trying them.
-
     def _special_id(self, name: str) -> int | None:
         text = self.special_tokens.get(name)
         found: int | None = None if text is None else self.tokenizer.token_to_id(text)
         return found
 
-    def _ids_put_in_front(self, add_bos: bool | None) -> tuple[int, ...]:
-        """The ids before every text: what the post-processor puts there, and the settings' BOS."""
-        bare = self.tokenizer.encode("a", add_special_tokens=False).ids
-        full = self.tokenizer.encode("a", add_special_tokens=True).ids
-        prefix: tuple[int, ...] = ()
-        for start in range(len(full) - len(bare) + 1):
-            if bare and full[start : start + len(bare)] == bare:
-                prefix = tuple(full[:start])
-                break
-        if add_bos is False:
-            return tuple(i for i in prefix if i != self.bos_id)
-        if add_bos and self.bos_id is not None and self.bos_id not in prefix:
-            return (self.bos_id, *prefix)
-        return prefix
 
-    def _chat_writes_bos(self) -> bool:
-        """True where the chat template writes `bos_token`.
-
-        Tried with another text for it: a template like ChatML's begins with a marker that may be
-        the same token as BOS, and that is not a BOS.
-        """
-        if self.chat_template is None or "bos_token" not in self.chat_template:
-            return False
-        marker = "\N{INVISIBLE SEPARATOR}bos\N{INVISIBLE SEPARATOR}"
-        try:
-            text = render_chat(
-                self.chat_template,
-                [{"role": "user", "content": "x"}],
-                now=self.now,
-                special_tokens={**self.special_tokens, "bos_token": marker},
-                add_generation_prompt=True,
-                **self.variables,
-            )
-        except RecipeError:
-            return False
-        return text.startswith(marker)
-
-    def _find_turn_end(self) -> int | None:
-        """The special token that the chat template writes right after an assistant's message."""
-        if self.chat_template is None:
-            return None
-        content = "groupwise"
-        chat = [{"role": "user", "content": "x"}, {"role": "assistant", "content": content}]
-        try:
-            text = self.render(chat, add_generation_prompt=False)
-        except RecipeError:
-            return None
-        at = text.rfind(content)
-        if at < 0:
-            return None
-        rest = self.encode(text[at + len(content) :].lstrip())
-        added = self.tokenizer.get_added_tokens_decoder()
-        if rest and rest[0] in added and added[rest[0]].special:
-            return rest[0]
-        return None
+def _known(variables: Collection[str]) -> str:
+    return f"it reads {', '.join(sorted(variables))}" if variables else "it reads none"

@@ -1,0 +1,117 @@
+"""Whole runs on a mixture, on a stream, and on chats with template variables; resumed ones too."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import groupwise as gw
+from groupwise.errors import RecipeError
+from groupwise.training.callbacks import Callback
+
+SUMS = [(a, b) for a in range(10) for b in range(10) if a + b <= 9]
+
+
+class StopAfter(Callback):
+    def on_step(self, line: Any) -> None:
+        if line["step"] == 2:
+            raise KeyboardInterrupt
+
+
+def jsonl(path: Path, sums: Any) -> str:
+    rows = [{"prompt": f"{a}+{b}=", "answer": str(a + b)} for a, b in sums]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def recipe(environment: dict[str, Any], **tables: Any) -> dict[str, Any]:
+    return {
+        "seed": 3,
+        "model": {"name": "tiny"},
+        "environment": {"audit": False, **environment},
+        "algorithm": {"preset": "grpo"},
+        "sampling": {"group_size": 4, "max_tokens": 4},
+        "training": {"prompts_per_step": 6, "steps": 6, "learning_rate": 1e-3},
+        "evaluation": {"every": 0, "samples": 1, "max_prompts": 4},
+        "checkpoints": {"every": 2, "keep": 3},
+        **tables,
+    }
+
+
+def stream(folder: Path) -> dict[str, Any]:
+    return {
+        "name": "dataset",
+        "path": jsonl(folder / "train.jsonl", SUMS[:25]),
+        "heldout_path": jsonl(folder / "held.jsonl", SUMS[40:]),
+        "streaming": True,
+        "shuffle_buffer": 8,
+        "checked_rows": 10,
+        "chat": True,
+        "verifiers": [{"name": "number"}],
+    }
+
+
+def mixture(folder: Path) -> dict[str, Any]:
+    source = {key: value for key, value in stream(folder).items() if key != "audit"}
+    sums = {"name": "arithmetic", "level": "table", "weight": 2.0}
+    return {
+        "name": "mixture",
+        "on_overlap": "allow",
+        "sources": [{**source, "label": "file"}, sums],
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [stream, mixture])
+def test_a_run_that_was_stopped_goes_on_bit_for_bit(kind: Any, tmp_path: Path) -> None:
+    table = recipe(kind(tmp_path))
+    whole = gw.train(table, output=tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        gw.train(table, output=tmp_path / "parts", callbacks=[StopAfter()])
+    parts = gw.train(table, output=tmp_path / "parts", resume=True)
+    columns = ["step", "prompt_id", "group_index", "completion_ids", "reward"]
+    asked = [run.rollouts().to_pandas()[columns].astype(str) for run in (whole, parts)]
+    assert asked[0].equals(asked[1])
+    assert len(set(asked[0]["prompt_id"])) > 20
+    weights = [
+        load_file(tmp_path / name / "checkpoints" / "step_000006" / "model.safetensors")
+        for name in ("whole", "parts")
+    ]
+    assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
+    if kind is mixture:
+        labels = asked[0]["prompt_id"].str.split("/").str[0].value_counts()
+        assert dict(labels) == {"arithmetic": 96, "file": 48}
+
+
+def test_prompts_that_leave_no_room_name_their_rows(tmp_path: Path) -> None:
+    """Fault 33: nothing is cut; the row is named, or dropped and counted when asked."""
+    path = tmp_path / "train.jsonl"
+    rows = [{"prompt": "3+4=", "answer": "7"}, {"prompt": "1" * 50 + "=", "answer": "7"}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    environment = {"name": "dataset", "path": str(path), "verifiers": [{"name": "number"}]}
+    sampling = {"group_size": 4, "max_tokens": 1004}
+    table = recipe(environment, sampling=sampling)
+    with pytest.raises(RecipeError, match=r"1 prompts do not fit: train.jsonl, line 2 \(52 tokens"):
+        gw.train(table, output=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    dropping = recipe({**environment, "drop_too_long": True}, sampling={**sampling})
+    dropping["training"] = {"prompts_per_step": 1, "steps": 1}
+    dropping["sampling"]["stop"] = ["="]
+    run = gw.train(dropping, output=tmp_path / "run")
+    facts = json.loads((run.folder / "environment.json").read_text())["environment"]
+    assert (facts["splits"]["train"], facts["dropped_too_long"]) == (1, 1)
+
+
+def test_a_variable_that_the_chat_template_does_not_read_is_refused(tmp_path: Path) -> None:
+    table = recipe(stream(tmp_path), template={"chat_template_kwargs": {"enable_thinking": False}})
+    with pytest.raises(RecipeError) as error:
+        gw.train(table, output=tmp_path / "run")
+    assert str(error.value) == (
+        "template.chat_template_kwargs: the chat template does not read 'enable_thinking'; it "
+        "reads none"
+    )
