@@ -67,8 +67,8 @@ class Prefill:
         made = []
         parts = zip(*(torch.split(states, self.lengths) for states in (queries, keys, values)))
         for slot, length, (q, k, v) in zip(self.slots, self.lengths, parts):
-            self.cache.prompts[number, 0, slot, :, :length] = k.transpose(0, 1)
-            self.cache.prompts[number, 1, slot, :, :length] = v.transpose(0, 1)
+            self.cache.prompts[number][0, slot, :, :length] = k.transpose(0, 1)
+            self.cache.prompts[number][1, slot, :, :length] = v.transpose(0, 1)
             made.append(_whole_prompt(layer, q, k, v))
         return torch.cat(made)
 
@@ -183,15 +183,21 @@ def lay_out(slots: Sequence[int], prompts: Sequence[int], device: torch.device) 
     )
 
 
+def _worth(used: int, room: int) -> int:
+    return room if used > 0.75 * room else used
+
+
 class Decode:
     """One new token for every row in flight; `own` [n] is the length of its own part before it."""
 
-    def __init__(self, cache: Cache, layout: Layout, own: Tensor, longest_own: int) -> None:
+    def __init__(self, cache: Cache, layout: Layout, own: Tensor) -> None:
         self.cache = cache
         self.layout = layout
         self.own = own
         self.rows = torch.arange(own.shape[0], device=own.device)
-        self.num_own = longest_own + 1
+        # Kernels copy what is only a part of a buffer: all of it is cheaper, unless most is empty.
+        self.num_own = cache.own[0].shape[-2]
+        self.num_prompt = _worth(layout.longest_prompt, cache.prompts[0].shape[-2])
         self.masks: dict[int | None, Tensor] = {}
 
     def __call__(
@@ -203,7 +209,7 @@ class Decode:
         n, heads, width = queries.shape
         kv_heads = keys.shape[1]
         ratio = heads // kv_heads
-        prompt, later = self.layout.longest_prompt, self.num_own
+        prompt, later = self.num_prompt, self.num_own
         queries = queries.view(n, kv_heads, ratio, width)
         k_own, v_own = self._own_part(own, n, kv_heads, width)
         k_prompt, v_prompt = self._prompt_part(number, kv_heads, width)
@@ -220,13 +226,13 @@ class Decode:
         return made.view(n, kv_heads, ratio, width) + self._by_row(shared, kv_heads, ratio)
 
     def _own_part(self, own: Tensor, n: int, heads: int, width: int) -> tuple[Tensor, Tensor]:
-        parts = (own[i, :n].reshape(n * heads, -1, width)[:, : self.num_own] for i in (0, 1))
+        parts = (own[i, :n].view(n * heads, self.num_own, width) for i in (0, 1))
         return next(parts), next(parts)
 
     def _prompt_part(self, number: int, heads: int, width: int) -> tuple[Tensor, Tensor]:
-        count, longest = self.layout.num_groups, self.layout.longest_prompt
+        count, length = self.layout.num_groups, self.num_prompt
         prompts = self.cache.prompts[number]
-        parts = (prompts[i, :count].reshape(count * heads, -1, width)[:, :longest] for i in (0, 1))
+        parts = (prompts[i, :count].view(count * heads, -1, width)[:, :length] for i in (0, 1))
         return next(parts), next(parts)
 
     def _by_group(self, x: Tensor) -> Tensor:
@@ -254,12 +260,12 @@ class Decode:
 
     def _made_mask(self, window: int | None) -> Tensor:
         layout, device = self.layout, self.own.device
-        prompt = torch.arange(layout.longest_prompt, device=device)
+        prompt = torch.arange(self.num_prompt, device=device)
         later = torch.arange(self.num_own, device=device)
         lengths, own = layout.prompts[:, None], self.own[:, None]
         seen = torch.cat([prompt < lengths, later <= own], dim=1)
         if window is not None:
             positions = torch.cat([prompt.expand(len(own), -1), lengths + later], dim=1)
             seen &= positions > lengths + own - window
-        mask = torch.zeros(seen.shape, dtype=self.cache.own.dtype, device=device)
+        mask = torch.zeros(seen.shape, dtype=self.cache.own[0].dtype, device=device)
         return mask.masked_fill_(~seen, -torch.inf)[:, None, None]

@@ -1,7 +1,6 @@
 """Keys and values of the rows in flight: prompts once a group, everything later once a row.
 
-Two buffers for all layers, made once a call. A prompt's part is shared by its group; a row's own
-part grows with it. Rows in flight are always the first ones: where one leaves, the last takes its
+A prompt's part is shared by its group; a row's own part grows with it. Rows in flight are always the first ones: where one leaves, the last takes its
 place. Left out: who is in flight (schedule.py) and how it is attended (attention.py).
 Shapes: L layers, R rows, G groups, Hk key heads, P prompt positions, T own positions, W head width.
 """
@@ -13,8 +12,9 @@ from torch import Tensor
 
 from groupwise.samplers.local.architecture import Decoder
 
-# Own positions that a buffer starts with and grows by: short completions do not pay for long ones.
-_FIRST = 64
+# Own positions that a buffer starts with and grows by at least: short completions do not pay for
+# long ones, and whole buffers are attended (kernels copy what is only a part of one).
+_STEP = 32
 
 
 def bytes_per_token(decoder: Decoder) -> int:
@@ -24,7 +24,8 @@ def bytes_per_token(decoder: Decoder) -> int:
 
 
 class Cache:
-    """`prompts` [L, 2, G, Hk, P, W] and `own` [L, 2, R, Hk, T, W], T growing up to `max_own`.
+    """A pair of buffers a layer: `prompts[l]` [2, G, Hk, P, W] and `own[l]` [2, R, Hk, T, W], keys
+    first. T grows with the longest own part.
 
     Unwritten places are 0, so that what is masked adds exactly nothing.
     """
@@ -32,41 +33,46 @@ class Cache:
     def __init__(
         self, decoder: Decoder, *, rows: int, groups: int, longest_prompt: int, device: torch.device
     ) -> None:
-        def made(count: int, length: int) -> Tensor:
-            return torch.zeros(
-                (len(decoder.layers), 2, count, decoder.kv_heads, length, decoder.head_dim),
-                dtype=decoder.dtype,
-                device=device,
-            )
+        def made(count: int, length: int) -> list[Tensor]:
+            shape = (2, count, decoder.kv_heads, length, decoder.head_dim)
+            return [
+                torch.zeros(shape, dtype=decoder.dtype, device=device) for _ in decoder.layers
+            ]
 
+        self.rows = rows
+        self.groups = groups
         self.prompts = made(groups, longest_prompt)
-        self.own = made(rows, _FIRST)
+        self.own = made(rows, _STEP)
 
     @property
     def num_bytes(self) -> int:
-        """Bytes that both buffers take now."""
-        return self.prompts.nbytes + self.own.nbytes
+        """Bytes that all buffers take now."""
+        return sum(buffer.nbytes for buffer in (*self.prompts, *self.own))
 
     def make_room(self, length: int) -> None:
-        """Own parts may be `length` long from now on."""
-        room = self.own.shape[-2]
+        """Own parts may be `length` long from now on. A layer at a time, so little is held twice."""
+        room = self.own[0].shape[-2]
         if length <= room:
             return
-        while room < length:
-            room *= 2
-        grown = self.own.new_zeros((*self.own.shape[:-2], room, self.own.shape[-1]))
-        grown[..., : self.own.shape[-2], :] = self.own
-        self.own = grown
+        room = max(length, room + _STEP, room * 5 // 4)
+        room += -room % _STEP
+        for layer, buffer in enumerate(self.own):
+            grown = buffer.new_zeros((*buffer.shape[:-2], room, buffer.shape[-1]))
+            grown[..., : buffer.shape[-2], :] = buffer
+            self.own[layer] = grown
 
     def move_row(self, source: int, target: int, length: int) -> None:
         """The first `length` own positions of row `source` go to row `target`."""
-        self.own[:, :, target, :, :length] = self.own[:, :, source, :, :length]
+        for own in self.own:
+            own[:, target, :, :length] = own[:, source, :, :length]
 
     def swap_rows(self, one: int, other: int, length: int) -> None:
         """Two rows change places, the first `length` own positions of both."""
         pair = [one, other]
-        self.own[:, :, pair[::-1], :, :length] = self.own[:, :, pair, :, :length]
+        for own in self.own:
+            own[:, pair[::-1], :, :length] = own[:, pair, :, :length]
 
     def move_prompt(self, source: int, target: int, length: int) -> None:
         """The prompt of group `source` goes to group `target`."""
-        self.prompts[:, :, target, :, :length] = self.prompts[:, :, source, :, :length]
+        for prompts in self.prompts:
+            prompts[:, target, :, :length] = prompts[:, source, :, :length]

@@ -150,7 +150,7 @@ class Run:
         """One token for every row that runs."""
         batch = self._current()
         self.cache.make_room(batch.longest_own + 1)
-        attend = Decode(self.cache, batch.layout, batch.own, batch.longest_own)
+        attend = Decode(self.cache, batch.layout, batch.own)
         positions = batch.layout.prompts + batch.own
         states = run_decoder(self.decoder, batch.ids, positions, attend)
         draws = batch.next_tokens.draw(self._project(states), self.schedule.version)

@@ -61,8 +61,8 @@ class Schedule:
         self.cache = cache
         self.then = then
         self.version = version
-        self.rows = cache.own.shape[2]
-        self.groups = cache.prompts.shape[2]
+        self.rows = cache.rows
+        self.groups = cache.groups
         self.places: list[Place] = []
         self.running = 0
         self.slots: list[Slot] = []
