@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from groupwise.environments import Environment
-from groupwise.errors import RecipeError
+from groupwise.errors import RecipeError, VerifierError
 from groupwise.evaluation import EvaluationSettings, evaluate, evaluation_sets, summarise
 from groupwise.evaluation.measure import choose
 from groupwise.evaluation.result import answer_vote
@@ -189,10 +189,11 @@ def test_completions_without_a_score_are_excluded_and_counted():
     assert result.metrics["eval/accuracy"] == pytest.approx((1.0 + 0.5) / 2)
     assert result.metrics["eval/greedy"] == 1.0
     assert result.metrics["eval/unscored"] == 5
-    with pytest.warns(UserWarning, match="no completion of the evaluation of version 0"):
-        nothing, _ = run(env, ["?"], samples=1, splits=["heldout"])
-    assert nothing.metrics["eval/accuracy"] is None
-    assert nothing.metrics["eval/accuracy_low"] is None
+
+
+def test_an_evaluation_without_any_score_stops():
+    with pytest.raises(VerifierError, match="version 0: none of its 6 completions could be scored"):
+        run(environment(train=1, heldout=3), ["?"], samples=1, splits=["heldout"])
 
 
 def test_votes():

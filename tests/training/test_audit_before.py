@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -64,11 +65,15 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_hole_is_named_before_the_first_step(tmp_path: Path, cache: Path) -> None:
     heard = Heard()
     run = gw.train(BASE, output=tmp_path / "run", callbacks=[heard])
+    assert heard.before[0].startswith(f"auditing the verifier ({HOLED}) before the first step")
+    assert heard.before[1].startswith("auditing the strict verifiers (number) before the first")
     assert any("every_option" in w and "0123456789" in w for w in heard.before)
     recorded = run.environment["audit"]
     assert recorded["passed"] is False
     assert "every_option" in {p["name"] for p in recorded["probes"] if p["hole"]}
     assert "timing" not in recorded
+    assert recorded["strict"]["verifier"] == "number"
+    assert recorded["strict"]["passed"] is True
     about = [event["about"] for event in run.events("warning")]
     assert "audit" in about
 
@@ -90,6 +95,34 @@ def test_the_gap_is_recorded_and_raises_an_alarm(tmp_path: Path, cache: Path) ->
     assert "gamed" in alarms[0]["message"]
     line = run.metrics().to_pylist()[-1]
     assert line["eval/strict"] == table[-1]["eval/strict"]
+
+
+def test_a_strict_verifier_with_a_hole_is_named_too(cache: Path) -> None:
+    strict = [{"name": HOLED}]
+    environment = load_environment("arithmetic", verifiers=[{"name": "number"}])
+    environment.strict = compose(strict)
+    found = audit_before(environment, describe_model("tiny").template)
+    assert found["passed"] is True
+    warnings = audit_warnings(found)
+    assert "audit of the strict verifiers: the probe every_option" in "".join(warnings)
+
+
+def hangs(completions: list[Any], **_: Any) -> list[float]:
+    time.sleep(600)
+    return []
+
+
+def test_a_function_that_hangs_ends_the_audit_at_its_limit(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("groupwise.training.auditing.LIMIT", 0.3)
+    monkeypatch.setattr("groupwise.training.auditing.BUDGET", 0.1)
+    environment = load_environment("arithmetic", verifiers=[{"name": "test_audit_before:hangs"}])
+    start = time.monotonic()
+    found = audit_before(environment, describe_model("tiny").template)
+    assert time.monotonic() - start < 10
+    assert found["outcomes"]["verifier_timeout"] >= 1
+    assert any("0.1 s, without" in warning for warning in found["warnings"])
 
 
 def test_it_can_be_switched_off(tmp_path: Path, cache: Path) -> None:
@@ -160,7 +193,7 @@ def test_three_warnings_are_printed_and_the_rest_counted() -> None:
     ]
     shown = audit_warnings({"warnings": list("abcde")})
     assert len(shown) == 4
-    assert shown[3] == "audit of the verifier: and 2 more: groupwise audit RECIPE.toml"
+    assert shown[3] == "audit: and 2 more: groupwise audit RECIPE.toml"
 
 
 def test_dominating_weights_are_left_to_the_run_itself(cache: Path) -> None:

@@ -8,12 +8,11 @@ writing it down.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from groupwise.environments import Environment
-from groupwise.errors import RecipeError
+from groupwise.errors import RecipeError, VerifierError
 from groupwise.evaluation.result import EvaluationResult, SetResult, summarise
 from groupwise.evaluation.strict import strict_metrics
 from groupwise.randomness import stream_key
@@ -103,8 +102,8 @@ def evaluate(
     and one greedy. `sets` are the prompts (those of `evaluation_sets` by default). A prompt that is
     in several sets is sampled once. An environment's strict verifier scores the same completions.
 
-    Raises RecipeError for a split that is not there, VerifierError as collection does, ValueError
-    where there is no prompt.
+    Raises RecipeError for a split that is not there, VerifierError as collection does and where
+    nothing could be scored, ValueError where there is no prompt.
     """
     if sets is None:
         sets = evaluation_sets(environment, settings, seed=seed)
@@ -153,8 +152,16 @@ def result_of(
         guards={name: over({p.id for p in each}) for name, each in sets.guards.items()},
         groups=tuple(groups),
     )
-    if result.overall.accuracy is None:
-        warnings.warn(
-            f"no completion of the evaluation of version {version} could be scored", stacklevel=2
-        )
+    if result.overall.accuracy is None and result.overall.greedy is None:
+        raise _unscored(groups, version)
     return result
+
+
+def _unscored(groups: Sequence[Group], version: int) -> VerifierError:
+    """An evaluation without a single score measures nothing and says that a verifier is broken."""
+    rollouts = [rollout for group in groups for rollout in (*group.rollouts, group.greedy)]
+    scores = [rollout.score for rollout in rollouts if rollout is not None]
+    return VerifierError(
+        f"evaluation of version {version}: none of its {len(scores)} completions could be scored; "
+        f"the first is {scores[0].outcome} ({scores[0].reason or 'no reason given'})"
+    )

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from groupwise.environments.base import Judged
+from groupwise.errors import VerifierError
 from groupwise.evaluation.estimates import mean_interval, mean_or_none
 from groupwise.rollouts import case_of
 from groupwise.types import Group, Rollout, Score
@@ -34,7 +35,13 @@ def strict_metrics(
     scores = iter(score_cases(verifier, [case_of(rollout, judged) for rollout in rollouts]))
     scored = {g.prompt.id: [(r, next(scores)) for r in g.rollouts] for g in chosen}
     heldout = {prompt.id for name in sets.heldout for prompt in sets.splits[name]}
-    unscored = sum(score.value is None for pairs in scored.values() for _, score in pairs)
+    flat = [score for pairs in scored.values() for _, score in pairs]
+    unscored = sum(score.value is None for score in flat)
+    if unscored == len(flat) > 0:
+        raise VerifierError(
+            f"the strict verifiers ({verifier.name}) could score none of {unscored} completions; "
+            f"the first is {flat[0].outcome} ({flat[0].reason or 'no reason given'})"
+        )
     return {
         **_over(asked, scored, ""),
         **(_over(heldout, scored, "heldout_") if heldout else {}),

@@ -10,7 +10,7 @@ import hashlib
 import inspect
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,13 @@ from groupwise.records.files import replace_file
 from groupwise.templates import Template
 from groupwise.verifiers import Composite, RewardFunction, Verifier
 from groupwise.verifiers.audit import LabelledRow, audit
+from groupwise.verifiers.audit.scoring import asks_a_model
 from groupwise.verifiers.isolated import Isolated
 
 BUDGET = 10.0
 """Seconds after which nothing further is asked of the verifier."""
+LIMIT = 30.0
+"""Seconds for one verdict; then it counts as a timeout, and the budget is spent."""
 SHOWN = 3
 """Warnings that are printed; the record has them all."""
 NUM_PROMPTS = 64
@@ -33,26 +36,48 @@ NUM_PROBED_REMOTE = 2
 """Prompts that probes run on where each verdict waits for a model."""
 
 
-def audit_before(environment: Environment, template: Template) -> dict[str, Any]:
+Notice = Callable[[str], None]
+
+
+def audit_before(
+    environment: Environment, template: Template, notice: Notice = lambda _message: None
+) -> dict[str, Any]:
     """The audit of an environment's verifier on its prompts, JSON-able, from the cache if there.
 
-    Times are left out, so that equal runs have equal records.
+    `strict` in it is the audit of the strict verifiers, None without any. Times are left out, so
+    that equal runs have equal records. `notice` is told before anything is asked.
     """
+    strict = environment.strict
+    return {
+        **_audited("the verifier", environment.verifier, environment, template, notice),
+        "strict": None
+        if strict is None
+        else _audited("the strict verifiers", strict, environment, template, notice),
+    }
+
+
+def _audited(
+    what: str, verifier: Verifier, environment: Environment, template: Template, notice: Notice
+) -> dict[str, Any]:
     prompts = environment.prompts(split="all")
-    key = _key(environment.verifier, environment.describe()["data_hash"])
+    key = _key(verifier, environment.describe()["data_hash"])
     path = cache_folder() / "audits" / f"{key}.json"
     if path.is_file():
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return {**found, "hash": key}
+    notice(
+        f"auditing {what} ({verifier.name}) before the first step: about {BUDGET:g} s, once for "
+        "this verifier and data; environment.audit = false skips it"
+    )
     chosen = prompts[:: max(1, len(prompts) // NUM_PROMPTS)][:NUM_PROMPTS]
-    remote = getattr(environment.verifier, "concurrent", False)
     report = audit(
-        environment.verifier,
+        verifier,
         [LabelledRow(prompt.id, prompt, "", accept=None) for prompt in chosen],
         sets=(),
-        num_probed=NUM_PROBED_REMOTE if remote else NUM_PROBED,
+        num_probed=NUM_PROBED_REMOTE if asks_a_model(verifier) else NUM_PROBED,
         num_mutated=NUM_PROMPTS,
         budget=BUDGET,
+        limit=LIMIT,
         encode=template.encode,
         weights=False,  # the run warns of them by itself, audited or not
     )
@@ -66,9 +91,11 @@ def audit_warnings(audited: Mapping[str, Any] | None) -> list[str]:
     if audited is None:
         return []
     found = [f"audit of the verifier: {warning}" for warning in audited["warnings"]]
+    strict = audited.get("strict") or {"warnings": []}
+    found += [f"audit of the strict verifiers: {warning}" for warning in strict["warnings"]]
     if len(found) <= SHOWN:
         return found
-    more = f"audit of the verifier: and {len(found) - SHOWN} more: groupwise audit RECIPE.toml"
+    more = f"audit: and {len(found) - SHOWN} more: groupwise audit RECIPE.toml"
     return [*found[:SHOWN], more]
 
 

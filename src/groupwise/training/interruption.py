@@ -1,7 +1,13 @@
-"""Ctrl-C and SIGTERM end a run between two steps, after a checkpoint; a second ends it at once."""
+"""Ctrl-C and SIGTERM end a run between two steps, after a checkpoint; a second ends it at once.
+
+The first waits for the step that is running: for sampling at most `sampling.deadline`, for a
+verifier at most its deadline. The second is raised wherever the run is, a verifier's own code
+included, as a `KeyboardInterrupt`, so that `except Exception` does not take it for an error.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from types import FrameType, TracebackType
@@ -18,10 +24,19 @@ class Interrupted(GroupwiseError):  # noqa: N818 - it is no error
         self.exit_code = 128 + number
 
 
+class _AtOnce(KeyboardInterrupt):
+    """A second signal, on its way out of whatever was running."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
 class Interruption:
     """A context in which SIGINT and SIGTERM are noted in `number` instead of raised.
 
-    Outside the main thread nothing is installed: only the main thread can handle signals.
+    A second signal leaves the context as `Interrupted`. Outside the main thread nothing is
+    installed: only the main thread can handle signals.
     """
 
     def __init__(self) -> None:
@@ -42,8 +57,13 @@ class Interruption:
     ) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
+        if isinstance(error, _AtOnce):
+            raise Interrupted(
+                error.number, "interrupted a second time; ended without a new checkpoint"
+            ) from error
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
         if self.number is not None:
-            raise Interrupted(number, "interrupted a second time; ended without a new checkpoint")
+            raise _AtOnce(number)
         self.number = number
+        os.write(2, b"groupwise: ends after this step; a second signal ends it at once\n")

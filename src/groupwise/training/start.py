@@ -73,7 +73,12 @@ def train(
             callback.on_warning(f"no run in {folder} to go on with: a new one starts")
     audited = None
     if resolved.environment.audit and not going_on:
-        audited = audit_before(prepared.environment, prepared.model.template)
+
+        def notice(message: str) -> None:
+            for callback in callbacks:
+                callback.on_warning(message)
+
+        audited = audit_before(prepared.environment, prepared.model.template, notice)
     with _record(prepared, folder, going_on, audited) as writer:
         _train(prepared, writer, going_on, callbacks, audit_warnings(audited))
     return open_run(folder)
@@ -134,12 +139,12 @@ def _run(
     try:
         with Interruption() as interruption:
             writer.event("resumed" if going_on else "started", step=session.first_step)
+            check_agreement(session)
             for callback in callbacks:
                 callback.on_ready(session)
                 for note in (*notes, *session.notes()):
                     callback.on_warning(note)
             for warning in warnings:
-            check_agreement(session)
                 loop.warn(warning, about="audit")
             loop.run(interruption)
         summary = loop.summary("finished")
@@ -167,12 +172,12 @@ def _restore(session: Session, writer: RunWriter, going_on: bool) -> list[str]:
             checkpoint = load_checkpoint(path)
             step = checkpoint.step
             session.load_counters(checkpoint.state, step)
+            restore_training_state(session.policy.model, session.learner.optimizer, checkpoint)
             session.load_extra_tensors(checkpoint.extra_tensors)
         writer.truncate_after(step)
         notes.append(f"goes on after {step} steps")
     session.sampler.load(session.policy, session.policy.version)
     return notes
-            restore_training_state(session.policy.model, session.learner.optimizer, checkpoint)
 
 
 def _checkpoint_of(writer: RunWriter) -> tuple[Path | None, list[str]]:

@@ -30,7 +30,7 @@ from groupwise.verifiers.audit.report import (
     SetRates,
 )
 from groupwise.verifiers.audit.rows import SETS, LabelledRow, shipped_rows
-from groupwise.verifiers.audit.scoring import UNASKED, Encode, Scorer
+from groupwise.verifiers.audit.scoring import LIMIT, UNASKED, Encode, Scorer
 from groupwise.verifiers.audit.second import second_method
 from groupwise.verifiers.composition import Composite
 from groupwise.verifiers.contract import CaseVerifier, Verifier
@@ -59,6 +59,7 @@ def audit(
     num_mutated: int = 50,
     agree: bool = True,
     budget: float | None = None,
+    limit: float = LIMIT,
     encode: Encode | None = None,
     weights: bool = True,
 ) -> AuditReport:
@@ -68,11 +69,11 @@ def audit(
     sets stand in. `sets` names the labelled sets, by default those of the built-in verifier's kind.
     Probes run on `num_probed` prompts, mutations on `num_mutated`, spread over the data. `agree`:
     whether a second method judges the labelled rows too. `weights`: whether the report warns of a
-    composition whose weights let something else than correctness dominate. After `budget` seconds,
-    or three texts in a row without a verdict in time, nothing further is asked of the verifier, and
-    the report says what is missing.
+    composition whose weights let something else than correctness dominate. A verdict that takes more
+    than `limit` seconds counts as a timeout. After `budget` seconds, or three texts in a row without
+    a verdict in time, nothing further is asked of the verifier, and the report says what is missing.
     """
-    scorer = Scorer(verifier, encode, budget)
+    scorer = Scorer(verifier, encode, budget, limit)
     labelled = _labelled(verifier, rows, sets)
     prompts = [row.prompt for row in rows] or _shipped_prompts(labelled)
     if not prompts:

@@ -15,18 +15,29 @@ from dataclasses import dataclass
 from groupwise.errors import VerifierError
 from groupwise.types import Prompt, Score
 from groupwise.verifiers.contract import Case, Verifier, describe_error, score_cases
+from groupwise.verifiers.waiting import DeadlinePassed
 
 SINGLES = 1000
 """So many verdicts are asked for one at a time, so that each has its own time."""
 CONCURRENT_SINGLES = 8
 """The same for a verifier whose cases wait for something outside and run together."""
 
+LIMIT = 60.0
+"""Seconds within which a call of the verifier must have ended, where nothing else is said."""
 MAX_TIMEOUTS = 3
 """After so many texts in a row without a verdict in time, nothing further is asked."""
 UNASKED = Score(None, "not_applicable", "not asked: the audit had stopped")
 """In the place of a verdict after the end of the asking; in no count."""
 
 Encode = Callable[[str], Sequence[int]]
+
+
+def asks_a_model(verifier: Verifier) -> bool:
+    """Whether each verdict waits for a model (`concurrent`), in a composition for any part's."""
+    parts = getattr(verifier, "components", None) or ()
+    return bool(getattr(verifier, "concurrent", False)) or any(
+        asks_a_model(part.verifier) for part in parts
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +51,17 @@ class Raised:
 class Scorer:
     """One verifier under audit. `encode` gives the ids that a text would have had.
 
-    `budget` is in seconds, looked at before every verdict. `stopped` says why nothing further is
+    `budget` is in seconds, looked at before every verdict; `limit` is in seconds, for one call of
+    the verifier, after which its texts count as timeouts. `stopped` says why nothing further is
     asked, where it is not the budget.
     """
 
     def __init__(
-        self, verifier: Verifier, encode: Encode | None = None, budget: float | None = None
+        self,
+        verifier: Verifier,
+        encode: Encode | None = None,
+        budget: float | None = None,
+        limit: float = LIMIT,
     ) -> None:
         self.verifier = verifier
         self.outcomes: Counter[str] = Counter()
@@ -53,11 +69,11 @@ class Scorer:
         self.raised: list[Raised] = []
         self.started = time.monotonic()
         self.budget = budget
+        self.limit = limit
         self.stopped = ""
         self._timeouts = 0
         self._encode = encode or (lambda text: tuple(text.encode()))
-        together = getattr(verifier, "concurrent", False)
-        self._singles = CONCURRENT_SINGLES if together else SINGLES
+        self._singles = CONCURRENT_SINGLES if asks_a_model(verifier) else SINGLES
 
     @property
     def spent(self) -> float:
@@ -75,7 +91,7 @@ class Scorer:
         One text at a time hides a function that returns a list of the wrong length.
         """
         try:
-            scores = score_cases(self.verifier, self._cases(prompts, texts))
+            scores = self._ask(self._cases(prompts, texts))
         except VerifierError as error:
             if error.__cause__ is not None:  # its own error: found again text by text
                 return
@@ -122,9 +138,20 @@ class Scorer:
         self._count([score])
         return score
 
+    def _ask(self, cases: Sequence[Case]) -> list[Score]:
+        """The verifier's scores; all of them timeouts where it takes `limit` a case or more."""
+        try:
+            return score_cases(self.verifier, cases, deadline=self.limit * len(cases))
+        except VerifierError as error:
+            if not isinstance(error.__cause__, DeadlinePassed):
+                raise
+            return [Score(None, "verifier_timeout", f"no verdict after {self.limit:g} s")] * len(
+                cases
+            )
+
     def _one(self, case: Case) -> Score:
         try:
-            (score,) = score_cases(self.verifier, [case])
+            (score,) = self._ask([case])
         except VerifierError as error:
             cause = self._raise(case.text, error)
             return Score(None, "infrastructure_error", f"raised {cause}")
@@ -139,7 +166,7 @@ class Scorer:
         if self.ended:
             return [UNASKED] * len(cases)
         try:
-            scores = score_cases(self.verifier, cases)
+            scores = self._ask(cases)
         except VerifierError:
             return [self._timed(case) for case in cases]
         self._count(scores)

@@ -1,0 +1,145 @@
+"""Signals while a run is inside a verifier: the first ends it after the step, a second at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import groupwise as gw
+from groupwise.training.interruption import Interrupted, Interruption
+
+MODULE = """
+import pathlib, time
+CALLS = pathlib.Path("calls")
+
+def slow(completions, **kwargs):
+    CALLS.write_text(CALLS.read_text() + "x" if CALLS.exists() else "x")
+    if len(CALLS.read_text()) == {slow_call}:
+        try:
+            time.sleep({seconds})
+        except Exception:  # noqa: BLE001 (what users write)
+            return [0.0] * len(completions)
+    return [float(len(each)) for each in completions]
+"""
+RECIPE = """
+[model]
+name = "tiny"
+[environment]
+name = "arithmetic"
+audit = false
+verifiers = [{ name = "rewards:slow" }]
+[algorithm]
+preset = "grpo"
+[sampling]
+group_size = 2
+max_tokens = 4
+[training]
+prompts_per_step = 2
+steps = 5
+[evaluation]
+every = 0
+samples = 1
+max_prompts = 2
+[checkpoints]
+every = 0
+"""
+
+
+def start(folder: Path, slow_call: int, seconds: float) -> subprocess.Popen[bytes]:
+    """A run whose reward function sleeps in its nth call, once it is inside that call."""
+    folder.mkdir(exist_ok=True)
+    (folder / "rewards.py").write_text(MODULE.format(slow_call=slow_call, seconds=seconds))
+    (folder / "recipe.toml").write_text(RECIPE)
+    run = subprocess.Popen(
+        [sys.executable, "-m", "groupwise", "train", "recipe.toml", "--output", "run"],
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    calls = folder / "calls"
+    until = time.monotonic() + 90
+    while time.monotonic() < until and run.poll() is None:
+        if calls.exists() and len(calls.read_text()) >= slow_call:
+            break
+        time.sleep(0.05)
+    time.sleep(0.2)
+    return run
+
+
+def told(run: subprocess.Popen[bytes]) -> str:
+    _, errors = run.communicate(timeout=60)
+    return errors.decode()
+
+
+@pytest.mark.slow
+def test_the_first_signal_lets_the_step_end_and_keeps_the_checkpoint(tmp_path: Path) -> None:
+    run = start(tmp_path, slow_call=2, seconds=2)  # the first call is the evaluation's
+    run.send_signal(signal.SIGTERM)
+    errors = told(run)
+    assert run.returncode == 143
+    assert "ends after this step; a second signal ends it at once" in errors
+    assert "interrupted after 1 of 5 steps" in errors
+    assert (tmp_path / "run" / "checkpoints" / "step_000001").is_dir()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_second_signal_ends_a_run_that_hangs_in_a_verifier(
+    tmp_path: Path, number: int, code: int
+) -> None:
+    run = start(tmp_path, slow_call=2, seconds=600)
+    began = time.monotonic()
+    run.send_signal(number)
+    time.sleep(0.3)
+    run.send_signal(number)
+    errors = told(run)
+    assert time.monotonic() - began < 20
+    assert run.returncode == code
+    assert "interrupted a second time" in errors
+    assert gw.open_run(tmp_path / "run").summary["status"] == "interrupted"
+
+
+@pytest.mark.slow
+def test_a_signal_during_the_first_evaluation_ends_before_the_first_step(tmp_path: Path) -> None:
+    run = start(tmp_path, slow_call=1, seconds=1)
+    run.send_signal(signal.SIGTERM)
+    assert "interrupted before step 1 of 5" in told(run)
+    assert run.returncode == 143
+    again = gw.train(
+        str(tmp_path / "recipe.toml"),
+        {"environment.verifiers": [{"name": "length", "arguments": {"max_tokens": 4}}]},
+        output=tmp_path / "other",
+    )
+    assert again.summary["steps"] == 5
+    resumed = subprocess.run(
+        [sys.executable, "-m", "groupwise", "train", "recipe.toml", "--output", "run", "--resume"],
+        cwd=tmp_path,
+        capture_output=True,
+        timeout=90,
+    )
+    assert resumed.returncode == 0, resumed.stderr
+    assert gw.open_run(tmp_path / "run").summary["steps"] == 5
+
+
+def test_a_second_signal_is_no_error_that_a_function_could_swallow() -> None:
+    def reward() -> float:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(5)
+        except Exception:  # noqa: BLE001 (what users write)
+            return 0.0
+        return 1.0
+
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(Interrupted, match="a second time") as caught, Interruption():
+        reward()
+    assert caught.value.exit_code == 143
+    assert signal.getsignal(signal.SIGTERM) is before
