@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -159,3 +160,16 @@ def test_student_quantiles():
         assert estimates._student_t(degrees) == pytest.approx(value, rel=2e-3)
     assert estimates._student_t(10**6) == pytest.approx(estimates.Z, abs=1e-5)
     assert math.isclose(estimates.Z, 1.959964, abs_tol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_samples": 10.0, "num_correct": 3, "k": 5}, "num_samples = 10.0; give a count"),
+        ({"num_samples": 10, "num_correct": 3.0, "k": 5}, "num_correct = 3.0; give a count"),
+        ({"num_samples": 10, "num_correct": 3, "k": None}, "k = None; give a count"),
+    ],
+)
+def test_pass_at_k_takes_counts(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        pass_at_k(**arguments)

@@ -209,3 +209,9 @@ def test_a_setting_that_is_not_finite_is_refused(field: str, value: float) -> No
         TrainingSettings.model_validate({field: value})
     with pytest.raises(ValueError, match=r"betas.1\n  Input should be a finite number"):
         TrainingSettings.model_validate({"betas": (0.9, value)})
+
+
+@pytest.mark.parametrize("betas", [(1.5, 0.9), (0.9, 1.0), (-0.1, 0.9)])
+def test_moment_decays_are_from_0_to_below_1(betas: tuple[float, float]) -> None:
+    with pytest.raises(ValueError, match=r"betas.[01]\n  Input should be (less|greater) than"):
+        TrainingSettings.model_validate({"betas": betas})

@@ -374,3 +374,13 @@ def test_an_export_never_writes_over_anything(unbroken: Path, tmp_path: Path) ->
     (tmp_path / "thesis.txt").write_text("mine")
     with pytest.raises(RecipeError, match="not empty"):
         save_pretrained(trained_policy(unbroken), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("callbacks", "message"),
+    [([3], r"callbacks\[0\] = 3; give an object"), (Callback(), "give a list of them")],
+)
+def test_callbacks_that_are_none(callbacks: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=message):
+        gw.train(BASE, output=tmp_path / "run", callbacks=callbacks)
+    assert not (tmp_path / "run").exists()

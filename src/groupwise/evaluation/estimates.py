@@ -17,11 +17,15 @@ def pass_at_k(*, num_samples: int, num_correct: int, k: int) -> float | None:
     """Probability that at least one of k completions, drawn without replacement, is correct.
 
     1 - C(n - c, k) / C(n, k), in whole numbers until the last division (Chen et al. 2021,
-    arXiv 2107.03374, eq. 1). None where k > n: there is no unbiased estimate.
+    arXiv 2107.03374, eq. 1). None where k > n: there is no unbiased estimate. Raises TypeError for
+    a number that is not whole, ValueError for one out of range.
 
     >>> round(pass_at_k(num_samples=10, num_correct=3, k=5), 6)
     0.916667
     """
+    for name, value in (("num_samples", num_samples), ("num_correct", num_correct), ("k", k)):
+        if not hasattr(value, "__index__"):
+            raise TypeError(f"{name} = {value!r}; give a count, a whole number (int)")
     if not 0 <= num_correct <= num_samples:
         raise ValueError(f"num_correct = {num_correct} is not within 0 and {num_samples}")
     if k < 1:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
 class TrainingSettings(BaseModel):
@@ -21,7 +23,9 @@ class TrainingSettings(BaseModel):
     )
     learning_rate: float = Field(1e-6, gt=0, description="Peak learning rate.")
     optimizer: Literal["adamw", "sgd"] = Field("adamw", description="AdamW or plain SGD.")
-    betas: tuple[float, float] = Field((0.9, 0.999), description="AdamW's moment decays.")
+    betas: tuple[Decay, Decay] = Field(
+        (0.9, 0.999), description="AdamW's moment decays, each from 0 to below 1."
+    )
     eps: float = Field(1e-8, gt=0, description="AdamW's denominator term.")
     weight_decay: float = Field(0.0, ge=0, description="Decoupled weight decay (AdamW).")
     warmup_updates: int = Field(0, ge=0, description="Updates of linear warm-up.")

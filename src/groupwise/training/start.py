@@ -47,9 +47,11 @@ def train(
     stopped; on an absent or empty folder it starts afresh, on a finished run it does nothing.
     `overwrite` replaces a run that is there. `small` shrinks the recipe.
 
-    Raises RecipeError (bad input, before weights load), GroupwiseError (a run that failed),
-    Interrupted (SIGINT or SIGTERM; a checkpoint was written first).
+    Raises RecipeError (bad input, before weights load), TypeError (a callback that is none),
+    GroupwiseError (a run that failed), Interrupted (SIGINT or SIGTERM; a checkpoint was written
+    first).
     """
+    _check_callbacks(callbacks)
     source = recipe if isinstance(recipe, Mapping) else find_recipe(str(recipe))
     resolved = load_recipe(source, overrides, small=small)
     name = "run" if isinstance(source, Mapping) else source.stem
@@ -82,6 +84,17 @@ def train(
     with _record(prepared, folder, going_on, audited) as writer:
         _train(prepared, writer, going_on, callbacks, audit_warnings(audited))
     return open_run(folder)
+
+
+def _check_callbacks(callbacks: Any) -> None:
+    if not isinstance(callbacks, Sequence):
+        raise TypeError(f"callbacks = {callbacks!r}; give a list of them")
+    for place, callback in enumerate(callbacks):
+        if not isinstance(callback, Callback):
+            raise TypeError(
+                f"callbacks[{place}] = {callback!r}; give an object of a class made from "
+                "groupwise.Callback"
+            )
 
 
 def _finished(run: Run, steps: int) -> bool:
