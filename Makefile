@@ -8,8 +8,8 @@ SMALL ?=
 BENCH ?=
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help setup setup-dev setup-bench demo test test-all bench bench-growth check lint types \
-  imports links docs clean
+.PHONY: help setup setup-dev setup-bench demo test test-all test-adapters bench bench-growth check \
+  lint types imports links docs clean
 
 help:
 	@echo "make demo      train the built-in tiny policy on single-digit sums, watch it learn"
@@ -50,6 +50,18 @@ test: setup-dev
 
 test-all: setup-dev
 	@$(BIN)/python -m pytest -n 2
+
+# The adapters against the real packages, each in an environment of its own: their pins exclude
+# each other, and this project's.
+test-adapters: setup
+	@for each in openenv==0.10.0 verifiers==0.4.0; do \
+	  name=$${each%%==*}; venv=.venv-$$name; \
+	  test -x $$venv/bin/python || $(PYTHON) -m venv $$venv; \
+	  $$venv/bin/python -m pip install --quiet --disable-pip-version-check $$each \
+	    pytest pytest-timeout jinja2 numpy pydantic regex tokenizers websockets || exit 1; \
+	  PYTHONPATH=src $$venv/bin/python -m pytest --noconftest -o addopts=-q \
+	    -o filterwarnings=default tests/compat/real_$$name.py || exit 1; \
+	done
 
 # SMALL=--small runs the tiny model without peers; BENCH passes any option of benchmarks/run.py.
 bench: setup-bench
