@@ -42,15 +42,24 @@ def _lone_surrogate(value: Any) -> str | None:
     return next((found for part in parts if (found := _lone_surrogate(part))), None)
 
 
-def check_columns(verifier: Verifier, prompts: Sequence[Prompt], where: str) -> None:
-    """`RecipeError` where a prompt lacks a column that the verifier needs; names what there is."""
+def check_columns(
+    verifier: Verifier,
+    prompts: Sequence[Prompt],
+    where: str,
+    places: Sequence[str] | None = None,
+) -> None:
+    """`RecipeError` where a prompt lacks a column that the verifier needs; names what there is.
+
+    `places` names each prompt's row.
+    """
     for column in sorted(verifier.required_columns):
-        for prompt in prompts:
+        for number, prompt in enumerate(prompts):
             if column not in prompt.columns:
                 available = ", ".join(sorted({*prompt.columns, "answer"}))
+                place = f"prompt {prompt.id!r}" if places is None else places[number]
                 raise RecipeError(
-                    f"{where}: verifier {verifier.name!r} needs a column {column!r}, which prompt "
-                    f"{prompt.id!r} does not have; available: {available}"
+                    f"{where}: verifier {verifier.name!r} needs a column {column!r}, which {place} "
+                    f"does not have; available: {available}"
                 )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from groupwise.environments.base import Environment
-from groupwise.environments.checks import SHOWN, check_columns
+from groupwise.environments.checks import SHOWN
 from groupwise.environments.dataset_settings import DatasetSettings
 from groupwise.environments.identity import normalised_text, prompt_id, with_unique_ids
 from groupwise.environments.overlap import HeldOut, Overlap
@@ -22,6 +22,8 @@ from groupwise.environments.stream import from_stream
 from groupwise.environments.tasks import (
     Task,
     accepted,
+    check_splits,
+    check_tasks,
     heldout_rows,
     refuse_overlap,
     tasks_of,
@@ -55,6 +57,7 @@ def from_rows(
     verifiers: Sequence[Mapping[str, Any] | VerifierSettings],
 ) -> Environment:
     """The environment of the rows that the settings name; `RecipeError` as `make_dataset`."""
+    check_splits(settings)
     verifier = compose(verifiers)
     if settings.streaming:
         return from_stream(settings, seed, verifier)
@@ -81,8 +84,8 @@ def _checked(
     train: list[Task], heldout: list[Task], settings: DatasetSettings, verifier: Verifier
 ) -> Environment:
     """Columns, gold answers, duplicates and overlap; then the environment with what was counted."""
-    everything = [task.prompt for task in [*train, *heldout]]
-    check_columns(verifier, everything, settings.where)
+    everything = [*train, *heldout]
+    check_tasks(everything, settings, verifier)
     num_rows = len(everything)
     train = accepted(train, settings, verifier)
     heldout = accepted(heldout, settings, verifier)
@@ -142,6 +145,11 @@ def _split(tasks: list[Task], share: float, seed: int) -> tuple[list[Task], list
     texts = {normalised_text(task.prompt) for task in tasks}
     order = sorted(texts, key=lambda text: (stream_key(seed, "data", "heldout", text), text))
     num = round(share * len(order))
+    if len(order) == 1:
+        raise RecipeError(
+            f"environment.heldout_share = {share}: there is one prompt, which cannot be on both "
+            "sides; give more rows"
+        )
     if not 0 < num < len(order):
         raise RecipeError(
             f"environment.heldout_share = {share} of {len(order)} distinct prompts holds out "

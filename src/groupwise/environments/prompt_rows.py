@@ -56,12 +56,23 @@ def _messages(content: Any, row: Row, settings: DatasetSettings) -> tuple[Messag
             f"of messages with role and content; got {content!r:.80}"
         )
     for number, message in enumerate(content, start=1):
-        if message["role"] not in ROLES:
-            raise RecipeError(
-                f"{row.where}: message {number} of column {settings.prompt!r} has the role "
-                f"{message['role']!r}; legal: {', '.join(ROLES)}"
-            )
+        _check_message(message, f"{row.where}: message {number} of column {settings.prompt!r}")
+    if content[-1]["role"] not in ("user", "tool"):
+        raise RecipeError(
+            f"{row.where}: the last message of column {settings.prompt!r} has the role "
+            f"{content[-1]['role']!r}; a prompt ends where the policy is to answer, with a user's "
+            "message or a tool's"
+        )
     return tuple(dict(message) for message in content)
+
+
+def _check_message(message: dict[str, Any], where: str) -> None:
+    if message["role"] not in ROLES:
+        raise RecipeError(f"{where} has the role {message['role']!r}; legal: {', '.join(ROLES)}")
+    content = message["content"]
+    if isinstance(content, str) or (content is None and message.get("tool_calls")):
+        return
+    raise RecipeError(f"{where} has the content {content!r:.60}; give a text")
 
 
 def _column(row: Row, name: str, field: str) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import inspect
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -19,6 +19,7 @@ from typing import Any, TextIO
 
 from groupwise.errors import RecipeError
 from groupwise.verifiers import import_object
+from groupwise.verifiers.contract import describe_error
 
 MOST_ROWS = 5_000_000
 """A generator that gives more rows than this never ends, or should be streamed."""
@@ -87,6 +88,12 @@ def iter_rows(
     return _read_datasets(path, config, split, field, start, streaming)
 
 
+def is_file(path: str) -> bool:
+    """Whether a path is one of the files that are read here."""
+    file = Path(path).expanduser()
+    return file.suffix.lower() in READERS and file.is_file()
+
+
 def _is_function(path: str) -> bool:
     module, _, name = path.partition(":")
     return name.isidentifier() and all(part.isidentifier() for part in module.split("."))
@@ -136,12 +143,25 @@ def _read_json(file: Path, start: int) -> Iterator[Row]:
 def _read_table(file: Path, delimiter: str, start: int) -> Iterator[Row]:
     with _utf8(file, newline="") as lines:
         reader = csv.DictReader(lines, delimiter=delimiter)
+        _check_header(reader.fieldnames or (), file)
         for values in islice(reader, start, None):
             where = f"{file.name}, line {reader.line_num}"
             if None in values or any(value is None for value in values.values()):
                 names = ", ".join(reader.fieldnames or ())
                 raise RecipeError(f"{where}: not as many fields as the header has ({names})")
             yield Row(where, dict(values))
+
+
+def _check_header(names: Sequence[str], file: Path) -> None:
+    twice = [name for name in names if list(names).count(name) > 1]
+    if twice:
+        raise RecipeError(f"{file.name}, line 1: the column {twice[0]!r} is there twice")
+    others = [sign for sign in ";,\t" if len(names) == 1 and sign in names[0]]
+    if others:
+        raise RecipeError(
+            f"{file.name}, line 1: one column {names[0]!r}, with {others[0]!r} in its name; .csv "
+            "is read with commas and .tsv with tabs between columns"
+        )
 
 
 def _read_parquet(file: Path, start: int) -> Iterator[Row]:
@@ -164,7 +184,7 @@ def _read_parquet(file: Path, start: int) -> Iterator[Row]:
 def _read_function(path: str, split: str, seed: int, start: int) -> Iterator[Row]:
     """The rows that a user's function gives; it is called with `split` and `seed` if it takes them.
 
-    Its errors are its own and propagate.
+    What it raises stops the run with its row named.
     """
     function = import_object(path, "data")
     taken = inspect.signature(function).parameters if callable(function) else {}
@@ -175,7 +195,16 @@ def _read_function(path: str, split: str, seed: int, start: int) -> Iterator[Row
             f"environment.path = {path!r} gave a {type(found).__name__}; give a function that "
             "yields one dict a row"
         )
-    return _numbered(found, path, start)
+    return _numbered(_told(found, path), path, start)
+
+
+def _told(values: Iterable[Any], path: str) -> Iterator[Any]:
+    number = 0
+    try:
+        for number, each in enumerate(values, start=1):  # noqa: B007 (read where it raises)
+            yield each
+    except Exception as error:
+        raise RecipeError(f"{path}, row {number + 1}: raised {describe_error(error)}") from error
 
 
 def _read_datasets(
@@ -214,9 +243,17 @@ def _rows_from(values: Iterable[Any], name: str, start: int) -> Iterator[Row]:
 
 
 def _json(text: str, where: str) -> Any:
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise RecipeError(f"{where}: the key {twice!r} is there twice; keep one of them")
+        return found
+
     try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
+        return json.loads(text, object_pairs_hook=unique)
+    except (json.JSONDecodeError, RecursionError) as error:
         raise RecipeError(f"{where}: not JSON: {error}") from error
 
 

@@ -13,14 +13,20 @@ from dataclasses import replace
 from itertools import islice
 
 from groupwise.environments.base import Environment
-from groupwise.environments.checks import check_columns
 from groupwise.environments.dataset_settings import DatasetSettings
 from groupwise.environments.identity import normalised_text
 from groupwise.environments.order import Cursor
 from groupwise.environments.overlap import HeldOut, common_runs
 from groupwise.environments.readers import Row, iter_rows
 from groupwise.environments.stream_order import StreamCursor
-from groupwise.environments.tasks import Task, accepted, heldout_rows, refuse_overlap, tasks_of
+from groupwise.environments.tasks import (
+    Task,
+    accepted,
+    check_tasks,
+    heldout_rows,
+    refuse_overlap,
+    tasks_of,
+)
 from groupwise.errors import RecipeError
 from groupwise.types import Prompt
 from groupwise.verifiers import Verifier
@@ -37,7 +43,7 @@ def from_stream(settings: DatasetSettings, seed: int, verifier: Verifier) -> Str
     Raises RecipeError naming rows.
     """
     heldout = tasks_of(heldout_rows(settings), settings, verifier, seed)
-    check_columns(verifier, [task.prompt for task in heldout], settings.where)
+    check_tasks(heldout, settings, verifier)
     kept = accepted(heldout, settings, verifier)
     return StreamEnvironment(settings, seed, verifier, kept, num_dropped=len(heldout) - len(kept))
 
@@ -113,7 +119,7 @@ class StreamEnvironment(Environment):
         """
         settings, verifier = self._settings, self.verifier
         tasks = tasks_of(rows, settings, verifier, self._seed)
-        check_columns(verifier, [task.prompt for task in tasks], settings.where)
+        check_tasks(tasks, settings, verifier)
         good = {id(task) for task in accepted(tasks, settings, verifier)}
         found: list[Prompt | str] = []
         for task, number in zip(tasks, numbers, strict=True):

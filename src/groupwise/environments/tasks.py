@@ -13,12 +13,13 @@ from typing import Any
 from groupwise.environments.checks import (
     SHOWN,
     check_characters,
+    check_columns,
     rejected_answers,
     rejected_message,
 )
 from groupwise.environments.dataset_settings import DatasetSettings
 from groupwise.environments.prompt_rows import prompt_of
-from groupwise.environments.readers import Row, read_rows
+from groupwise.environments.readers import Row, is_file, read_rows
 from groupwise.errors import RecipeError
 from groupwise.types import Prompt
 from groupwise.verifiers import Verifier
@@ -40,6 +41,27 @@ def tasks_of(
         check_characters(row.values, row.where)
     prepared = (settings.prepared(row, seed) for row in rows)
     return [Task(row.where, prompt_of(row, settings, verifier)) for row in prepared]
+
+
+def check_tasks(tasks: Sequence[Task], settings: DatasetSettings, verifier: Verifier) -> None:
+    """`RecipeError` naming the first row without a column that the verifier needs."""
+    prompts = [task.prompt for task in tasks]
+    check_columns(verifier, prompts, settings.where, [task.where for task in tasks])
+
+
+def check_splits(settings: DatasetSettings) -> None:
+    """`RecipeError` where a split is named of a file, which has none."""
+    given = settings.model_fields_set
+    for field, path in (
+        ("split", settings.path),
+        ("heldout_split", settings.heldout_path or settings.path),
+    ):
+        value = getattr(settings, field)
+        if field in given and value not in (None, "train") and is_file(path):
+            raise RecipeError(
+                f"environment.{field} = {value!r}: {path!r} is one file and has no splits; name "
+                "another file in heldout_path, or set heldout_share"
+            )
 
 
 def accepted(tasks: list[Task], settings: DatasetSettings, verifier: Verifier) -> list[Task]:

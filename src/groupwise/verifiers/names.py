@@ -37,6 +37,8 @@ def validated(model: type[Settings], arguments: Mapping[str, Any], where: str) -
         field = ".".join(str(part) for part in first["loc"]) or "arguments"
         given = first.get("input")
         message = f"{where}: {field} = {given!r}: {first['msg']}"
+        if first["type"] == "value_error" and not first["loc"]:
+            message = f"{where}: {first['ctx']['error']}"
         if first["type"] == "missing":
             message = f"{where}: {field} is missing"
         description = _description(model, str(first["loc"][0]) if first["loc"] else "")
