@@ -32,6 +32,7 @@ from groupwise.policies import (
 )
 from groupwise.policies.adapter_config import lora_config
 from groupwise.policies.adapters import adapter_parameters, attach
+from groupwise.policies.load import checkpoint_activations
 from groupwise.policies.source import adapter_folder
 from model_families import FAMILIES, family_policy
 
@@ -180,6 +181,26 @@ def test_what_trains_is_known_before_weights_load() -> None:
     counted = sum(p.numel() for p in adapter_parameters(policy.model).values())
     assert info.adapter.parameters == counted == 9_728
     assert info.num_parameters == 105_280
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "gemma2", "qwen3_moe"])
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_gradients_are_those_of_the_plain_pass(family: str, checkpointing: bool) -> None:
+    """Rows that share a prompt, against transformers' own logits row by row."""
+    policy = adapted(family)
+    completions = [(8, 9, 10, 11), (12, 13), (14, 15, 16)]
+    for completion in completions:
+        ids = torch.tensor([[*PROMPT, *completion]])
+        logprobs = policy.model(input_ids=ids).logits[0, len(PROMPT) - 1 : -1].log_softmax(-1)
+        logprobs.gather(1, torch.tensor(completion)[:, None]).sum().backward()
+    expected = {name: p.grad.clone() for name, p in adapter_parameters(policy.model).items()}
+    policy.model.zero_grad()
+    if checkpointing:
+        checkpoint_activations(policy.model)
+    sequence_logprobs(policy, [PROMPT] * 3, completions).logprobs.sum().backward()
+    for name, parameter in adapter_parameters(policy.model).items():
+        error = (parameter.grad - expected[name]).norm() / expected[name].norm()
+        assert error < 1e-4, name
 
 
 # --- folders --------------------------------------------------------------------------------------
