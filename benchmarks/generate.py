@@ -14,6 +14,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from benchmarks.contenders import Answer, Command, serve_simply
+from benchmarks.exactness import left_padded
 from benchmarks.workload import Workload, messages, questions
 from groupwise.policies import describe_model
 from groupwise.types import Prompt
@@ -30,23 +31,13 @@ class Generate:
         ).eval()
         self.stop_ids = sorted(info.template.stop_ids)
         self.pad_id = info.template.pad_id
-        self.ids, self.mask = self._left_padded(info.template)
-        self.detail: dict[str, Any] = {"threads": torch.get_num_threads()}
-
-    def _left_padded(self, template: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """Prompt ids and attention mask, [prompts, longest]."""
-        texts = questions(self.workload.model, self.workload.rollout_prompts)
+        texts = questions(workload.model, workload.rollout_prompts)
         prompts = [
-            template.encode_prompt(Prompt(str(number), messages=tuple(messages(text))))
+            info.template.encode_prompt(Prompt(str(number), messages=tuple(messages(text))))
             for number, text in enumerate(texts)
         ]
-        width = max(map(len, prompts))
-        ids = torch.full((len(prompts), width), self.pad_id, dtype=torch.int64)
-        mask = torch.zeros_like(ids)
-        for row, prompt in enumerate(prompts):
-            ids[row, width - len(prompt) :] = torch.tensor(prompt)
-            mask[row, width - len(prompt) :] = 1
-        return ids, mask
+        self.ids, self.mask = left_padded(prompts, self.pad_id)
+        self.detail: dict[str, Any] = {"threads": torch.get_num_threads()}
 
     def serve(self, commands: Iterator[Command], answer: Answer) -> None:
         serve_simply(self.rollout, commands, answer)

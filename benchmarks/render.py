@@ -237,8 +237,14 @@ def growth_section(growth: Mapping[str, Any]) -> list[str]:
     lines = ["## Growth", "", *_markdown_table(header, rows), ""]
     if growth["cut"]:
         lines += [f"Cut by the time budget: {', '.join(growth['cut'])}.", ""]
-    if (HERE / "growth.svg").exists():
+    if rows:
         lines += ["![Step time and memory against size](growth.svg)", ""]
+    if growth["linearity"] is not None:
+        lines += [
+            "Seconds a token at the longest completions are "
+            f"{growth['linearity']:.2f} times those at the shortest.",
+            "",
+        ]
     if steady:
         lines += [
             f"{steady['steps']} steps of the tiny model: resident memory grew by "
