@@ -27,6 +27,7 @@ GENERATED = (
     "calendar",
 )  # fmt: skip
 WRITTEN = ("code", "code_package", "sql", "instructions")
+GAMES = ("tic_tac_toe", "blackjack", "grid_world")
 SHAPED = ("gsm8k", "math", "mmlu", "ifeval", "humaneval", "mbpp")
 
 INTRO = """\
@@ -118,6 +119,18 @@ heldout_split = "test"
 |---|---|---|
 """
 
+GAMES_INTRO = """\
+## Games of several turns
+
+The policy and the environment take turns: a completion is a move, the answer is the next
+observation. The move is read from the last `<move>` tag, else it is the last legal move that the
+completion names. What the environment says is attended to and never trained on. The verifier is
+`play`, the game's own verdict; `turn_rewards = true` keeps every turn's reward as a step, for
+process supervision. Which games are held out is decided by a hash of the first observation. Limits
+of turns, tokens and time, and tools for any environment: [Several turns and tools](tools.md).
+
+"""
+
 OWN = """\
 ## One of your own
 
@@ -130,23 +143,84 @@ a task, its words and the verifier; splits, levels, examples, ids and checks are
 OWN_END = """\
 ```
 
-Where prompts are not drawn but listed, or a rollout has several turns, derive a class from
-`groupwise.environments.Environment`: its constructor takes the prompts by split and a verifier, and
-`start(prompt)` may give a `Play` of your own.
+Where prompts are not drawn but listed, derive a class from `groupwise.environments.Environment`:
+its constructor takes the prompts by split and a verifier.
+
+### One of several turns
+
+`start(prompt)` gives a `Play` of your own, one for every rollout. Its `next` may be `async`, or
+slow: it runs beside the sampler, with a deadline. What it raises marks that rollout as failed;
+where all fail, the run stops. Use it as `name = "guess:Guess"`:
+
+```python
 """
+
+PLAY_MODULE = '''\
+"""The guess environment: find a number between 1 and 100 by asking."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from groupwise.environments import Environment, Play, prompt_id
+from groupwise.types import Message, Prompt, Score
+from groupwise.verifiers import VerifierSettings, compose
+
+
+class Guessing(Play):
+    """One rollout: `next` gets what the policy wrote and answers, or ends it with None."""
+
+    found = False
+
+    def next(self, completion: str) -> Sequence[Message] | None:
+        words = [word for word in completion.split() if word.isdecimal()]
+        guess = int(words[-1]) if words else 0
+        self.found = guess == self.prompt.columns["number"]
+        self.rewards.append(1.0 if self.found else 0.0)  # one a turn; leave out if there is none
+        self.counts["guesses"] += 1  # a metric: plays/guesses
+        if self.found:
+            return None
+        hint = "more" if guess < self.prompt.columns["number"] else "less"
+        return [{"role": "user", "content": f"It is {hint}."}]
+
+    def result(self) -> Score:
+        """The play's verdict, which the verifier `play` gives on."""
+        return Score(1.0, "correct") if self.found else Score(0.0, "incorrect", "never found")
+
+
+class Guess(Environment):
+    judged = "all"  # verifiers read the words of all turns, not of the last one alone
+
+    def __init__(self, seed: int = 0, verifiers: Any = ()) -> None:
+        numbers = {"train": range(1, 101, 2), "heldout": range(2, 101, 2)}
+        splits = {split: [task(number) for number in own] for split, own in numbers.items()}
+        super().__init__("guess", compose(verifiers or [VerifierSettings(name="play")]), splits)
+
+    def start(self, prompt: Prompt) -> Play:
+        return Guessing(prompt)
+
+
+def task(number: int) -> Prompt:
+    messages = ({"role": "user", "content": "Guess my number, from 1 to 100."},)
+    return Prompt(prompt_id(messages, answer=number), messages, columns={"number": number})
+'''
 
 
 def page() -> str:
     parts = [INTRO, _arguments(GeneratedSettings, without=()), "\n"]
     parts += [_section(name) for name in GENERATED]
     parts += [WRITTEN_INTRO, *(_section(name) for name in WRITTEN)]
+    parts += [GAMES_INTRO, *(_game(name) for name in GAMES)]
     parts += [ARITHMETIC, _levels_of_arithmetic(), "\n"]
     parts += [_arguments(settings_class("arithmetic"), without=()), "\n"]
     parts += [TARGET, _arguments(settings_class("target_token"), without=()), "\n"]
     parts += [SHAPES, *(_shape(name) for name in SHAPED), "\n"]
     parts += [_heading("Their arguments, beside those of `dataset`"), _shaped_arguments(), "\n"]
     parts += [_heading("The arguments of `dataset`"), _arguments(DatasetSettings, without=()), "\n"]
-    return "".join([*parts, OWN, ENVIRONMENT_MODULE.format(name="twice"), OWN_END])
+    return "".join(
+        [*parts, OWN, ENVIRONMENT_MODULE.format(name="twice"), OWN_END, PLAY_MODULE, "```\n"]
+    )
 
 
 def _section(name: str) -> str:
@@ -160,6 +234,14 @@ def _section(name: str) -> str:
     verifier = environment.verifier.name
     text.append(f"Verifier: `{verifier}`. Arguments of its own (defaults by level):\n\n")
     return "".join([*text, _arguments(model, without=_shared(model)), "\n"])
+
+
+def _game(name: str) -> str:
+    model = settings_class(name)
+    module = sys.modules[model.__module__]
+    prompt = load_environment(name, num_train=1, num_heldout=0).prompts(1)[0]
+    text = [f"### {name}\n\n", inspect.getdoc(module) or "", "\n\n", _example(prompt), "\n\n"]
+    return "".join([*text, _arguments(model, without=()) if name == GAMES[0] else "", "\n"])
 
 
 def _shared(model: type[BaseModel]) -> set[str]:

@@ -56,8 +56,19 @@ ENTRIES = {
     "sql": Entry(columns("clauses"), first_id="3bbf53fd09c9be12"),
     "instructions": Entry(columns("instruction_id_list"), first_id="fa8edf8c255a982d"),
 }
-# These read the user's rows; their own tests hold them.
-APART = {"dataset", "gsm8k", "math", "mmlu", "ifeval", "humaneval", "mbpp"}
+# These read the user's rows, or are played; their own tests hold them.
+APART = {
+    "tic_tac_toe",
+    "blackjack",
+    "grid_world",
+    "dataset",
+    "gsm8k",
+    "math",
+    "mmlu",
+    "ifeval",
+    "humaneval",
+    "mbpp",
+}
 GENERATED = [name for name in ENTRIES if ENTRIES[name].first_id]
 # These ask for the answer in a tag, in a box or on the last line.
 PLACED = [name for name in GENERATED if issubclass(settings_class(name), GeneratedSettings)]

@@ -27,7 +27,7 @@ def test_the_page_is_up_to_date(renderer):
 
 
 def test_every_generated_or_shaped_environment_is_on_it(renderer):
-    shown = {*renderer.GENERATED, *renderer.WRITTEN, *renderer.SHAPED}
+    shown = {*renderer.GENERATED, *renderer.WRITTEN, *renderer.SHAPED, *renderer.GAMES}
     shown |= {"arithmetic", "dataset", "mixture", "target_token"}
     assert shown == set(SETTINGS)
     assert shown <= set(BUILTIN)
@@ -48,3 +48,16 @@ def test_the_file_of_ones_own_runs(renderer, tmp_path, monkeypatch):
     environment = load_environment("twice_page:twice", level="hard", num_train=5, num_heldout=5)
     prompt = environment.prompts(1)[0]
     assert environment.verify(prompt, str(2 * prompt.columns["number"])).value == 1
+
+
+def test_the_file_of_several_turns_runs(renderer, tmp_path, monkeypatch):
+    block = re.search(r"```python\n(\"\"\"The guess.*?)```", renderer.page(), re.DOTALL)[1]
+    assert len(block.splitlines()) < 60
+    (tmp_path / "guess_page.py").write_text(block, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    environment = load_environment("guess_page:Guess")
+    assert (len(environment), environment.answers) == (50, "user")
+    play = environment.start(environment.prompts(1)[0])
+    assert play.next("50")[0]["content"] == "It is less."
+    assert play.next("It must be 1") is None
+    assert (play.result().value, play.rewards) == (1.0, [0.0, 1.0])

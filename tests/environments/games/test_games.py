@@ -1,0 +1,203 @@
+"""Games: seeded, disjoint, played to a verdict, illegal moves pointed out, rewards of turns."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from groupwise.environments import Environment, load_environment
+from groupwise.environments.games import GameEnvironment, GamePlay
+from groupwise.environments.games.base import read_move
+from groupwise.environments.games.blackjack import Blackjack, points
+from groupwise.environments.games.grid_world import GridWorld
+from groupwise.environments.games.tic_tac_toe import TicTacToe, winner
+from groupwise.environments.identity import normalised_text
+from groupwise.errors import RecipeError
+from groupwise.policies import load_policy
+from groupwise.rollouts import collect
+from groupwise.samplers import SamplingSettings, ScriptedSampler
+from groupwise.types import Prompt, Score
+
+NAMES = ("tic_tac_toe", "blackjack", "grid_world")
+LEVELS = ("easy", "medium", "hard")
+FEW = {"num_train": 60, "num_heldout": 15}
+Choose = Callable[[GamePlay, random.Random], str]
+
+
+def made(name: str, seed: int = 0, **arguments: Any) -> GameEnvironment:
+    environment = load_environment(name, seed=seed, **{**FEW, **arguments})
+    assert isinstance(environment, GameEnvironment)
+    return environment
+
+
+def finished(environment: Environment, prompt: Prompt, choose: Choose, seed: int = 0) -> Score:
+    play = environment.start(prompt)
+    assert isinstance(play, GamePlay)
+    draw = random.Random(seed)
+    for _ in range(100):
+        if play.next(choose(play, draw)) is None:
+            return play.result()
+    raise AssertionError("no end")
+
+
+def anything(play: GamePlay, draw: random.Random) -> str:
+    return f"I take {draw.choice(list(play.game.moves()))}."
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_seeds_splits_and_levels(name: str) -> None:
+    for level in (*LEVELS, "mixed"):
+        environment = made(name, level=level)
+        assert environment.prompts() == made(name, level=level).prompts()
+        assert environment.prompts() != made(name, seed=1, level=level).prompts()
+        ids = [prompt.id for prompt in environment.prompts(split="all")]
+        assert len(set(ids)) == len(ids) == 75
+        texts = [
+            {normalised_text(prompt) for prompt in environment.prompts(split=split)}
+            for split in ("train", "heldout")
+        ]
+        assert not texts[0] & texts[1]
+        assert {prompt.columns["level"] for prompt in environment.prompts()} == (
+            set(LEVELS) if level == "mixed" else {level}
+        )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_same_moves_give_the_same_game(name: str) -> None:
+    environment = made(name)
+    outcomes: Counter[str] = Counter()
+    for number, prompt in enumerate(environment.prompts()):
+        first = finished(environment, prompt, anything, seed=number)
+        assert first == finished(environment, prompt, anything, seed=number)
+        assert first.outcome in ("correct", "incorrect", "partial")
+        outcomes[first.outcome] += 1
+    assert outcomes["correct"] > 5
+    assert len(outcomes) > 1
+
+
+def test_a_verdict_is_the_games_end() -> None:
+    game = TicTacToe("easy", random.Random(0))
+    game.board = "XX.OO...."
+    assert game.moves() == ["3", "6", "7", "8", "9"]
+    step = game.step("3")
+    assert (step.reward, step.ended, step.observation.splitlines()[0]) == (1.0, "won", "X X X")
+    game.board = "OO.XX...."
+    game.draw = random.Random(0)
+    game.level = "hard"
+    step = game.step("9")  # the best answer is the open row
+    assert (step.reward, step.ended) == (0.0, "lost")
+    assert (winner("XXX......"), winner("X.OXO.O.."), winner("." * 9)) == ("X", "O", None)
+
+
+def test_the_best_opponent_never_loses() -> None:
+    environment = made("tic_tac_toe", level="hard")
+    scores = [
+        finished(environment, prompt, anything, seed)
+        for seed in range(3)
+        for prompt in environment.prompts()
+    ]
+    lost = made("tic_tac_toe", level="easy")
+    easy = [finished(lost, prompt, anything) for prompt in lost.prompts()]
+    assert sum(score.value or 0 for score in easy) / 60 > sum(s.value or 0 for s in scores) / 180
+
+
+def test_blackjack_counts_aces_and_ends() -> None:
+    assert points(["A", "A", "9"]) == (21, True)
+    assert points(["K", "Q", "A"]) == (21, False)
+    game = Blackjack("easy", random.Random(1))
+    game.own, game.dealer = ["K", "9"], ["K", "8"]
+    assert "The dealer shows: K 8." in game.shown()
+    assert game.step("stand").ended == "won with 19 to 18 points"
+    game.own, game.dealer = ["K", "8"], ["9", "9"]
+    assert (game.step("stand").reward, game.step("stand").ended) == (
+        0.5,
+        "equal with 18 to 18 points",
+    )
+    game.own = ["K", "Q", "2"]
+    assert game.step("hit").ended in ("lost with " + str(22 + n) + " points" for n in range(12))
+    assert Blackjack("medium", random.Random(2)).reset().endswith(".")
+
+
+def test_a_walk_that_arrives_earns_one_in_shares() -> None:
+    environment = made("grid_world", level="medium", turn_rewards=True)
+    assert environment.gives_steps
+
+    def shortest(play: GamePlay, _: random.Random) -> str:
+        game = play.game
+        assert isinstance(game, GridWorld)
+        return min(
+            game.moves(),
+            key=lambda move: game.ways.get(game._next(game.place, move) or game.place, 99),
+        )
+
+    for prompt in environment.prompts():
+        score = finished(environment, prompt, shortest)
+        assert (score.value, score.outcome, score.reason) == (1.0, "correct", "arrived")
+
+
+def test_hard_maps_are_out_of_sight() -> None:
+    prompt = made("grid_world", level="hard").prompts(1)[0]
+    assert prompt.last_text.count("?") > 20
+
+
+def test_illegal_moves_are_pointed_out_and_then_lose() -> None:
+    environment = made("tic_tac_toe", max_illegal=1)
+    play = environment.start(environment.prompts(1)[0])
+    (message,) = play.next("42") or ()  # type: ignore[misc]
+    assert message["content"].startswith("That is no legal move. Legal moves: ")
+    assert play.next("hm") is None
+    result = play.result()
+    assert result is not None
+    assert (result.value, result.outcome, result.reason) == (
+        0.0,
+        "incorrect",
+        "lost by illegal moves",
+    )
+    assert play.counts["illegal_moves"] == 2
+
+
+def test_moves_are_read_behind_reasoning() -> None:
+    assert read_move("<think>3</think> 5", ["3", "5"]) == "5"
+    assert read_move("<think>3", ["3", "5"]) is None
+    assert read_move("Up, then LEFT!", ["up", "left"]) == "left"
+
+
+def test_a_game_is_collected_with_rewards_of_its_turns() -> None:
+    template = load_policy("tiny", device="cpu").template
+    environment = made("blackjack", turn_rewards=True)
+    prompt = environment.prompts(1)[0]
+    (group,) = collect(
+        environment,
+        ScriptedSampler(template, ["what?", "hm", "stand", "hm", "hm"]),
+        template,
+        [(prompt, 0)],
+        group_size=2,
+        sampling=SamplingSettings(max_tokens=32),
+        seed=0,
+    )
+    environment.close()
+    played, confused = group.rollouts
+    assert played.score.steps is not None
+    assert [step.value for step in played.score.steps] in ([0.0, 1.0], [0.0, 0.5], [0.0, 0.0])
+    assert played.reward == sum(step.value for step in played.score.steps)
+    assert played.step_ends is not None
+    assert [played.mask[end] for end in played.step_ends] == [True, True]
+    assert confused.score.reason == "play: lost by illegal moves"
+    assert confused.extras["counts"] == {"illegal_moves": 3}
+
+
+def test_too_few_positions_are_refused() -> None:
+    class One(TicTacToe):
+        def reset(self) -> str:
+            return self.shown()
+
+    from groupwise.environments.games import GameSettings
+
+    with pytest.raises(RecipeError, match="too few starting positions"):
+        GameEnvironment("one", One, GameSettings(num_train=3, num_heldout=1), 0)
+    with pytest.raises(RecipeError, match="did you mean 'max_illegal'"):
+        load_environment("blackjack", max_ilegal=1)
