@@ -12,9 +12,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from groupwise.errors import RecipeError
 from groupwise.policies import score, sequence_logprobs
+from groupwise.policies.chunked import token_logprobs
 from groupwise.policies.heads import Head, LogitRule, head_of
 from groupwise.policies.load import checkpoint_activations
-from groupwise.policies.logprobs import as_ids, token_logprobs
+from groupwise.policies.logprobs import as_ids
 from model_families import FAMILIES, VOCABULARY, family_policy
 from plain_pass import assert_same_gradients, gradients, plain
 
@@ -185,6 +186,7 @@ def test_bfloat16_products_give_float32_log_probabilities() -> None:
     hidden[0] = head.linear.weight[7].detach().bfloat16() * 4000  # a nearly certain token
     targets = torch.tensor([[7], [1], [2], [3], [4], [31999]])
     chosen, entropy = token_logprobs(hidden, head, targets, temperature=0.9)
+    assert entropy is not None
     assert chosen.dtype == entropy.dtype == torch.float32
     assert bool((chosen <= 0).all())
     exact = (hidden.double() @ head.linear.weight.double().T / 0.9).log_softmax(-1)

@@ -1,8 +1,7 @@
 """Log-probabilities of completions under a policy, differentiable, never [B, T, V].
 
-The decoder runs over prompt and completion; the head only over the positions that predict a
-completion token, in chunks, and again in the backward pass. The head and log-softmax are float32
-at least.
+The decoder runs over every prompt once and its completions (packing.py); the head only over the
+positions that predict a completion token (chunked.py).
 Left out: micro-batches and which rows share one (learner/).
 Shapes: B rows, T tokens of the longest completion, N completion tokens of all rows, D hidden, V
 vocabulary, K ids asked for at a position, M = 1 + K.
@@ -15,22 +14,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import index
-from typing import Any, cast
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
-from torch.utils.checkpoint import checkpoint
 
 from groupwise.errors import RecipeError
 from groupwise.policies.attention import packable, packed, run
-from groupwise.policies.heads import Head, LogitRule, head_of, text_config
-from groupwise.policies.packing import pack
+from groupwise.policies.chunked import Supports, token_logprobs
+from groupwise.policies.heads import Head, head_of, text_config
+from groupwise.policies.packing import pack, packed_tokens
 from groupwise.policies.policy import Policy
-
-# Bytes of one chunk's float32 logits: enough for full matrix products, small beside weights.
-_CHUNK_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True)
@@ -56,6 +51,7 @@ def sequence_logprobs(
     entropies: bool = False,
     top_ids: Tensor | None = None,
     value_head: nn.Module | None = None,
+    supports: Sequence[Sequence[Sequence[int] | None]] | None = None,
     chunk_tokens: int | None = None,
 ) -> LogprobOutput:
     """log p(completion token | prompt, tokens before it) for every row, T as long as the longest.
@@ -70,9 +66,12 @@ def sequence_logprobs(
         entropies: also give the entropies, from the same pass.
         top_ids: [B, >=T, K] ids whose log-probabilities are wanted too.
         value_head: [N, D] hidden states to [N, 1]: also give its values (a critic's shared trunk).
+        supports: for every completion token the ids that sampling kept, None where it kept all: the
+            distribution is then over those, log-probabilities and entropies included.
         chunk_tokens: completion tokens projected at once; memory only. Default: by vocabulary.
     Raises:
         RecipeError: a temperature of 0 or less, or a row longer than the model has positions for.
+        ValueError: an empty prompt, or a token that is not in its own support.
     """
     _check(policy, prompt_ids, completion_ids, temperature)
     head = head_of(policy.model)
@@ -89,14 +88,43 @@ def sequence_logprobs(
         head,
         targets,
         temperature=temperature,
+        supports=None if supports is None else _supports(policy, completion_ids, supports),
+        entropies=entropies,
+        products=policy.dtype,
         chunk_tokens=chunk_tokens,
     )
     return LogprobOutput(
         logprobs=token_table(chosen[:, 0], lengths),
-        entropies=token_table(entropy, lengths) if entropies else None,
+        entropies=token_table(entropy, lengths) if entropies and entropy is not None else None,
         top_logprobs=token_table(chosen[:, 1:], lengths) if top_ids is not None else None,
         values=None if value_head is None else token_table(value_head(hidden)[:, 0], lengths),
     )
+
+
+def _supports(
+    policy: Policy,
+    completion_ids: Sequence[Sequence[int]],
+    supports: Sequence[Sequence[Sequence[int] | None]],
+) -> Supports:
+    for row, (ids, kept) in enumerate(zip(completion_ids, supports, strict=True)):
+        if len(ids) != len(kept):
+            raise ValueError(f"row {row}: {len(ids)} completion tokens and {len(kept)} supports")
+        for place, (token, some) in enumerate(zip(ids, kept)):
+            if some and token not in some:
+                raise ValueError(
+                    f"row {row}: completion token {place} (id {token}) is not in its own support"
+                )
+    return Supports.of([some for kept in supports for some in kept], policy.device)
+
+
+def forward_tokens(
+    policy: Policy, prompt_ids: Sequence[Sequence[int]], completion_ids: Sequence[Sequence[int]]
+) -> int:
+    """Tokens that the policy's decoder runs over for these rows, padding included."""
+    if packable(head_of(policy.model).decoder):
+        return packed_tokens(prompt_ids, completion_ids)
+    widths = [len(p) + max(len(c) - 1, 0) for p, c in zip(prompt_ids, completion_ids)]
+    return len(widths) * max(widths, default=0)
 
 
 def completion_states(
@@ -238,141 +266,3 @@ def _scoring(model: nn.Module) -> Iterator[None]:
     finally:
         for module, mode in modes:
             module.training = mode
-
-
-def token_logprobs(
-    hidden: Float[Tensor, "N D"],
-    head: Head,
-    targets: Int[Tensor, "N M"],
-    *,
-    temperature: float = 1.0,
-    chunk_tokens: int | None = None,
-) -> tuple[Float[Tensor, "N M"], Float[Tensor, " N"]]:
-    """log softmax(logits / T) at `targets`, and the entropies, from hidden states in chunks.
-
-    Everything from the head's matrix product on is float32 whatever the policy's dtype, or float64
-    where the weights are: bfloat16 logits near 20 are 0.125 apart.
-    """
-    linear = head.linear
-    if isinstance(linear, nn.Linear) and type(linear) is nn.Linear:
-        chunk = chunk_tokens or max(16, _CHUNK_BYTES // (4 * linear.out_features))
-        apply: Any = _ChunkedHead.apply
-        return cast(
-            tuple[Tensor, Tensor],
-            apply(hidden, linear.weight, linear.bias, targets, head.rule, temperature, chunk),
-        )
-    chunk = chunk_tokens or 256
-    parts = [
-        checkpoint(_plain_head, h, t, linear, head.rule, temperature, use_reentrant=False)
-        for h, t in zip(torch.split(hidden, chunk), torch.split(targets, chunk))
-    ]
-    return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
-
-
-def _plain_head(
-    hidden: Tensor, targets: Tensor, linear: nn.Module, rule: LogitRule, temperature: float
-) -> tuple[Tensor, Tensor]:
-    """The same by autograd's own operations, for a head that is not a plain linear layer."""
-    raw = linear(hidden.to(next(linear.parameters()).dtype))
-    raw = raw if raw.dtype == torch.float64 else raw.float()
-    logits = rule.apply_(raw * 1.0) / temperature
-    logprobs = logits.log_softmax(-1)
-    return logprobs.gather(1, targets), -(logprobs.exp() * logprobs).sum(-1)
-
-
-class _ChunkedHead(torch.autograd.Function):
-    """Head, log-softmax, gather and entropy over chunks of rows; the backward pass recomputes.
-
-    With z = logits / T, l = logsumexp(z), p = exp(z - l), H = l - sum p z:
-    d logprob_m / dz_j = [j = target_m] - p_j, and d H / dz_j = -p_j (z_j - l + H).
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        hidden: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        targets: Tensor,
-        rule: LogitRule,
-        temperature: float,
-        chunk: int,
-    ) -> tuple[Tensor, Tensor]:
-        exact = torch.float64 if weight.dtype == torch.float64 else torch.float32
-        hidden_m, weight_m = hidden.to(exact), weight.to(exact)
-        chosen = torch.empty(targets.shape, dtype=exact, device=hidden.device)
-        entropy = torch.empty(hidden.shape[0], dtype=exact, device=hidden.device)
-        log_sum = torch.empty_like(entropy)
-        for start in range(0, hidden.shape[0], chunk):
-            part = slice(start, start + chunk)
-            logits = _logits(hidden_m[part], weight_m, bias, rule).div_(temperature)
-            log_sum[part] = torch.logsumexp(logits, -1)
-            chosen[part] = logits.gather(1, targets[part]) - log_sum[part, None]
-            weights = torch.sub(logits, log_sum[part, None]).exp_()
-            entropy[part] = log_sum[part] - torch.linalg.vecdot(weights, logits)
-        ctx.save_for_backward(hidden, weight, bias, targets, log_sum, entropy)
-        ctx.rule, ctx.temperature, ctx.exact, ctx.chunk = rule, temperature, exact, chunk
-        ctx.set_materialize_grads(False)
-        return chosen, entropy
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_chosen: Tensor | None, grad_entropy: Tensor | None) -> Any:
-        hidden, weight, bias, targets, log_sum, entropy = ctx.saved_tensors
-        hidden_m, weight_m = hidden.to(ctx.exact), weight.to(ctx.exact)
-        wants_hidden, wants_weight, wants_bias = ctx.needs_input_grad[:3]
-        grad_hidden = torch.empty_like(hidden_m) if wants_hidden else None
-        grad_weight = torch.zeros_like(weight_m) if wants_weight else None
-        grad_bias = torch.zeros_like(bias, dtype=ctx.exact) if wants_bias else None
-        for start in range(0, hidden.shape[0], ctx.chunk):
-            part = slice(start, start + ctx.chunk)
-            raw = _logits(hidden_m[part], weight_m, bias, ctx.rule)
-            z = raw / ctx.temperature
-            grad = _grad_logits(
-                z,
-                targets[part],
-                log_sum[part, None],
-                entropy[part, None],
-                None if grad_chosen is None else grad_chosen[part],
-                None if grad_entropy is None else grad_entropy[part, None],
-            ).div_(ctx.temperature)
-            grad = ctx.rule.backward_(grad, raw)
-            if grad_hidden is not None:
-                grad_hidden[part] = grad @ weight_m
-            if grad_weight is not None:
-                grad_weight.addmm_(grad.T, hidden_m[part])
-            if grad_bias is not None:
-                grad_bias.add_(grad.sum(0))
-        return (
-            None if grad_hidden is None else grad_hidden.to(hidden.dtype),
-            None if grad_weight is None else grad_weight.to(weight.dtype),
-            None if grad_bias is None else grad_bias.to(bias.dtype),
-            *(None,) * 4,
-        )
-
-
-def _logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, rule: LogitRule) -> Tensor:
-    raw = hidden @ weight.T
-    if bias is not None:
-        raw.add_(bias.to(raw.dtype))
-    return rule.apply_(raw)
-
-
-def _grad_logits(
-    z: Tensor,
-    targets: Tensor,
-    log_sum: Tensor,
-    entropy: Tensor,
-    grad_chosen: Tensor | None,
-    grad_entropy: Tensor | None,
-) -> Tensor:
-    """The gradient at z of the chosen log-probabilities and entropies of one chunk."""
-    log_p = z.sub_(log_sum)
-    p = log_p.exp()
-    grad = torch.zeros_like(p) if grad_entropy is None else log_p.add_(entropy).mul_(-grad_entropy)
-    if grad_chosen is not None:
-        grad.sub_(grad_chosen.sum(-1, keepdim=True))
-    grad.mul_(p)
-    if grad_chosen is not None:
-        grad.scatter_add_(1, targets, grad_chosen)
-    return grad
