@@ -25,6 +25,7 @@ from groupwise.planning import (
     memory,
     no_signal_share,
     plan,
+    refill_factor,
     render,
     run_plan,
     shape,
@@ -309,13 +310,30 @@ def test_a_plan_as_text_and_as_json():
     ):
         assert part in text
     line = made.summary_line()
-    assert "16 steps of 4 prompts x 8 completions (at most 2,048 tokens a step)" in line
-    assert "2 epochs of 32 prompts" in line
+    assert (
+        "16 steps of 4 prompts x 8 completions (32 completions, at most 2,048 tokens a step)"
+        in line
+    )
+    assert "8 steps an epoch, 2 epochs of 32 prompts" in line
     assert "checkpoints of 1.61 GB" in line
     table = json.loads(json.dumps(made.to_dict()))
     assert table["total_completions"] == 512
     assert table["memory"]["peak"] == made.memory.peak
     assert table["inputs"]["shape"]["parameters"] == 134_515_008
+
+
+def test_dynamic_sampling_is_bounded_and_expected():
+    """At most 10 rounds of 8 prompts; at success rate 0.85 one group in 1.37 carries signal."""
+    made = plan(replace(INPUTS, max_rounds=10, oversample=2.0))
+    plain = plan(INPUTS)
+    assert made.max_tokens_per_step == 10 * 8 * 8 * 64
+    assert made.max_total_tokens == 16 * made.max_tokens_per_step
+    assert (made.completions_per_step, plain.max_tokens_per_step) == (32, 4 * 8 * 64)
+    (note,) = [each for each in made.notes if "dynamic sampling" in each]
+    assert "at most 10 rounds" in note
+    assert "1.2, 1, 1.4 times a step's own tokens" in note
+    assert refill_factor(0.85, 8) == pytest.approx(1 / (1 - 0.85**8 - 0.15**8))
+    assert refill_factor(1.0, 8) == float("inf")
 
 
 def test_planning_needs_no_torch():

@@ -24,7 +24,13 @@ from groupwise.algorithms.baselines import (
 from groupwise.algorithms.divergences import DivergenceMask, SymmetricTvMask
 from groupwise.algorithms.entropy_shaping import EntropyShaped
 from groupwise.algorithms.extras import RefSurpriseWeight, ValueLoss
-from groupwise.algorithms.filters import MinReward, OverlongMask, PassRate, ZeroVarianceDrop
+from groupwise.algorithms.filters import (
+    DynamicSampling,
+    MinReward,
+    OverlongMask,
+    PassRate,
+    ZeroVarianceDrop,
+)
 from groupwise.algorithms.kl import Kl
 from groupwise.algorithms.ratios import (
     SequenceArithmetic,
@@ -92,7 +98,7 @@ _DAPO = _group(
     "dapo",
     surrogate=Clip(0.2, 0.28),
     weight=PerToken(),
-    filters=(ZeroVarianceDrop(), OverlongMask()),
+    filters=(DynamicSampling(), OverlongMask()),
     shapers=(SoftOverlong(),),
 )
 _GSPO = _group("gspo", ratio=SequenceGeometric(), surrogate=Clip(3e-4, 4e-4))
@@ -204,7 +210,7 @@ _ENTRIES = (
         "DAPO: decoupled clip and dynamic sampling policy optimisation",
         "Yu et al. 2025, DAPO, arXiv 2503.14476 [P]",
         "512 prompts a step, group size 16, 16 updates a step, learning rate 1e-6, rewards ±1; "
-        "zero-variance groups are dropped here, not resampled",
+        'filters = ["zero_variance_drop", "overlong_mask"] samples each step only once',
     ),
     Preset(
         replace(_DAPO, name="dapo_per_prompt", weight=PerPromptToken()),

@@ -44,6 +44,8 @@ def plan_of(prepared: Prepared, algorithm: Algorithm | None = None) -> Plan:
             critic=training.critic if needs.values else None,
             gradient_checkpointing=recipe.model.gradient_checkpointing,
             greedy_rollouts=needs.greedy,
+            max_rounds=None if needs.keep is None else needs.keep.max_batches,
+            oversample=1.0 if needs.keep is None else needs.keep.oversample,
             adapter_parameters=None if model.adapter is None else model.adapter.parameters,
             available_bytes=memory_bytes() if device.type == "cpu" else None,
         )

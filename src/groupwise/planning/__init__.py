@@ -2,7 +2,14 @@
 
 from groupwise.planning.compare import SEVEN_BILLION, Comparison
 from groupwise.planning.memory import MemoryPlan, training_bytes
-from groupwise.planning.run_plan import Plan, PlanInputs, no_signal_share, plan, steps_for_epochs
+from groupwise.planning.run_plan import (
+    Plan,
+    PlanInputs,
+    no_signal_share,
+    plan,
+    refill_factor,
+    steps_for_epochs,
+)
 from groupwise.planning.shape import SMOLLM2_135M, ModelShape, shape_from_config
 
 __all__ = [
@@ -15,6 +22,7 @@ __all__ = [
     "PlanInputs",
     "no_signal_share",
     "plan",
+    "refill_factor",
     "shape_from_config",
     "steps_for_epochs",
     "training_bytes",

@@ -31,8 +31,10 @@ def summary_line(plan: Plan) -> str:
     given = plan.inputs
     return (
         f"{given.steps} steps of {given.prompts_per_step} prompts x {given.group_size} completions "
-        f"(at most {plan.max_tokens_per_step:,} tokens a step), {plan.updates_per_step} "
-        f"update{'s' if plan.updates_per_step != 1 else ''} a step; {plan.epochs:.3g} epochs of "
+        f"({plan.completions_per_step:,} completions, at most {plan.max_tokens_per_step:,} tokens "
+        f"a step), {plan.updates_per_step} update{'s' if plan.updates_per_step != 1 else ''} a "
+        f"step; "
+        f"{plan.steps_per_epoch:.4g} steps an epoch, {plan.epochs:.3g} epochs of "
         f"{given.train_prompts:,} prompts; {given.shape.parameters:,} parameters{_trained(plan)}, "
         f"about {bytes_text(plan.memory.peak)} of memory; checkpoints of "
         f"{bytes_text(plan.checkpoint_bytes)}"

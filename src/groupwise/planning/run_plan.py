@@ -31,6 +31,8 @@ class PlanInputs:
 
     `train_prompts` and `evaluated_prompts` count the data; `longest_prompt` and `mean_prompt` are
     in tokens. `greedy_rollouts`: the algorithm asks for one greedy completion a prompt.
+    `max_rounds` and `oversample` are dynamic sampling's bounds, None without it: a round samples
+    `oversample` times the prompts that are missing, at most `max_rounds` rounds a step.
     `adapter_parameters`: those of an adapter over the frozen model, None without one.
     `available_bytes` is the device's memory, None where it is not known.
     """
@@ -60,13 +62,16 @@ class PlanInputs:
     critic: CriticKind | None = None
     gradient_checkpointing: bool = False
     greedy_rollouts: bool = False
+    max_rounds: int | None = None
+    oversample: float = 1.0
     adapter_parameters: int | None = None
     available_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The numbers of a run. Token counts are upper bounds: every completion at `max_tokens`.
+    """The numbers of a run. Token counts are upper bounds: every completion at `max_tokens`, and
+    every round that dynamic sampling may make. Completions are those that a full step learns from.
 
     `steps_per_epoch` and `epochs` may be fractions: prompts are visited without a gap between
     epochs, so any number of prompts a step is legal. `evaluations` counts the first and last.
@@ -131,6 +136,9 @@ def plan(inputs: PlanInputs) -> Plan:
     completions = inputs.prompts_per_step * (inputs.group_size + inputs.greedy_rollouts)
     trained = inputs.prompts_per_step * inputs.group_size
     row_tokens = inputs.longest_prompt + inputs.max_tokens
+    a_round = math.ceil(inputs.prompts_per_step * inputs.oversample)
+    a_round *= inputs.group_size + inputs.greedy_rollouts
+    most = a_round * (inputs.max_rounds or 1)
     evaluations = _scheduled(inputs.steps, inputs.evaluate_every) + 1
     per_evaluation = inputs.evaluated_prompts * (inputs.evaluation_samples + 1)
     written = _scheduled(inputs.steps, inputs.checkpoint_every)
@@ -148,7 +156,7 @@ def plan(inputs: PlanInputs) -> Plan:
             reference=inputs.reference,
             gradient_checkpointing=inputs.gradient_checkpointing,
             tokens=max(row_tokens, min(inputs.micro_batch_tokens, update_tokens)),
-            rows=min(inputs.batch_rows, max(completions, per_evaluation)),
+            rows=min(inputs.batch_rows, max(a_round, per_evaluation)),
             row_tokens=row_tokens,
             adapter_parameters=inputs.adapter_parameters,
             critic=inputs.critic,
@@ -158,14 +166,14 @@ def plan(inputs: PlanInputs) -> Plan:
     return Plan(
         inputs=inputs,
         completions_per_step=completions,
-        max_tokens_per_step=completions * inputs.max_tokens,
+        max_tokens_per_step=most * inputs.max_tokens,
         steps_per_epoch=inputs.train_prompts / inputs.prompts_per_step,
         epochs=inputs.steps * inputs.prompts_per_step / inputs.train_prompts,
         updates_per_step=updates,
         total_updates=inputs.steps * updates,
         total_prompts=inputs.steps * inputs.prompts_per_step,
         total_completions=inputs.steps * completions,
-        max_total_tokens=inputs.steps * completions * inputs.max_tokens,
+        max_total_tokens=inputs.steps * most * inputs.max_tokens,
         evaluations=evaluations,
         completions_per_evaluation=per_evaluation,
         max_tokens_per_evaluation=per_evaluation * inputs.max_tokens,
@@ -199,6 +207,18 @@ def no_signal_share(success_rate: float, group_size: int) -> float:
     return float(success_rate**group_size + (1 - success_rate) ** group_size)
 
 
+def refill_factor(success_rate: float, group_size: int) -> float:
+    """How many groups dynamic sampling samples for one that it keeps, prompts all at one rate.
+
+    1/(1 - p^G - (1 - p)^G); infinite where no group can have signal.
+
+    >>> [round(refill_factor(p, 8), 2) for p in (0.02, 0.2, 0.5, 0.85, 0.95)]
+    [6.7, 1.2, 1.01, 1.37, 2.97]
+    """
+    signal = 1.0 - no_signal_share(success_rate, group_size)
+    return 1.0 / signal if signal > 0 else math.inf
+
+
 def _scheduled(steps: int, every: int) -> int:
     """How often something happens that is due every so many steps and after the last one."""
     if steps == 0:
@@ -219,6 +239,14 @@ def _notes(inputs: PlanInputs, memory: MemoryPlan) -> list[str]:
             f"with {inputs.group_size} completions a prompt, {share:.0%} of the groups have no "
             "signal at a success rate of 20 %; raise sampling.group_size if groups/no_signal stays "
             "high"
+        )
+    if inputs.max_rounds is not None:
+        rates = (0.2, 0.5, 0.85)
+        factors = ", ".join(f"{refill_factor(rate, inputs.group_size):.2g}" for rate in rates)
+        notes.append(
+            f"dynamic sampling refills a step until {inputs.prompts_per_step} groups carry signal, "
+            f"in at most {inputs.max_rounds} rounds; at success rates of 20, 50 and 85 % that is "
+            f"expected to take {factors} times a step's own tokens"
         )
     if inputs.available_bytes is not None and memory.peak > inputs.available_bytes:
         notes.append(

@@ -83,7 +83,8 @@ def rollout_rows(
 
     `advantages` has one entry per rollout in that order (greedy ones excluded): a number, or one
     number per completion id, of which `advantage` is the mean over the ids that the policy chose.
-    `kind` is "training", or why the rows were not trained on ("discarded").
+    `kind` is "training"; "replayed" for what is learned from again; "waiting" for what was sampled
+    now and is learned from in a later step, where it has rows again; or "discarded".
 
     Raises ValueError where the advantages and the rollouts are not one to one.
     """

@@ -42,13 +42,15 @@ class Collected:
     """One step's groups.
 
     `groups` are learned from, the last `replayed` of them again. `sampled` are all that the step
-    sampled, refills included; `discarded` will never be learned from. `max_tokens` is the step's
-    limit on a completion. `notes` are for a person; a step without groups has one that says why.
+    sampled, refills included; `waiting` are those of them that a later step learns from, and
+    `discarded` is what none will. `max_tokens` is the step's limit on a completion. `notes` are for
+    a person; a step without groups has one that says why.
     """
 
     max_tokens: int
     groups: list[Group] = field(default_factory=list[Group])
     sampled: list[Group] = field(default_factory=list[Group])
+    waiting: list[Group] = field(default_factory=list[Group])
     discarded: list[Group] = field(default_factory=list[Group])
     notes: list[str] = field(default_factory=list[str])
     rounds: int = 0
@@ -184,6 +186,7 @@ class Collector:
         if rule is not None and rule.surplus == "carry":
             self.waiting = surplus
             found.carried = len(surplus)
+            found.waiting = [group for group in surplus if group.rollouts[0].step == step]
         else:
             found.discarded += surplus
 

@@ -179,6 +179,8 @@ class Loop:
         training = self.recipe.training
         filled = min(training.minibatches, len(set(group_ids.tolist())))
         empty = [group_ids.new_zeros(0)] * (training.minibatches - filled)
+        if not filled:
+            return [empty] * training.passes
         return [
             [
                 *split_groups(
@@ -300,12 +302,13 @@ def _refuse_unscored(groups: Sequence[Group], step: int) -> None:
 
 
 def _rows(step: int, collected: Collected, batch: Batch) -> list[dict[str, Any]]:
-    """The record's rows: what was learned from with its advantages, then what was discarded."""
+    """The record's rows: what was learned from with its advantages, then what else was sampled."""
     advantages = batch.advantages.tolist()
     count = sum(len(group.rollouts) for group in collected.fresh)
     return [
         *rollout_rows(step, collected.fresh, advantages[:count]),
         *rollout_rows(step, collected.again, advantages[count:], kind="replayed"),
+        *rollout_rows(step, collected.waiting, kind="waiting"),
         *rollout_rows(step, collected.discarded, kind="discarded"),
     ]
 
