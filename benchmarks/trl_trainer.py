@@ -9,6 +9,7 @@ there. Left out: logging, saving and evaluation, which are off.
 from __future__ import annotations
 
 import logging
+import tempfile
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -99,6 +100,7 @@ class Trl:
     def __init__(self, workload: Workload, dtype: str, autocast: bool) -> None:
         logging.getLogger("trl").setLevel(logging.ERROR)
         self.workload = workload
+        self.folder = tempfile.TemporaryDirectory(prefix="groupwise-bench-trl-")
         info = describe_model(workload.model)
         self.tokenizer = AutoTokenizer.from_pretrained(info.source)
         rows = [{"prompt": messages(text)} for text in self._questions(workload.step_prompts)]
@@ -139,7 +141,7 @@ class Trl:
 
     def _settings(self, dtype: str, autocast: bool) -> GRPOConfig:
         return GRPOConfig(
-            output_dir="/tmp/groupwise-bench-trl",
+            output_dir=self.folder.name,
             model_init_kwargs={"dtype": dtype},
             bf16=autocast,
             use_cpu=not torch.cuda.is_available(),
