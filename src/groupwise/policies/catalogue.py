@@ -44,6 +44,21 @@ def _tiny_name() -> str:
     return TinyRecipe().name
 
 
+def _get_tiny_tools() -> Path:
+    from groupwise.policies.tiny_tools import build_tiny_tools
+
+    entry = get_model("tiny-tools")
+    if entry is not None and not entry.cached:
+        logging.getLogger("groupwise").info("building tiny-tools, once: about half a minute")
+    return build_tiny_tools()
+
+
+def _tiny_tools_name() -> str:
+    from groupwise.policies.tiny_tools import TinyToolsRecipe
+
+    return TinyToolsRecipe().name
+
+
 def _get_smollm2() -> Path:
     from groupwise.policies.smollm2 import fetch_smollm2
 
@@ -71,6 +86,16 @@ _MODELS = (
         source="groupwise",
         get=_get_tiny,
         folder_name=_tiny_name,
+    ),
+    ModelEntry(
+        name="tiny-tools",
+        summary="a 2-layer decoder that cannot multiply and calls a calculator now and then; built "
+        "here in half a minute",
+        num_parameters=105_536,
+        licence="Apache-2.0",
+        source="groupwise",
+        get=_get_tiny_tools,
+        folder_name=_tiny_tools_name,
     ),
     ModelEntry(
         name="smollm2-135m",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -79,12 +80,28 @@ def label_shares(total: int, recipe: TinyRecipe) -> list[float]:
 
 
 @lru_cache(maxsize=1)
-def _vocabulary() -> dict[str, int]:
+def vocabulary() -> dict[str, int]:
     tokens = [PAD, BOS, END, UNKNOWN, *ROLES, *CHARACTERS]
     return {token: index for index, token in enumerate(tokens)}
 
 
 def _build(recipe: TinyRecipe, folder: Path) -> None:
+    build_folder(recipe, _cold_start, folder)
+
+
+def build_folder(
+    recipe: TinyRecipe,
+    cold_start: Callable[[Any, Any], None],
+    folder: Path,
+    *,
+    pieces: Sequence[str] = (),
+    chat_template: str = CHAT_TEMPLATE,
+) -> None:
+    """Makes the model, trains it by `cold_start(model, recipe)`, and writes it with its tokenizer.
+
+    `pieces` are texts that are one token each, behind the vocabulary. One thread and the recipe's
+    seed, so that the weights are a function of the recipe.
+    """
     import torch
     from transformers import PreTrainedTokenizerFast
 
@@ -93,28 +110,28 @@ def _build(recipe: TinyRecipe, folder: Path) -> None:
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(recipe.seed)
-            model = _untrained(recipe)
-            _cold_start(model, recipe)
+            model = _untrained(recipe, len(vocabulary()) + len(pieces))
+            cold_start(model, recipe)
     finally:
         torch.set_num_threads(threads)
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=_tokenizer(),
+        tokenizer_object=_tokenizer(pieces),
         bos_token=BOS,
         eos_token=END,
         pad_token=PAD,
         unk_token=UNKNOWN,
-        chat_template=CHAT_TEMPLATE,
+        chat_template=chat_template,
     )
     with quiet_transformers():
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
 
 
-def _tokenizer() -> Any:
+def _tokenizer(pieces: Sequence[str]) -> Any:
     """One token per printable character; role and end markers are single special tokens."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 
-    tokenizer = Tokenizer(models.WordLevel(_vocabulary(), unk_token=UNKNOWN))
+    tokenizer = Tokenizer(models.WordLevel(vocabulary(), unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
     tokenizer.decoder = decoders.Fuse()
     tokenizer.add_special_tokens(
@@ -123,16 +140,18 @@ def _tokenizer() -> Any:
             for token in (PAD, BOS, END, UNKNOWN, *ROLES)
         ]
     )
+    if pieces:
+        tokenizer.add_tokens([AddedToken(piece, normalized=False) for piece in pieces])
     return tokenizer
 
 
-def _untrained(recipe: TinyRecipe) -> Any:
+def _untrained(recipe: TinyRecipe, vocab_size: int) -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    ids = _vocabulary()
+    ids = vocabulary()
     return LlamaForCausalLM(
         LlamaConfig(
-            vocab_size=len(ids),
+            vocab_size=vocab_size,
             hidden_size=recipe.hidden_size,
             intermediate_size=recipe.intermediate_size,
             num_hidden_layers=recipe.layers,
@@ -156,7 +175,7 @@ def _cold_start(model: Any, recipe: TinyRecipe) -> None:
     """
     import torch
 
-    ids = _vocabulary()
+    ids = vocabulary()
     prompts = [[ids[BOS], ids["<|user|>"], *(ids[c] for c in f"{a}+{b}=")] for a, b in sums()]
     prompts = [[*prompt, ids[END], ids["<|assistant|>"]] for prompt in prompts]
     digits = torch.tensor([ids[str(digit)] for digit in range(10)])
