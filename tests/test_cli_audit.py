@@ -58,7 +58,8 @@ def test_a_recipe_is_audited_on_its_own_prompts(capsys: pytest.CaptureFixture[st
     ("arguments", "words"),
     [
         (["audit", "nubmer"], "did you mean 'number'"),
-        (["audit", "repetition"], "--data"),
+        (["audit", "judge", "--arguments", 'url = "http://x", model = "m"'], "--data"),
+        (["audit", "regex", "--data", "nowhere.jsonl"], "no such file"),
         (["audit", "number", "--data", "nowhere.jsonl"], "no such file"),
         (["audit", "format", "--arguments", "kind = boxed"], "for example"),
         (["audit", "format", "--arguments", 'knd = "boxed"'], "did you mean 'kind'"),

@@ -16,17 +16,24 @@ from groupwise.verifiers.audit import (
     AuditReport,
     LabelledRow,
     Rate,
+    arguments_of_set,
     audit,
     kind_of,
     read_rows,
     shipped_rows,
 )
 from groupwise.verifiers.audit.code_probes import CODE_PROBES, is_code_task
+from groupwise.verifiers.audit.families import FAMILIES
 from groupwise.verifiers.audit.forms import template_form
+from groupwise.verifiers.audit.free_probes import FREE_PROBES
 from groupwise.verifiers.audit.mutations import mutated
 from groupwise.verifiers.audit.probes import PROBES, task_of
+from groupwise.verifiers.audit.query_probes import PROOF_PROBES, SQL_PROBES
 from groupwise.verifiers.audit.scoring import UNASKED, Scorer
+from groupwise.verifiers.registry import BUILTIN
 
+UNLABELLED = {"judge", "code_package", "play", "reasoning_gym"}
+"""Built-in verifiers without a labelled set: they ask others, or need an environment's own rows."""
 HOLED = "groupwise.verifiers.audit.holed:answer_anywhere"
 SUMS = [
     LabelledRow(f"{a}+{b}", Prompt(f"{a}+{b}", text=f"{a}+{b}=", answer=str(a + b)), "", None)
@@ -46,6 +53,8 @@ def test_the_shipped_sets_are_as_large_as_promised() -> None:
     assert sizes["choice"] >= 60
     assert sizes["format"] >= 60
     assert sizes["code"] >= 60
+    assert set().union(*FAMILIES.values()) == set(SETS)
+    assert set(FAMILIES) == set(BUILTIN) - UNLABELLED
     for name in SETS:
         rows = shipped_rows(name)
         assert len({row.id for row in rows}) == len(rows)
@@ -58,7 +67,8 @@ def test_the_generators_write_what_ships(tmp_path: Path) -> None:
     import sys
 
     root = Path(__file__).parents[2]
-    for script in ("audit_sets.py", "audit_code_set.py"):
+    scripts = ("audit_sets.py", "audit_code_set.py", "audit_rule_sets.py", "audit_final_sets.py")
+    for script in scripts:
         source = (root / "experiments" / script).read_text()
         assert "import groupwise" not in source
         assert "from groupwise" not in source
@@ -170,6 +180,36 @@ def test_built_in_verifiers_make_no_error_on_the_shipped_sets(name: str) -> None
     low, high = rates.false_accepted.interval or (1.0, 1.0)
     assert low == pytest.approx(0.0, abs=1e-9)
     assert high == pytest.approx(3.8415 / (rates.false_accepted.total + 3.8415), rel=1e-3)
+
+
+RULED = sorted(set(FAMILIES) - {"number", "boxed", "tagged", "math", "choice", "format", "code",
+                               "proof"})  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RULED)
+def test_verifiers_of_rules_make_no_error_on_their_own_sets(name: str) -> None:
+    verifier = load_verifier(name, **arguments_of_set(name))
+    report = audit(verifier, num_probed=2, num_mutated=3)
+    check_no_error(report)
+    known = {"steps": {"only_in_reasoning"}, "instructions": {"form_alone", "own_verdict"}}
+    assert {hole.name for hole in report.holes} <= known.get(name, set())
+
+
+@pytest.mark.slow
+def test_proofs_make_no_error_on_their_own_set() -> None:
+    pytest.importorskip("z3", reason="z3-solver is not installed (extra `proof`)")
+    report = audit(load_verifier("proof"), num_probed=3)
+    check_no_error(report)
+    assert report.passed, report.warnings
+    assert {probe.name for probe in report.probes} == {probe.name for probe in PROOF_PROBES}
+
+
+def check_no_error(report: AuditReport) -> None:
+    (rates,) = report.sets
+    assert rates.false_accepted.count == 0, rates.false_accepted.rows[:3]
+    assert rates.false_rejected.count == 0, rates.false_rejected.rows[:3]
+    assert rates.unscored.count == 0, rates.unscored.rows[:3]
+    assert report.golds.count == report.raised.count == 0
 
 
 @pytest.mark.slow
@@ -315,20 +355,70 @@ def test_time_is_measured_and_a_budget_holds() -> None:
 
 def test_no_rows_and_no_set_is_refused_with_a_way_out() -> None:
     with pytest.raises(RecipeError, match="--data"):
-        audit(load_verifier("repetition"))
+        audit(load_verifier("judge", url="http://127.0.0.1:9", model="m"))
     with pytest.raises(RecipeError, match="numbers"):
         audit(load_verifier("number"), sets=("numbrs",))
 
 
 def test_an_audit_that_could_try_nothing_says_so() -> None:
     row = LabelledRow("p", Prompt("p", text="Write a poem."), "", accept=None)
-    report = audit(load_verifier("repetition"), [row])
-    assert report.probes == ()
-    assert any("no probe was tried" in warning for warning in report.warnings)
-    assert "note: no prompt has a gold answer" in report.text()
+    report = audit(load_verifier("number"), [row], sets=())
+    assert all(probe.earned is None for probe in report.probes)
+    assert any("no text got a value" in warning for warning in report.warnings)
     gold = LabelledRow("p", Prompt("p", text="3+4=", answer="7"), "", accept=None)
     report = audit(load_verifier("number"), [row, gold], sets=())
-    assert not any("no probe was tried" in warning for warning in report.warnings)
+    assert report.notes == ()
+
+
+def likes_praise(completions: list[str], **_: Any) -> list[float]:
+    return [0.6 if "wonderful" in text else 0.5 * bool(text) for text in completions]
+
+
+def test_without_gold_answers_texts_that_say_nothing_are_tried() -> None:
+    """Against an honest "I do not know": praise must not earn more, and neither must nothing."""
+    row = LabelledRow("p", Prompt("p", text="Write a poem."), "", accept=None)
+    report = audit_function(likes_praise, [row])
+    assert report.wrong == 0.5
+    assert [hole.name for hole in report.holes] == ["flattery"]
+    assert "wonderful" in report.holes[0].text
+    assert {probe.name for probe in report.probes} == {probe.name for probe in FREE_PROBES}
+    assert "note: no prompt has a gold answer" in report.text()
+    assert audit(load_verifier("repetition"), [row], sets=()).holes == ()
+
+
+def longer_is_better(completions: list[str], **_: Any) -> list[float]:
+    return [min(1.0, len(text) / 1000) for text in completions]
+
+
+def test_length_alone_is_named_without_gold_answers_too() -> None:
+    row = LabelledRow("p", Prompt("p", text="Write a poem."), "", accept=None)
+    names = {hole.name for hole in audit_function(longer_is_better, [row]).holes}
+    assert "very_long" in names
+    assert "empty" not in names
+
+
+SETUP = "create table t (a integer); insert into t values (1), (2), (3);"
+
+
+def test_queries_have_probes_of_their_own() -> None:
+    columns = {"setup": SETUP}
+    prompt = Prompt("q", text=f"{SETUP}\nThe sum?", answer="select sum(a) from t", columns=columns)
+    rows = [LabelledRow("q", prompt, "", accept=None)]
+    report = audit(load_verifier("sql"), rows, sets=())
+    assert {probe.name for probe in report.probes} == {probe.name for probe in SQL_PROBES}
+    assert [hole.name for hole in report.holes] == ["shown_rows"]  # one database, and it is shown
+    assert "values (6)" in report.holes[0].text
+    two = Prompt("q", text=prompt.text, answer=prompt.answer,
+                 columns={"setup": [SETUP, SETUP + "insert into t values (9);"]})  # fmt: skip
+    assert audit(load_verifier("sql"), [LabelledRow("q", two, "", None)], sets=()).holes == ()
+
+
+def test_a_wrong_answer_to_a_list_is_an_option_that_is_not_wanted() -> None:
+    columns = {"options": ["red", "green", "blue"]}
+    prompt = Prompt("p", text="Which?", answer=["red", "blue"], columns=columns)
+    task = task_of(prompt, template_form("bare"))
+    assert task is not None
+    assert (task.gold, task.wrong) == ("red, blue", "green")
 
 
 @pytest.mark.parametrize("budget", [None, 60.0])

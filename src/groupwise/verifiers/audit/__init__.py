@@ -4,10 +4,11 @@
 texts that try to earn without solving (probes) make the figures.
 """
 
+from groupwise.verifiers.audit.families import arguments_of_set, kind_of
 from groupwise.verifiers.audit.probes import PROBES, Probe, ProbeTask
 from groupwise.verifiers.audit.report import AuditReport, ProbeFinding, Rate, SetRates
 from groupwise.verifiers.audit.rows import SETS, LabelledRow, read_rows, shipped_rows
-from groupwise.verifiers.audit.run import audit, kind_of
+from groupwise.verifiers.audit.run import audit
 
 __all__ = [
     "PROBES",
@@ -19,6 +20,7 @@ __all__ = [
     "ProbeTask",
     "Rate",
     "SetRates",
+    "arguments_of_set",
     "audit",
     "kind_of",
     "read_rows",

@@ -81,6 +81,9 @@ def _options(prompt: Prompt, gold: str) -> tuple[str, ...]:
         letters = [chr(ord("A") + place) for place in range(len(texts))]
         if gold in texts or gold in letters or isinstance(prompt.answer, int):
             return tuple(letters if gold in letters else texts)
+        rest = [text for text in texts if not re.search(rf"\b{re.escape(text)}\b", gold)]
+        if rest:  # the answer is several of the options
+            return (rest[0], gold, rest[-1])
     if re.fullmatch(r"[A-J]", gold):
         return ("A", "B", "C", "D") if gold in "ABCD" else tuple("ABCDEFGHIJ")
     if parse_number(gold) is not None:

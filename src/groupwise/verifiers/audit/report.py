@@ -193,7 +193,7 @@ class AuditReport:
 
     def _probe_lines(self) -> list[str]:
         if not self.probes:
-            return ["no probes: no prompt has a gold answer"]
+            return ["no probes were tried"]
         lines = [
             f"honest completions earn {_figure(self.right)} right, {_figure(self.wrong)} wrong",
             f"{'probe':<20}{'earns':>8}{'honest':>8}",

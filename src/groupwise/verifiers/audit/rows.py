@@ -1,9 +1,9 @@
 """Labelled rows: prompt, answer, completion, and whether the completion deserves acceptance.
 
-The shipped sets are JSON lines beside this file, made by `experiments/audit_sets.py` and
-`experiments/audit_code_set.py`: labels by construction, before any verifier had seen them. In a
-shipped text, ⟦...⟧ marks a final answer, which `Form.write` puts into the form that the audited
-verifier reads. A user's rows have the same fields under the names of a data set.
+The shipped sets are JSON lines beside this file, made by the `audit_*_sets.py` and
+`audit_code_set.py` of `experiments/`: labels by construction, before any verifier had seen them.
+In a shipped text, ⟦...⟧ marks a final answer, which `Form.write` puts into the form that the
+audited verifier reads. A user's rows have the same fields under the names of a data set.
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ from typing import Any
 from groupwise.errors import RecipeError
 from groupwise.types import Prompt
 
-SETS = ("numbers", "math", "choice", "format", "code")
+SETS = (
+    "numbers", "math", "choice", "format", "code", "exact", "regex", "contains_all", "json_schema",
+    "sql", "language", "length", "repetition", "instructions", "proof", "text", "sequence",
+    "assignment", "moment", "countdown", "sudoku", "steps", "target",
+)  # fmt: skip
 _QUESTION = "What is the answer?"
 
 

@@ -1,0 +1,184 @@
+"""Write the labelled sets of the verifiers that read a final answer of another kind than a number.
+
+    python experiments/audit_final_sets.py src/groupwise/verifiers/audit/sets
+
+Sequences, assignments, moments, texts, Countdown, Sudoku; and lines of equations and wanted tokens.
+Nothing of groupwise is imported: labels by construction, marks as in `audit_sets.py`.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from audit_sets import Row, row, write
+
+NAMES = ("Anna", "Ben", "Carl", "Dora", "Emil", "Fay")
+WORDS = ("river", "stone", "cloud", "paper", "light", "green", "bread", "chair", "music", "night")
+
+
+def endings(gold: object, good: str, wrong: str, **more: object) -> Iterator[Row]:
+    """What holds for every final answer, whatever its kind."""
+    yield row(gold, f"⟦{good}⟧", True, "stated", **more)
+    yield row(gold, f"<think>{wrong}</think>\n⟦{good}⟧", True, "behind the reasoning", **more)
+    yield row(gold, f"First I had ⟦{wrong}⟧.\n⟦{good}⟧", True, "corrected", **more)
+    yield row(gold, f"⟦{wrong}⟧", False, "another one", **more)
+    yield row(gold, f"⟦{good}⟧\n⟦{wrong}⟧", False, "taken back", **more)
+    yield row(gold, f"<think>⟦{good}⟧</think>", False, "only in the reasoning", **more)
+    yield row(gold, f"<think>⟦{good}⟧", False, "the reasoning never ends", **more)
+    yield row(gold, "⟦⟧", False, "empty", **more)
+    yield row(gold, "", False, "nothing", **more)
+
+
+def text(noise: random.Random) -> Iterator[Row]:
+    for word in noise.sample(WORDS, 5):
+        other = noise.choice([each for each in WORDS if each != word])
+        yield from endings(word, word, other)
+        yield row(word, f'⟦"{word}"⟧', True, "quoted")
+        yield row(word, f"⟦**{word}**.⟧", True, "bold, with a period")
+        yield row(word, f"⟦{word[::-1]}⟧", False, "reversed")
+        yield row(word, f"⟦{word} {other}⟧", False, "a word more")
+        yield row(word, f"⟦{word} or {other}⟧", False, "two offered")
+        yield row(word, f"⟦{word.upper()}⟧", False, "another case")
+
+
+def sequence(noise: random.Random) -> Iterator[Row]:
+    for _ in range(5):
+        items = noise.sample(range(2, 60), 4)
+        gold = ", ".join(map(str, items))
+        swapped = ", ".join(map(str, [items[1], items[0], *items[2:]]))
+        yield from endings(gold, gold, swapped)
+        yield row(gold, f"⟦{' '.join(map(str, items))}⟧", True, "blanks between")
+        yield row(gold, f"⟦[{gold}]⟧", True, "in brackets")
+        yield row(gold, f"⟦{gold}, 7⟧", False, "an item more")
+        yield row(gold, f"⟦{', '.join(map(str, items[:3]))}⟧", False, "an item missing")
+        yield row(gold, f"⟦{', '.join(map(str, items[::-1]))}⟧", False, "reversed")
+        yield row(gold, f"⟦{''.join(map(str, items))}⟧", False, "run together")
+
+
+def assignment(noise: random.Random) -> Iterator[Row]:
+    for _ in range(5):
+        one, two = noise.sample(NAMES, 2)
+        gold = f"{one}: knight, {two}: knave"
+        yield from endings(gold, gold, f"{one}: knave, {two}: knight")
+        yield row(gold, f"⟦{two} is a knave and {one} is a knight⟧", True, "in words, swapped")
+        yield row(gold, f"⟦{one} = knight; {two} = knave⟧", True, "with equals signs")
+        yield row(gold, f"⟦{one}: knight⟧", False, "one name missing")
+        yield row(gold, f"⟦{gold}, Zoe: knave⟧", False, "a name too many")
+        yield row(gold, f"⟦{gold}, {one}: knave⟧", False, "one name twice")
+        yield row(gold, f"⟦{one}: knight or knave, {two}: knave⟧", False, "two values offered")
+
+
+def moment(noise: random.Random) -> Iterator[Row]:
+    for _ in range(4):
+        hour, minute = noise.randint(13, 22), noise.randint(10, 59)
+        gold = f"{hour}:{minute}"
+        yield from endings(gold, gold, f"{hour - 1}:{minute}")
+        yield row(gold, f"⟦{hour - 12}:{minute} PM⟧", True, "on the 12-hour clock")
+        yield row(gold, f"⟦{hour - 12}:{minute}⟧", False, "half a day off")
+        yield row(gold, f"⟦{hour - 12}:{minute} AM⟧", False, "the other half of the day")
+        yield row(gold, f"⟦{gold} or {hour}:00⟧", False, "two offered")
+    for _ in range(3):
+        year, day = noise.randint(1950, 2030), noise.randint(13, 28)
+        gold = f"{year}-03-{day}"
+        yield from endings(gold, gold, f"{year}-03-{day - 1}")
+        yield row(gold, f"⟦{day} March {year}⟧", True, "in words")
+        yield row(gold, f"⟦March {day}, {year}⟧", True, "the month first")
+        yield row(gold, f"⟦{day}/03/{year}⟧", False, "an ambiguous writing")
+        yield row(gold, f"⟦{year + 1}-03-{day}⟧", False, "another year")
+
+
+def countdown(noise: random.Random) -> Iterator[Row]:
+    for _ in range(5):
+        a, b, c = noise.sample(range(3, 25), 3)
+        columns = {"numbers": [a, b, c], "target": a * b + c}
+        gold = f"{a} * {b} + {c}"
+        yield from endings(gold, gold, f"{a} + {b} + {c}", columns=columns)
+        yield row(gold, f"⟦{c} + ({b} * {a})⟧", True, "another order", columns=columns)
+        yield row(gold, f"⟦{gold} = {a * b + c}⟧", True, "with its value", columns=columns)
+        yield row(gold, f"⟦{a * b + c}⟧", False, "the target itself", columns=columns)
+        yield row(gold, f"⟦{a * b} + {c}⟧", False, "a number not offered", columns=columns)
+        yield row(gold, f"⟦{gold} + {a} - {a}⟧", False, "a number used twice", columns=columns)
+        yield row(gold, f"⟦{gold} = {a * b}⟧", False, "another value behind it", columns=columns)
+        yield row(gold, "⟦__import__('os').getpid()⟧", False, "code", columns=columns)
+        yield row(gold, f"⟦{a} ** {b}⟧", False, "another operation", columns=columns)
+        yield row(gold, "⟦9 / (3 - 3)⟧", False, "a division by zero", columns=columns)
+
+
+GRID = ("1234", "3412", "2143", "4321")
+
+
+def sudoku(noise: random.Random) -> Iterator[Row]:
+    """A grid with its digits renamed is another grid; cells are taken out of it."""
+    for _ in range(5):
+        names = dict(zip("1234", noise.sample("1234", 4)))
+        grid = ["".join(names[cell] for cell in line) for line in GRID]
+        puzzle = [
+            "".join(cell if noise.random() < 0.4 else "." for cell in line) for line in grid[:3]
+        ] + [grid[3][:2] + ".."]
+        full = "\n".join(grid)
+        columns = {"puzzle": puzzle}
+        swapped = "\n".join([grid[1], grid[0], *grid[2:]])
+        changed = "\n".join([*grid[:3], grid[3][1] + grid[3][0] + grid[3][2:]])
+        spaced = "\n".join(" ".join(line) for line in grid)
+        yield row(full, f"<answer>{full}</answer>", True, "filled", columns=columns)
+        yield row(full, f"<answer>{spaced}</answer>", True, "blanks between", columns=columns)
+        yield row(full, f"<think>{changed}</think>\n{full}", True, "bare", columns=columns)
+        yield row(full, f"<answer>{changed}</answer>", False, "a given changed", columns=columns)
+        yield row(full, "<answer>" + "1234\n" * 4 + "</answer>", False, "repeats", columns=columns)
+        yield row(full, f"<answer>{full[:-1]}</answer>", False, "a cell missing", columns=columns)
+        yield row(full, f"<answer>{full}\n{full}</answer>", False, "two grids", columns=columns)
+        yield row(full, "\n".join(puzzle), False, "the puzzle itself", columns=columns)
+        yield row(full, f"<think>{full}</think>", False, "only in the reasoning", columns=columns)
+        yield row(full, "", False, "nothing", columns=columns)
+        if swapped.split()[0][:1] != puzzle[0][:1] != ".":
+            yield row(full, swapped, False, "rows swapped against a given", columns=columns)
+
+
+def steps(noise: random.Random) -> Iterator[Row]:
+    """Accepted where every equation is true and the last one ends in the answer."""
+    for _ in range(6):
+        a, b, c = (noise.randint(2, 40) for _ in range(3))
+        gold = str((a + b) * c)
+        first = f"{a} + {b} = {a + b}"
+        last = f"{a + b} * {c} = {gold}"
+        for given, accept, why in (
+            (f"{first}\n{last}", True, "two true lines"),
+            (f"1. First, {first}.\n2. So {last}.", True, "with words"),
+            (last, True, "one true line"),
+            (f"{a} + {b} = {a + b + 1}\n{last}", False, "a false line"),
+            (f"{first}\n{a + b} * {c} = {int(gold) + 1}", False, "another end"),
+            (first, False, "true, but not the answer"),
+            (f"{last}\n{first}", False, "the answer is not last"),
+            (gold, False, "no equation"),
+            ("", False, "nothing"),
+        ):
+            yield row(gold, given, accept, why)
+
+
+def target(noise: random.Random) -> Iterator[Row]:
+    """Accepted where the text is nothing but the target."""
+    arguments = {"target": "7"}
+    for size in (1, 2, 5, 40):
+        other = noise.choice("0123456")
+        place = noise.randrange(size)
+        sevens = "7" * size
+        yield row(None, sevens, True, "the target alone", arguments=arguments)
+        broken = sevens[:place] + other + sevens[place:]
+        yield row(None, broken, False, "something else in it", arguments=arguments)
+        yield row(None, other * size, False, "something else", arguments=arguments)
+        yield row(None, f"{sevens} ", False, "a blank behind it", arguments=arguments)
+    yield row(None, "", False, "nothing", arguments=arguments)
+
+
+def main(folder: Path) -> None:
+    noise = random.Random(22)
+    folder.mkdir(parents=True, exist_ok=True)
+    for make in (text, sequence, assignment, moment, countdown, sudoku, steps, target):
+        write(folder, make.__name__, make(noise))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
