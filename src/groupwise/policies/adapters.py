@@ -188,8 +188,8 @@ def _effective(module: nn.Module, dtype: torch.dtype) -> Tensor:
     for name in inner.active_adapters:
         if name in inner.lora_A:
             a, b = (getattr(inner, each)[name].weight.to(dtype) for each in ("lora_A", "lora_B"))
-            delta = (b @ a) * inner.scaling[name]
-            weight = weight + (delta.T if inner.fan_in_fan_out else delta)
+            left, right = (a.T, b.T) if inner.fan_in_fan_out else (b, a)
+            weight = torch.addmm(weight, left, right, alpha=inner.scaling[name])
     return weight
 
 
