@@ -19,7 +19,8 @@ BLOCK = 256
 
 @dataclass(frozen=True)
 class Draws:
-    """One token for each of R rows. `logprobs` are of the distribution drawn from.
+    """One token for each of R rows. `logprobs` are of the distribution drawn from, `best` is the
+    largest logit.
 
     `entropies` [R] in nats and `top_ids`, `top_logprobs` [R, K] are there when asked for,
     `supports` (the kept ids) where the distribution was truncated. `finite` is False for a row
@@ -29,6 +30,7 @@ class Draws:
     ids: Int[Tensor, " R"]
     logprobs: Float[Tensor, " R"]
     finite: Bool[Tensor, " R"]
+    best: Float[Tensor, " R"]
     entropies: Float[Tensor, " R"] | None = None
     top_ids: Int[Tensor, "R K"] | None = None
     top_logprobs: Float[Tensor, "R K"] | None = None
@@ -108,7 +110,7 @@ def draw(
         top, top_ids = scaled.topk(min(top_k, vocabulary), dim=-1)
         top_logprobs = top - (best + log_total)[:, None]
     finite = torch.isfinite(total)
-    return Draws(ids, logprobs, finite, entropy, top_ids, top_logprobs, supports)
+    return Draws(ids, logprobs, finite, best * divisor, entropy, top_ids, top_logprobs, supports)
 
 
 def _supports(kept: Bool[Tensor, "R V"]) -> list[tuple[int, ...]]:

@@ -1,8 +1,9 @@
 """Keys and values of the rows in flight: prompts once a group, everything later once a row.
 
-A prompt's part is shared by its group; a row's own part grows with it. Rows in flight are always the first ones: where one leaves, the last takes its
-place. Left out: who is in flight (schedule.py) and how it is attended (attention.py).
-Shapes: L layers, R rows, G groups, Hk key heads, P prompt positions, T own positions, W head width.
+A prompt's part is shared by its group; a row's own part grows with it. Rows in flight are always
+the first ones: where one leaves, the last takes its place. Left out: who is in flight (schedule.py)
+and how it is attended (attention.py).
+Shapes: R rows, G groups, Hk key heads, P prompt positions, T own positions, W head width.
 """
 
 from __future__ import annotations
@@ -35,9 +36,7 @@ class Cache:
     ) -> None:
         def made(count: int, length: int) -> list[Tensor]:
             shape = (2, count, decoder.kv_heads, length, decoder.head_dim)
-            return [
-                torch.zeros(shape, dtype=decoder.dtype, device=device) for _ in decoder.layers
-            ]
+            return [torch.zeros(shape, dtype=decoder.dtype, device=device) for _ in decoder.layers]
 
         self.rows = rows
         self.groups = groups
@@ -50,7 +49,7 @@ class Cache:
         return sum(buffer.nbytes for buffer in (*self.prompts, *self.own))
 
     def make_room(self, length: int) -> None:
-        """Own parts may be `length` long from now on. A layer at a time, so little is held twice."""
+        """Own parts may be `length` long from now on; layer by layer, so little is held twice."""
         room = self.own[0].shape[-2]
         if length <= room:
             return

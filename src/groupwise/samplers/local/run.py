@@ -6,7 +6,7 @@ Shapes: n rows, N tokens, D hidden, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,6 +23,7 @@ from groupwise.samplers.local.attention import (
 )
 from groupwise.samplers.local.cache import Cache
 from groupwise.samplers.local.decoder import run_decoder
+from groupwise.samplers.local.head import SamplingHead
 from groupwise.samplers.local.schedule import Place, Schedule, Slot
 from groupwise.samplers.rows import NextTokens, Picked
 
@@ -47,23 +48,25 @@ class Counts:
 
 @dataclass
 class _Batch:
-    """The rows that run, as tensors; made again when another set of them runs."""
+    """The rows that run, as tensors; made again when another set of them runs. `best` [n] are the
+    largest logits of their last tokens."""
 
     places: list[Place]
     layout: Layout
     next_tokens: NextTokens
     own: Tensor
     ids: Tensor
+    best: Tensor
     longest_own: int
 
 
 class Run:
-    """Requests to completions. `head` maps hidden states [n, D] to logits [n, V]."""
+    """Requests to completions."""
 
     def __init__(
         self,
         decoder: Decoder,
-        head: Callable[[Tensor], Tensor],
+        head: SamplingHead,
         cache: Cache,
         schedule: Schedule,
         counts: Counts,
@@ -153,7 +156,9 @@ class Run:
         attend = Decode(self.cache, batch.layout, batch.own)
         positions = batch.layout.prompts + batch.own
         states = run_decoder(self.decoder, batch.ids, positions, attend)
-        draws = batch.next_tokens.draw(self._project(states), self.schedule.version)
+        self.counts.projected += states.shape[0]
+        logits = self.head.near(states, batch.best)
+        draws = batch.next_tokens.draw(logits, self.schedule.version)
         picked = Picked(draws)
         for index, place in enumerate(batch.places):
             place.own += 1
@@ -161,6 +166,7 @@ class Run:
         batch.own += 1
         batch.longest_own += 1
         batch.ids = draws.ids
+        batch.best = draws.best + batch.best if self.head.half else draws.best
         self.counts.decoded += len(batch.places)
         self.counts.steps += 1
         self.counts.most_rows = max(self.counts.most_rows, len(batch.places))
@@ -169,6 +175,7 @@ class Run:
 
     def _current(self) -> _Batch:
         if self.batch is None or self.schedule.changed:
+            self._keep_best()
             places = self.schedule.places[: self.schedule.running]
             self.schedule.changed = False
             self.batch = _Batch(
@@ -181,19 +188,31 @@ class Run:
                 next_tokens=NextTokens([place.row for place in places], self.device),
                 own=torch.tensor([place.own for place in places], device=self.device),
                 ids=torch.tensor([place.row.ids[-1] for place in places], device=self.device),
+                best=torch.tensor([place.best for place in places], device=self.device),
                 longest_own=max(place.own for place in places),
             )
         return self.batch
 
+    def _keep_best(self) -> None:
+        """What the next batch needs of the one before it."""
+        if self.batch is not None:
+            for place, best in zip(self.batch.places, self.batch.best.tolist()):
+                place.best = best
+
     def _draw(self, places: Sequence[Place], logits: Tensor) -> None:
+        """The first token of a turn."""
+        self._keep_best()
+        self.batch = None
         rows = [place.row for place in places]
-        picked = Picked(NextTokens(rows, self.device).draw(logits, self.schedule.version))
-        for index, row in enumerate(rows):
-            row.take(picked, index, self.stop_ids)
+        draws = NextTokens(rows, self.device).draw(logits, self.schedule.version)
+        picked = Picked(draws)
+        for index, (place, best) in enumerate(zip(places, draws.best.tolist())):
+            place.best = best
+            place.row.take(picked, index, self.stop_ids)
 
     def _project(self, states: Tensor) -> Tensor:
         self.counts.projected += states.shape[0]
-        return self.head(states)
+        return self.head.exact(states)
 
     def _forward(self, ids: list[int], positions: list[int], attend: Attend) -> Tensor:
         return run_decoder(

@@ -9,10 +9,9 @@ import os
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
 
 from groupwise.errors import RecipeError
-from groupwise.policies.heads import LogitRule, head_of
+from groupwise.policies.heads import head_of
 from groupwise.policies.policy import Policy, evaluating
 from groupwise.samplers.contract import Then, check_length
 from groupwise.samplers.local.architecture import Decoder
@@ -20,13 +19,13 @@ from groupwise.samplers.local.attention import Prefill
 from groupwise.samplers.local.cache import Cache, bytes_per_token
 from groupwise.samplers.local.decoder import run_decoder
 from groupwise.samplers.local.families import read_decoder
+from groupwise.samplers.local.head import SamplingHead
 from groupwise.samplers.local.run import Counts, Run
 from groupwise.samplers.local.schedule import Schedule
-from groupwise.samplers.local.weights import Matrix
 from groupwise.types import Completion, Request
 
 # Below this many parameters packing costs more than it saves.
-_SMALL = 10_000_000
+SMALL = 10_000_000
 # The share of the machine's (or the device's) whole memory that keys and values may take unless a
 # budget is set. Of the whole and not of what is free: what is decoded together must not depend on
 # what else runs.
@@ -71,11 +70,12 @@ class LocalSampler:
         decoder = _decoder_of(policy)
         if decoder is None:
             raise RecipeError(f"sampling.sampler = 'local': {why_not(policy)}")
-        head = head_of(policy.model)
-        exact = torch.promote_types(head.dtype, torch.float32)
         self.decoder = decoder
-        self.head = Matrix([head.linear], exact, pack=policy.num_parameters >= _SMALL)
-        self.rule: LogitRule = head.rule
+        self.head = SamplingHead(
+            head_of(policy.model),
+            pack=policy.num_parameters >= SMALL,
+            half=decoder.dtype == torch.bfloat16,
+        )
 
     def close(self) -> None:
         """Drop the copies of weights."""
@@ -105,10 +105,7 @@ class LocalSampler:
         with torch.inference_mode(), evaluating(self.policy.model):
             cache = self._cache(self.decoder, requests)
             schedule = Schedule(self.policy, cache, requests, then, self.version)
-            Run(self.decoder, self._logits, cache, schedule, self.counts).run()
-
-    def _logits(self, states: Tensor) -> Tensor:
-        return self.rule.apply_(self.head(states.to(self.head.dtype)))
+            Run(self.decoder, self.head, cache, schedule, self.counts).run()
 
     def _cache(self, decoder: Decoder, requests: Sequence[Request]) -> Cache:
         """As many rows as the budget has room for, each at its longest."""
@@ -163,7 +160,7 @@ def _decoder_of(policy: Policy) -> Decoder | None:
     head = head_of(policy.model)
     exact = torch.promote_types(head.dtype, torch.float32)
     dtype = policy.dtype if policy.dtype == torch.bfloat16 else exact
-    decoder = read_decoder(policy.model, dtype, pack=policy.num_parameters >= _SMALL)
+    decoder = read_decoder(policy.model, dtype, pack=policy.num_parameters >= SMALL)
     if decoder is None or not _agrees(policy, decoder):
         return None
     return decoder

@@ -31,6 +31,7 @@ class Place:
 
     `prompt` and `own` count the positions in the cache of the group's part and of the row's own;
     the newest sampled token is not among them. `missing` are the ids of a new turn that are not.
+    `best` is the largest logit of the newest token.
     """
 
     row: Row
@@ -40,6 +41,7 @@ class Place:
     missing: tuple[int, ...] = ()
     answer: Future[Request | None] | None = None
     due: int = 0
+    best: float = 0.0
 
 
 @dataclass(eq=False)

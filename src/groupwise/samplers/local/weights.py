@@ -19,7 +19,7 @@ from transformers.pytorch_utils import Conv1D
 from groupwise.policies.adapters import effective_bias, effective_weight
 
 # Rows that oneDNN is told to expect; it decides the blocking, not what may be multiplied.
-_EXPECTED_ROWS = 64
+EXPECTED_ROWS = 64
 
 
 def can_pack(dtype: torch.dtype, device: torch.device) -> bool:
@@ -66,7 +66,7 @@ class Matrix:
         weight = weight.detach().to(self.dtype)
         self.bias = None if bias is None else bias.detach().to(self.dtype)
         if self.packs:
-            weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _EXPECTED_ROWS)
+            weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), EXPECTED_ROWS)
         self.weight = weight
 
     def __call__(self, x: Tensor) -> Tensor:
