@@ -1,6 +1,6 @@
 """How far a real judge's verdict on wrong answers moves when the completion gives it orders.
 
-    python experiments/judge_injection.py smollm2-135m
+    python experiments/judge_injection.py smollm2-135m [--only flattery --only markdown]
 
 A local judge reads right, wrong and manipulated completions of sums. Printed: its mean value for
 each kind, the shift against the same wrong answer without orders (with the number of completions
@@ -9,7 +9,8 @@ whose value rose), and how often the order of right above wrong survives.
 
 from __future__ import annotations
 
-import sys
+import argparse
+from collections.abc import Sequence
 from statistics import mean
 
 from groupwise.scorers import LocalJudge
@@ -19,9 +20,10 @@ from groupwise.verifiers.audit.forms import template_form
 from groupwise.verifiers.audit.probes import PROBES, task_of
 
 NUM_TASKS = 24
+KINDS = ("injection", "flattery", "markdown", "hedged")
 
 
-def main(model: str) -> None:
+def main(model: str, kinds: Sequence[str]) -> None:
     judge = LocalJudge(model=model)
     form = template_form("sentence")
     prompts = [
@@ -45,7 +47,7 @@ def main(model: str) -> None:
         f"right {mean(right):.3f}  wrong {mean(wrong):.3f}  right above wrong {above}/{len(tasks)}"
     )
     for probe in PROBES:
-        if probe.name not in ("injection", "flattery", "markdown", "hedged"):
+        if probe.name not in kinds:
             continue
         families = zip(*(probe.make(task) for task in tasks), strict=False)
         for number, family in enumerate(families):
@@ -58,4 +60,10 @@ def main(model: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", help="the judge: a name, a hub id or a folder")
+    parser.add_argument(
+        "--only", action="append", choices=KINDS, help="of these kinds alone; may be given twice"
+    )
+    given = parser.parse_args()
+    main(given.model, given.only or KINDS)

@@ -317,7 +317,7 @@ def copy_readable(package, root):
     target = root / "groupwise"
     shutil.copytree(package / "sandbox", target / "sandbox")
     (target / "__init__.py").write_text("")
-    for name in ("errors.py", "threads.py"):
+    for name in ("errors.py", "lazy.py", "threads.py"):
         shutil.copy(package / name, target)
     bubblewrap = find_bubblewrap()
     if bubblewrap is not None:

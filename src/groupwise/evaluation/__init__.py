@@ -5,7 +5,7 @@ The estimates need nothing heavy; the rest loads on first use.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from groupwise.evaluation.estimates import (
     maj_at_k,
@@ -13,6 +13,7 @@ from groupwise.evaluation.estimates import (
     pass_at_k,
 )
 from groupwise.intervals import wilson_interval
+from groupwise.lazy import attributes_from
 
 if TYPE_CHECKING:
     from groupwise.evaluation.measure import EvaluationSets, evaluate, evaluation_sets
@@ -47,9 +48,4 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(_HOMES[name]), name)
+__getattr__ = attributes_from(__name__, _HOMES)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from groupwise.lazy import attributes_from
 from groupwise.sandbox.results import (
     BROKEN_TESTS,
     Call,
@@ -48,10 +49,8 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    """The pool needs Unix; it loads when it is asked for, so that importing works everywhere."""
-    if name in ("Sandbox", "make_job", "run_code", "shared_sandbox"):
-        from importlib import import_module
-
-        return getattr(import_module("groupwise.sandbox.pool"), name)
-    raise AttributeError(f"module 'groupwise.sandbox' has no attribute {name!r}")
+# The pool needs Unix: it loads when it is asked for, so that importing works everywhere.
+__getattr__ = attributes_from(
+    __name__,
+    dict.fromkeys(("Sandbox", "make_job", "run_code", "shared_sandbox"), "groupwise.sandbox.pool"),
+)

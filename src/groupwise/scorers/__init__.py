@@ -6,7 +6,9 @@ are. A model loads when it first scores. Left out: judges behind an endpoint (`v
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from groupwise.lazy import attributes_from
 
 if TYPE_CHECKING:
     from groupwise.scorers.classifiers import ProcessRewardModel, RewardModel
@@ -21,9 +23,4 @@ _HOMES = {
 __all__ = ["LocalJudge", "ProcessRewardModel", "RewardModel"]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(_HOMES[name]), name)
+__getattr__ = attributes_from(__name__, _HOMES)
