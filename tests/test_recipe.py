@@ -61,7 +61,7 @@ def test_overrides_are_typed_by_toml_and_reach_lists() -> None:
         ({"sampling.group_size": 1}, ["sampling.group_size", "1", "2"]),
         ({"sampling.temperature": 0}, ["sampling.temperature", "0"]),
         ({"sampling.temperature": -1.0}, ["sampling.temperature", "-1"]),
-        ({"sampling.top_p": 0.9}, ["top_p", "0.9", "1.0"]),
+        ({"sampling.top_p": 1.5}, ["top_p", "1.5"]),
         ({"training.minibatches": 99}, ["training.minibatches", "99", "16"]),
         ({"training.learning_rate": 0}, ["training.learning_rate"]),
         ({"training.steps": "many"}, ["training.steps", "many"]),

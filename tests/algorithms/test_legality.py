@@ -98,9 +98,9 @@ def test_no_preset_warns() -> None:
         ("grpo", {"group_size": 1}, "sampling.group_size = 1"),
         ("two_grpo", {"group_size": 8}, "takes exactly 2"),
         ("grpo", {"temperature": 0.0}, "sampling.temperature = 0.0"),
-        ("grpo", {"top_p": 0.9}, "sampling.top_p = 0.9"),
-        ("grpo", {"top_k": 50}, "top_k = 50"),
-        ("grpo", {"min_p": 0.1}, "min_p = 0.1"),
+        ("dppo_topk_tv", {"top_p": 0.9}, "sampling.top_p = 0.9"),
+        ("dppo_topk_tv", {"top_k": 50}, "top_k = 50"),
+        ("dppo_topk_tv", {"min_p": 0.1}, "min_p = 0.1"),
         ("grpo", {"reference": False}, "term against a reference"),
         ("grpo_process", {"step_rewards": False}, "needs step rewards"),
         ("gdpo", {"num_components": 0}, "reward components"),
@@ -111,6 +111,13 @@ def test_what_the_rest_of_a_recipe_makes_impossible(
 ) -> None:
     with pytest.raises(RecipeError, match=field):
         preset(name).check(**context)
+
+
+@pytest.mark.parametrize("cut", [{"top_p": 0.9}, {"top_k": 50}, {"min_p": 0.1}])
+def test_a_cut_distribution_is_legal_where_only_the_sampled_token_counts(
+    cut: dict[str, Any],
+) -> None:
+    assert preset("grpo").check(**cut) == []
 
 
 DDOF = [

@@ -233,11 +233,11 @@ def check_context(
         )
     if temperature <= 0:
         raise RecipeError(f"sampling.temperature = {temperature}; training needs more than 0")
-    if top_p < 1 or top_k > 0 or min_p > 0:
+    if (top_p < 1 or top_k > 0 or min_p > 0) and needs.top_k:
         raise RecipeError(
-            f"sampling.top_p = {top_p}, top_k = {top_k}, min_p = {min_p}: the sampler's "
-            "distribution is cut, and a ratio over the full vocabulary would be wrong by the kept "
-            "mass; train with top_p = 1, top_k = 0, min_p = 0"
+            f"sampling.top_p = {top_p}, top_k = {top_k}, min_p = {min_p}: algorithm {name!r} "
+            f"compares the {needs.top_k} most likely tokens of two policies, and a distribution "
+            "that is cut may not hold them; sample with top_p = 1, top_k = 0, min_p = 0"
         )
     if needs.ref_logprobs and reference is False:
         raise RecipeError(

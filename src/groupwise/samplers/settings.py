@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 SAMPLERS = ("auto", "local", "transformers")
 
@@ -44,14 +44,21 @@ class SamplingSettings(BaseModel):
     )
     max_tokens: int = Field(default=128, ge=1, description="The most tokens a completion may have.")
     top_p: float = Field(
-        default=1.0, gt=0.0, le=1.0, description="Kept probability mass; training needs all, 1."
+        default=1.0,
+        gt=0.0,
+        le=1.0,
+        description="Sample from the fewest tokens with this much probability. What was kept is "
+        "stored, and the learner scores the same distribution.",
     )
-    top_k: int = Field(default=0, ge=0, description="Kept tokens; training needs all, 0.")
+    top_k: int = Field(
+        default=0, ge=0, description="Sample from this many most likely tokens; 0 keeps all."
+    )
     min_p: float = Field(
         default=0.0,
         ge=0.0,
         le=1.0,
-        description="Smallest kept share of the top probability; training needs 0.",
+        description="Sample from tokens with at least this share of the likeliest one's "
+        "probability.",
     )
     stop: tuple[str, ...] = Field(
         default=(), description="Texts that end a completion, beside the model's own stop ids."
@@ -88,49 +95,3 @@ class SamplingSettings(BaseModel):
         description="What the keys and values of completions being decoded may take (1e9 bytes); "
         "fewer are decoded at once where it is little. Default: a quarter of the whole memory.",
     )
-
-    @model_validator(mode="after")
-    def _thinking_fits(self) -> SamplingSettings:
-        if self.thinking_budget is None:
-            return self
-        if self.thinking_budget >= self.max_tokens:
-            raise ValueError(
-                f"thinking_budget = {self.thinking_budget} leaves nothing of max_tokens = "
-                f"{self.max_tokens} for the answer; give less, or more max_tokens"
-            )
-        if self.thinking_stop not in self.thinking_end:
-            raise ValueError(
-                f"thinking_end = {self.thinking_end!r} does not close the thinking; it must hold "
-                f"thinking_stop ({self.thinking_stop!r})"
-            )
-        return self
-
-    @field_validator("sampler")
-    @classmethod
-    def _known_sampler(cls, value: str) -> str:
-        problem = why_no_sampler(value)
-        if problem is not None:
-            raise ValueError(problem)
-        return value
-
-    @field_validator("stop")
-    @classmethod
-    def _no_empty_stop(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if "" in value:
-            raise ValueError("sampling.stop: a stop string is empty; give at least one character")
-        return value
-
-    @model_validator(mode="after")
-    def _whole_distribution(self) -> SamplingSettings:
-        for name, value, whole in (
-            ("top_p", self.top_p, 1.0),
-            ("top_k", self.top_k, 0),
-            ("min_p", self.min_p, 0.0),
-        ):
-            if value != whole:
-                raise ValueError(
-                    f"{name} = {value}: training samples from the whole distribution, as the "
-                    "learner's log-probabilities are over the whole vocabulary and the kept tokens "
-                    f"are not stored: ratios would be off by the kept mass; set {name} = {whole}"
-                )
-        return self

@@ -181,7 +181,11 @@ class Session:
 
     def notes(self) -> list[str]:
         """What a person should know before the first step."""
-        found = [*self.evaluation_sets.notes, *self.environment.notes]
+        found = [
+            *self.evaluation_sets.notes,
+            *self.environment.notes,
+            *getattr(self.sampler, "notes", ()),
+        ]
         for source in (self.environment.verifier, self.recipe.algorithm):
             warnings = getattr(source, "warnings", None)
             found += warnings() if callable(warnings) else list(warnings or ())
@@ -263,7 +267,7 @@ def open_session(prepared: Prepared) -> Session:
         reference=reference,
         critic=critic,
     )
-    sampler = make_sampler(recipe.sampling.sampler, policy, batch_rows=recipe.sampling.batch_rows)
+    sampler = sampler_of(recipe, policy)
     state = recipe.algorithm.init_state()
     return Session(
         recipe=recipe,
@@ -273,11 +277,20 @@ def open_session(prepared: Prepared) -> Session:
         policy=policy,
         sampler=sampler,
         learner=learner,
-        collector=Collector(
-            recipe, prepared.environment, sampler, prepared.model.template, state
-        ),
+        collector=Collector(recipe, prepared.environment, sampler, prepared.model.template, state),
         state=state,
         base=base_identity(policy.model) if has_adapter(policy.model) else None,
+    )
+
+
+def sampler_of(recipe: Recipe, policy: Policy) -> Sampler:
+    """The sampler that a recipe asks for, over this policy."""
+    settings = recipe.sampling
+    return make_sampler(
+        settings.sampler,
+        policy,
+        batch_rows=settings.batch_rows,
+        cache_gigabytes=settings.cache_gigabytes,
     )
 
 
@@ -310,7 +323,7 @@ def evaluate_source(
     prepared = prepare(load_recipe(file, overrides))
     recipe = prepared.recipe
     policy = trained_policy(source, step=step, best=best) if is_run else policy_of(recipe)
-    sampler = make_sampler(recipe.sampling.sampler, policy, batch_rows=recipe.sampling.batch_rows)
+    sampler = sampler_of(recipe, policy)
     try:
         result = evaluate(
             prepared.environment,

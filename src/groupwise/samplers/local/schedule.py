@@ -134,13 +134,14 @@ class Schedule:
     def _go_on(self, place: Place, request: Request) -> None:
         row = place.row
         before = (*row.request.prompt_ids, *row.ids)
-        if request.prompt_ids[: len(before)] != before or len(request.prompt_ids) == len(before):
+        if request.prompt_ids[: len(before)] != before:
             raise ValueError(
                 f"request {row.place}: what follows a completion must begin with the "
-                f"{len(before)} ids of its prompt and tokens, and add at least one"
+                f"{len(before)} ids of its prompt and tokens"
             )
         check_length(self.policy, row.place, request)
         place.row = Row.of(row.place, request, self.policy.template)
+        # Never empty: the newest token is not in the cache, and a row that waits has one.
         place.missing = request.prompt_ids[place.prompt + place.own :]
         self._run(self.places.index(place))
 
