@@ -290,8 +290,13 @@ class Rollout:
 
     @property
     def text(self) -> str:
-        """What the policy wrote, turns joined by a newline; no tool or environment text."""
-        return "\n".join(turn.completion.text for turn in self.turns)
+        """What the policy wrote, turns joined by a newline; no tool or environment text.
+
+        A turn without context goes on from the one before, with nothing between.
+        """
+        first, *rest = self.turns
+        parts = [("\n" if turn.context_ids else "") + turn.completion.text for turn in rest]
+        return first.completion.text + "".join(parts)
 
     @property
     def finish_reason(self) -> FinishReason:

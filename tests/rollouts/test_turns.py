@@ -335,4 +335,20 @@ def test_thinking_within_its_budget_is_left_alone(template: Template) -> None:
     (group,), _ = played(environment, template, [template.encode(replies[0]), "7"],
                          thinking_budget=16)  # fmt: skip
     assert [len(turn.context_ids) for turn in group.rollouts[0].turns[1:]] == [0]
-    assert group.rollouts[0].mask == (True,) * 18
+    rollout = group.rollouts[0]
+    assert rollout.mask == (True,) * 18
+    assert (rollout.text, rollout.score.reason) == ("<think>a</think>7", "<think>a</think>7")
+    (group,), _ = played(environment, template, ["73 and on", "!"], thinking_budget=4)
+    assert group.rollouts[0].score.reason == "73 a!"
+
+
+def test_ends_of_steps_in_words_that_go_on(template: Template) -> None:
+    from groupwise.verifiers import load_verifier
+
+    environment = Environment("one", load_verifier("steps"), {"train": [prompt()]})
+    (group,), _ = played(
+        environment, template, ["1+1=2\n3+", "4=7\n"], thinking_budget=8, max_tokens=20
+    )
+    rollout = group.rollouts[0]
+    assert rollout.score.steps == (StepReward(1.0, 6), StepReward(1.0, 12))
+    assert rollout.step_ends == (5, 12)

@@ -17,16 +17,31 @@ from groupwise.templates import Template, token_ends
 from groupwise.types import Completion, Message, Rollout, Score, StepReward, Turn
 from groupwise.verifiers import Case
 
-
-def spoken(turns: Sequence[Turn], continued: Sequence[int], judged: Judged) -> list[int]:
-    """The turns whose text is read: all or the last, without those that the next one continues."""
-    read = [number for number in range(len(turns)) if number + 1 not in continued]
-    return read if judged == "all" else read[-1:]
+Spoken = list[tuple[int, str]]
+"""Numbers of turns, each with what joins its text to the next one's: a newline, or nothing."""
 
 
-def read_text(turns: Sequence[Turn], read: Sequence[int]) -> str:
-    """The texts of the turns that are read, joined by newlines."""
-    return "\n".join(turns[number].completion.text for number in read)
+def spoken(turns: Sequence[Turn], continued: Sequence[int], judged: Judged) -> Spoken:
+    """The turns that are read: all, or the last one with what it goes on from.
+
+    A turn in `continued` belongs to the message of the one before: it goes on from it as it is, or
+    answers behind forced text, and then the words before that text are left out.
+    """
+    read: Spoken = []
+    for number, turn in enumerate(turns):
+        if number in continued and turn.context_ids:
+            read.pop()
+        elif number in continued:
+            read[-1] = (read[-1][0], "")
+        elif judged == "last":
+            read.clear()
+        read.append((number, "\n"))
+    return [*read[:-1], (read[-1][0], "")]
+
+
+def read_text(turns: Sequence[Turn], read: Spoken) -> str:
+    """The text of the turns that are read."""
+    return "".join(turns[number].completion.text + joint for number, joint in read)
 
 
 def case_of(rollout: Rollout, judged: Judged) -> Case:
@@ -45,14 +60,19 @@ def case_of(rollout: Rollout, judged: Judged) -> Case:
 
 
 def turn_steps(
-    turns: Sequence[Turn], read: Sequence[int], rewards: Sequence[float]
+    turns: Sequence[Turn], read: Spoken, rewards: Sequence[float]
 ) -> tuple[StepReward, ...]:
     """The rewards of turns as steps of the text that is read: a turn ends with its newline.
 
     A last turn without a character has no end of its own: its reward goes to the turn before.
     """
-    texts = [turns[number].completion.text for number in read]
-    lengths = [len(text) + int(place + 1 < len(texts)) for place, text in enumerate(texts)]
+    lengths: list[int] = []
+    begun = 0
+    for place, (number, joint) in enumerate(read):
+        begun += len(turns[number].completion.text) + len(joint)
+        if joint or place + 1 == len(read):
+            lengths.append(begun)
+            begun = 0
     steps: list[StepReward] = []
     for value, end in zip(rewards, accumulate(lengths)):
         if steps and steps[-1].end == end:
@@ -75,15 +95,13 @@ def step_ends(
     found: list[int] = []
     start = 0
     ends = [step.end for step in score.steps]
-    for place, number in enumerate(read):
+    for place, (number, joint) in enumerate(read):
         completion = rollout.turns[number].completion
         is_last = place + 1 == len(read)
-        size = len(completion.text) + (0 if is_last else 1)
+        size = len(completion.text) + len(joint)
         own = [end - start for end in ends if start < end and (is_last or end <= start + size)]
         first = _first_position(rollout, number)
-        if (
-            not completion.text and not is_last
-        ):  # nothing but the newline that joins it to the next turn
+        if not completion.text and not is_last:  # nothing but what joins it to the next turn
             found += [first + max(completion.num_tokens - 1, 0)] * len(own)
         else:
             limited = own if is_last else [min(end, len(completion.text)) for end in own]
