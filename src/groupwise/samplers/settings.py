@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 SAMPLERS = ("auto", "local", "transformers")
 
@@ -95,3 +95,34 @@ class SamplingSettings(BaseModel):
         description="What the keys and values of completions being decoded may take (1e9 bytes); "
         "fewer are decoded at once where it is little. Default: a quarter of the whole memory.",
     )
+
+    @model_validator(mode="after")
+    def _thinking_fits(self) -> SamplingSettings:
+        if self.thinking_budget is None:
+            return self
+        if self.thinking_budget >= self.max_tokens:
+            raise ValueError(
+                f"thinking_budget = {self.thinking_budget} leaves nothing of max_tokens = "
+                f"{self.max_tokens} for the answer; give less, or more max_tokens"
+            )
+        if self.thinking_stop not in self.thinking_end:
+            raise ValueError(
+                f"thinking_end = {self.thinking_end!r} does not close the thinking; it must hold "
+                f"thinking_stop ({self.thinking_stop!r})"
+            )
+        return self
+
+    @field_validator("sampler")
+    @classmethod
+    def _known_sampler(cls, value: str) -> str:
+        problem = why_no_sampler(value)
+        if problem is not None:
+            raise ValueError(problem)
+        return value
+
+    @field_validator("stop")
+    @classmethod
+    def _no_empty_stop(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if "" in value:
+            raise ValueError("sampling.stop: a stop string is empty; give at least one character")
+        return value
