@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from test_data_runs import stream
 
 import groupwise as gw
 from groupwise.environments import Environment
@@ -262,7 +263,7 @@ def test_groups_are_kept_by_accuracy_not_by_the_shaped_reward(tmp_path: Path) ->
         assert (kept > 1).all() == (names is None)
         assert len(kept) < 44 or by == "reward"
     with pytest.raises(
-        RecipeError, match=r"by = 'numbr' is no verifier .*accuracy, reward, or one"
+        RecipeError, match=r"by = 'numbr' is no verifier .*accuracy, reward, number"
     ):
         prepare(load_recipe(BASE, {"algorithm.filters": [{**DYNAMIC, "by": "numbr"}]}))
 
@@ -306,15 +307,32 @@ SELECTIONS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", list(SELECTIONS))
+QUICK = ("surplus waits", "replay")
+NAMES = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in SELECTIONS]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_resumed_run_equals_the_unbroken_one(name: str, tmp_path: Path) -> None:
     """Stopped in the fourth step, with a checkpoint after the second: what waits is in it."""
     changes = SELECTIONS[name]
     recipe = {**BASE, **({} if "environment" not in changes else {"environment": {}})}
-    whole = gw.train(recipe, changes, output=tmp_path / "whole")
+    resumed_equals_unbroken(recipe, changes, tmp_path)
+
+
+@pytest.mark.slow
+def test_the_surplus_of_a_stream_waits_with_its_prompts(tmp_path: Path) -> None:
+    """The prompt of a waiting group may be behind the stream's place."""
+    recipe = {**BASE, "environment": {**stream(tmp_path), "audit": False}}
+    changes = {"algorithm.filters": [{**DYNAMIC, "oversample": 2.0}]}
+    run = resumed_equals_unbroken(recipe, changes, tmp_path)
+    assert any(line["selection/carried"] for line in lines(run)[1:4])
+
+
+def resumed_equals_unbroken(recipe: Any, changes: Any, folder: Path) -> Any:
+    whole = gw.train(recipe, changes, output=folder / "whole")
     with pytest.raises(KeyboardInterrupt):
-        gw.train(recipe, changes, output=tmp_path / "broken", callbacks=[StopAfter(3)])
-    run = gw.train(recipe, changes, output=tmp_path / "broken", resume=True)
+        gw.train(recipe, changes, output=folder / "broken", callbacks=[StopAfter(3)])
+    run = gw.train(recipe, changes, output=folder / "broken", resume=True)
     last = run.summary["steps"]
     for key, tensor in weights(whole.folder, last).items():
         assert torch.equal(tensor, weights(run.folder, last)[key]), key
@@ -326,8 +344,9 @@ def test_a_resumed_run_equals_the_unbroken_one(name: str, tmp_path: Path) -> Non
         "step", "kind", "prompt_id", "visit", "group_index", "text", "reward", "advantage",
         "version", "finish_reason",
     ]  # fmt: skip
-    mine, theirs = run.rollouts().to_pandas(), whole.rollouts().to_pandas()
-    assert mine[columns].equals(theirs[columns])
+    found, expected = run.rollouts().to_pandas(), whole.rollouts().to_pandas()
+    assert found[columns].equals(expected[columns])
+    return run
 
 
 def test_replayed_groups_are_weighed_by_their_own_sampler(tmp_path: Path) -> None:
@@ -368,6 +387,7 @@ def test_best_of_many_learns_from_the_extremes(tmp_path: Path) -> None:
         load_recipe(BASE, {"sampling.group_size": 8, "selection.train_on": 8})
 
 
+@pytest.mark.slow
 def test_group_sizes_follow_the_pass_rate_within_the_budget(tmp_path: Path) -> None:
     changes = {
         "algorithm": {"preset": "grpo"}, "sampling.group_size": 6, "training.steps": 12,

@@ -101,11 +101,11 @@ def _check_rewards(recipe: Recipe, environment: Environment) -> None:
     verifier = environment.verifier
     needs = recipe.algorithm.needs
     keep = needs.keep
-    labels = list(verifier.labels) if isinstance(verifier, Composite) else [verifier.name]
+    labels = list(verifier.labels) if isinstance(verifier, Composite) else []
     if keep is not None and keep.by not in ("accuracy", "reward", *labels):
         raise RecipeError(
             f"algorithm.filters: dynamic_sampling.by = {keep.by!r} is no verifier of environment "
-            f"{environment.name!r}; by is accuracy, reward, or one of {', '.join(labels)}"
+            f"{environment.name!r}; it is one of {', '.join(['accuracy', 'reward', *labels])}"
         )
     is_product = isinstance(verifier, Composite) and verifier.combine == "product"
     if is_product and (needs.components or needs.step_rewards):
