@@ -1,9 +1,9 @@
 """A tiny policy learns to call the calculator: 3 seeds, and the same with the tool off.
 
 Runs recipes/tool_calculator.toml, asserts that the 95 % interval of the held-out gain is above 0
-for every seed and that the gain with the tool off is not, and writes
-docs/tool_calculator.md. The gain is paired by prompt: the share of right
-sampled completions after training minus that before; its interval is over the held-out prompts.
+for every seed and that nothing is learnt with the tool off, and writes docs/tool_calculator.md. The
+gain is paired by prompt: the share of right sampled completions after training minus that before;
+its interval is over the held-out prompts.
 
     python experiments/tool_calculator.py            # some minutes on one core
     python experiments/tool_calculator.py --fresh    # not from the runs that are there
@@ -43,14 +43,13 @@ class Row:
     high: float
     calls_first: float
     calls_last: float
-    seconds: float
 
     @property
     def line(self) -> str:
         return (
             f"| {self.arm} | {self.seed} | {self.first:.1%} | {self.last:.1%} | {self.gain:+.1%} "
             f"({self.low:+.1%} to {self.high:+.1%}) | {self.calls_first:.2f} | "
-            f"{self.calls_last:.2f} | {self.seconds:.0f} |"
+            f"{self.calls_last:.2f} |"
         )
 
 
@@ -75,7 +74,6 @@ def play(arm: str, seed: int, folder: Path) -> Row:
         high=gain + half,
         calls_first=float(calls.iloc[0] / count.iloc[0]),
         calls_last=float(calls.iloc[-1] / count.iloc[-1]),
-        seconds=float(run.summary["seconds"]),
     )
 
 
@@ -104,9 +102,14 @@ ARGUMENTS = (
 def page(rows: list[Row]) -> str:
     """The table that the docs show."""
     head = (
-        "<!-- Written by experiments/tool_calculator.py. -->\n\n"
+        "# The calculator is learnt\n\n<!-- Written by experiments/tool_calculator.py. -->\n\n"
+        "The policy `tiny-tools` is asked for products of two-digit numbers, 1000 to train on and "
+        "200 held\nout, of which 100 are evaluated with 4 samples each. It cannot multiply; "
+        "offered the calculator, it\ncalls it in about 8 % of its completions, and makes slips. "
+        "30 steps of GRPO, groups of 16\n(`recipes/tool_calculator.toml`). With the tool off "
+        "(`environment.tools = []`) all else is the same.\n\n"
         "| arm | seed | held out, before | held out, after | gain (95 % interval) "
-        "| calls a rollout, first step | last step | seconds |\n|---|---|---|---|---|---|---|---|\n"
+        "| calls a rollout, first step | last step |\n|---|---|---|---|---|---|---|\n"
     )
     return head + "\n".join(row.line for row in rows) + "\n"
 
