@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,14 @@ import torch
 from safetensors.torch import load_file
 
 import groupwise as gw
+from groupwise.environments import Environment, Play
 from groupwise.errors import RecipeError
+from groupwise.policies.tiny import build_tiny
+from groupwise.recipe import load_recipe
 from groupwise.training.callbacks import Callback
+from groupwise.training.session import prepare
+from groupwise.types import Prompt
+from groupwise.verifiers import load_verifier
 
 SUMS = [(a, b) for a in range(10) for b in range(10) if a + b <= 9]
 
@@ -99,12 +106,13 @@ def test_prompts_that_leave_no_room_name_their_rows(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=r"1 prompts do not fit: train.jsonl, line 2 \(52 tokens"):
         gw.train(table, output=tmp_path / "run")
     assert not (tmp_path / "run").exists()
-    dropping = recipe({**environment, "drop_too_long": True}, sampling={**sampling})
-    dropping["training"] = {"prompts_per_step": 1, "steps": 1}
-    dropping["sampling"]["stop"] = ["="]
-    run = gw.train(dropping, output=tmp_path / "run")
-    facts = json.loads((run.folder / "environment.json").read_text())["environment"]
+    dropping = recipe({**environment, "drop_too_long": True}, sampling=sampling)
+    prepared = prepare(load_recipe(dropping))
+    facts = prepared.environment.describe()
     assert (facts["splits"]["train"], facts["dropped_too_long"]) == (1, 1)
+    assert prepared.longest_prompt == 5
+    notes = ["prompts dropped because they leave no room for a completion: 1"]
+    assert prepared.environment.notes == notes
 
 
 def test_a_variable_that_the_chat_template_does_not_read_is_refused(tmp_path: Path) -> None:
@@ -115,3 +123,47 @@ def test_a_variable_that_the_chat_template_does_not_read_is_refused(tmp_path: Pa
         "template.chat_template_kwargs: the chat template does not read 'enable_thinking'; it "
         "reads none"
     )
+
+
+class Asks(Environment):
+    """A user who answers once, and then ends the rollout."""
+
+    def __init__(self, seed: int) -> None:
+        prompts = [Prompt("p", messages=({"role": "user", "content": "3+4="},), answer="7")]
+        super().__init__("asks", load_verifier("number"), {"train": prompts})
+
+    def start(self, prompt: Prompt) -> Play:
+        return AsksOnce(prompt)
+
+
+class AsksOnce(Play):
+    asked = False
+
+    def next(self, completion: str) -> Any:
+        asked, self.asked = self.asked, True
+        return None if asked else [{"role": "user", "content": "1+1="}]
+
+
+DROPS_THINKING = (
+    "{{ bos_token }}{% for m in messages %}{{ '<|' + m['role'] + '|>' }}"
+    "{{ m['content'].split('</think>')[-1] if m['role'] == 'assistant' else m['content'] }}"
+    "{{ '<|end|>' }}{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+)
+
+
+def test_a_template_that_rewrites_earlier_turns_is_refused_or_kept(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(build_tiny(), folder)
+    (folder / "chat_template.jinja").write_text(DROPS_THINKING)
+    table = recipe({"name": "test_data_runs:Asks"}, model={"name": str(folder)})
+    table["training"] = {"prompts_per_step": 1, "steps": 1}
+    with pytest.raises(RecipeError) as error:
+        gw.train(table, output=tmp_path / "run")
+    assert "drops the thinking of an earlier completion once a message of the role 'user'" in str(
+        error.value
+    )
+    assert 'template.history = "keep"' in str(error.value)
+    run = gw.train({**table, "template": {"history": "keep"}}, output=tmp_path / "run")
+    assert run.summary["status"] == "finished"
+    tiny = recipe({"name": "test_data_runs:Asks"}, training=table["training"])
+    assert gw.train(tiny, output=tmp_path / "tiny").summary["status"] == "finished"
