@@ -32,7 +32,7 @@ from groupwise.policies import (
 )
 from groupwise.policies.adapter_config import lora_config
 from groupwise.policies.adapters import adapter_parameters, attach
-from groupwise.policies.load import checkpoint_activations
+from groupwise.policies.load import _with_adapter, checkpoint_activations
 from groupwise.policies.source import adapter_folder
 from model_families import FAMILIES, family_policy
 
@@ -364,3 +364,8 @@ def test_a_built_in_base_is_found_where_its_cache_has_moved(
 def test_a_name_that_is_no_text(name: Any) -> None:
     with pytest.raises(RecipeError, match=r"^model.name = .*: give a text: a built-in model"):
         adapter_folder(name)
+
+
+def test_an_adapter_that_transformers_put_in_by_itself_is_refused() -> None:
+    with pytest.raises(RecipeError, match="this hub id holds an adapter beside a model"):
+        _with_adapter(adapted().model, None, 0)

@@ -214,6 +214,7 @@ def test_the_reference_shares_the_base(tmp_path: Path) -> None:
     assert kl.iloc[-1] > 1e-3
 
 
+@pytest.mark.slow
 def test_a_moving_reference_is_the_policy_and_comes_back(tmp_path: Path) -> None:
     moving = {"algorithm.kl": {"placement": "loss", "coef": 0.01, "refresh_every": 2}}
     kept = Keep()

@@ -22,7 +22,7 @@ from groupwise.policies.adapter_config import (
     lora_config,
     read_config,
 )
-from groupwise.policies.adapters import attach, load_weights, merged_copy
+from groupwise.policies.adapters import attach, has_adapter, load_weights, merged_copy
 from groupwise.policies.heads import text_config
 from groupwise.policies.policy import Policy
 from groupwise.policies.quiet import quiet_transformers
@@ -196,6 +196,11 @@ def _adapter_settings(
 
 
 def _with_adapter(model: Any, adapter: AdapterInfo | None, seed: int) -> Any:
+    if has_adapter(model):  # transformers follows an adapter_config.json that a hub id holds
+        raise RecipeError(
+            "model.name: this hub id holds an adapter beside a model; download it and give the "
+            "folder, whose adapter then goes on training"
+        )
     if adapter is None:
         return model
     if adapter.merged is not None:

@@ -26,8 +26,8 @@ def check_agreement(session: Session) -> float:
     Raises GroupwiseError where it is beyond the precision's tolerance.
     """
     recipe, policy = session.recipe, session.policy
-    prompt = session.environment.prompts()[0]
-    prompt_ids = session.template.encode_prompt(prompt)
+    prompt = session.environment.prompts(1)[0]
+    prompt_ids = session.environment.prompt_ids(prompt, session.template)
     temperature = recipe.sampling.temperature
     completions = session.sampler.sample(
         [
@@ -43,7 +43,7 @@ def check_agreement(session: Session) -> float:
     ids = [list(completion.token_ids) for completion in completions]
     with torch.no_grad():
         output = sequence_logprobs(policy, [prompt_ids] * _ROWS, ids, temperature=temperature)
-    gaps = [
+    gaps: list[float] = [
         abs(ours - theirs)
         for row, completion in zip(output.logprobs.tolist(), completions, strict=True)
         for ours, theirs in zip(row, completion.sampler_logprobs)  # rows are padded behind
