@@ -38,7 +38,23 @@ def align(groups: Sequence[Group]) -> Rows:
         entropies=_optional(rollouts, "entropies", width),
         top_ids=_optional_top(rollouts, "top_ids", width, torch.int64),
         sampler_top_logprobs=_optional_top(rollouts, "top_logprobs", width, torch.float32),
+        supports=_supports(rollouts),
     )
+
+
+def _supports(rollouts: Sequence[Rollout]) -> list[list[tuple[int, ...] | None]] | None:
+    """What sampling kept at every completion id; None where no completion was truncated."""
+    turns = [turn for rollout in rollouts for turn in rollout.turns]
+    if all(turn.completion.supports is None for turn in turns):
+        return None
+    found: list[list[tuple[int, ...] | None]] = []
+    for rollout in rollouts:
+        row: list[tuple[int, ...] | None] = []
+        for number, turn in enumerate(rollout.turns):
+            row.extend([None] * len(turn.context_ids) if number else [])
+            row.extend(turn.completion.supports or [None] * turn.completion.num_tokens)
+        found.append(row)
+    return found
 
 
 def _pad(rows: Sequence[Sequence[float | bool]], width: int, dtype: torch.dtype) -> Tensor:

@@ -345,6 +345,8 @@ class Rows:
     B rows, T = the longest completion. `prompt_ids` and `completion_ids` stay ragged lists of ids;
     `mask` [B, T] bool is True where the policy chose the token; `sampler_logprobs` [B, T] float32
     is 0 under False. `group_ids` [B] int64 numbers the groups; rows of a group are adjacent.
+    `supports` are there where sampling was truncated: for every completion id the ids that were
+    kept, None where all were (under context, say).
     """
 
     prompt_ids: Sequence[tuple[int, ...]]
@@ -355,6 +357,7 @@ class Rows:
     entropies: Tensor | None = None
     top_ids: Tensor | None = None
     sampler_top_logprobs: Tensor | None = None
+    supports: Sequence[Sequence[tuple[int, ...] | None]] | None = None
 
     @property
     def num_rows(self) -> int:

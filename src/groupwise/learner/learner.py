@@ -23,7 +23,7 @@ from groupwise.errors import NonFiniteError
 from groupwise.learner.critic import CriticLearner, value_metrics
 from groupwise.learner.optimizers import clipped_norm, make_optimizer, step_optimizer
 from groupwise.learner.settings import TrainingSettings, learning_rate_at
-from groupwise.policies import LogprobOutput, Policy, sequence_logprobs
+from groupwise.policies import LogprobOutput, Policy, forward_tokens, sequence_logprobs
 from groupwise.types import Batch, Rows
 
 Divide = Callable[[Rows, Tensor, int], list[Tensor]]
@@ -73,6 +73,30 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 @dataclass(slots=True)
+class _Work:
+    """What the decoder and the head ran over since it was last asked, all passes of a step."""
+
+    tokens: int = 0
+    projected: int = 0
+    micro_batches: int = 0
+
+    def add(self, *, tokens: int, projected: int) -> None:
+        self.tokens += tokens
+        self.projected += projected
+        self.micro_batches += 1
+
+    def taken(self) -> dict[str, int]:
+        """The counts as metrics; they start again from 0."""
+        counts = {
+            "forward/tokens": self.tokens,
+            "forward/projected": self.projected,
+            "forward/micro_batches": self.micro_batches,
+        }
+        self.tokens = self.projected = self.micro_batches = 0
+        return counts
+
+
+@dataclass(slots=True)
 class _Accumulated:
     """What the micro-batches of one update add up to, beside the gradients."""
 
@@ -111,6 +135,7 @@ class Learner:
         self.critic = critic
         self.optimizer = make_optimizer(policy.model.parameters(), settings)
         self.update = 0
+        self.work = _Work()
 
     # --- evidence -------------------------------------------------------------------------------
 
@@ -161,14 +186,21 @@ class Learner:
         self, policy: Policy, rows: Rows, index: Tensor, entropies: bool = False
     ) -> LogprobOutput:
         chosen = index.tolist()
+        prompts = [rows.prompt_ids[row] for row in chosen]
+        completions = [rows.completion_ids[row] for row in chosen]
+        self.work.add(
+            tokens=forward_tokens(policy, prompts, completions),
+            projected=sum(map(len, completions)),
+        )
         return sequence_logprobs(
             policy,
-            [rows.prompt_ids[row] for row in chosen],
-            [rows.completion_ids[row] for row in chosen],
+            prompts,
+            completions,
             temperature=self.temperature,
             entropies=entropies,
             top_ids=None if rows.top_ids is None else rows.top_ids[index],
             value_head=self._value_head(policy),
+            supports=None if rows.supports is None else [rows.supports[row] for row in chosen],
         )
 
     def _value_head(self, policy: Policy) -> torch.nn.Module | None:
@@ -202,7 +234,7 @@ class Learner:
                 break
         coefficient = getattr(state, "entropy_coef", None)
         adaptive = {} if coefficient is None else {"algorithm/entropy_coef": coefficient}
-        return {**before, **adaptive, **report.metrics()}
+        return {**before, **adaptive, **report.metrics(), **self.work.taken()}
 
     def _update(
         self,

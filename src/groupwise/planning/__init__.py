@@ -11,6 +11,7 @@ from groupwise.planning.run_plan import (
     steps_for_epochs,
 )
 from groupwise.planning.shape import SMOLLM2_135M, ModelShape, shape_from_config
+from groupwise.planning.work import PassWork, pass_work
 
 __all__ = [
     "SEVEN_BILLION",
@@ -18,9 +19,11 @@ __all__ = [
     "SMOLLM2_135M",
     "MemoryPlan",
     "ModelShape",
+    "PassWork",
     "Plan",
     "PlanInputs",
     "no_signal_share",
+    "pass_work",
     "plan",
     "refill_factor",
     "shape_from_config",

@@ -32,7 +32,12 @@ if TYPE_CHECKING:
         describe_model,
         load_policy,
     )
-    from groupwise.policies.logprobs import LogprobOutput, score, sequence_logprobs
+    from groupwise.policies.logprobs import (
+        LogprobOutput,
+        forward_tokens,
+        score,
+        sequence_logprobs,
+    )
     from groupwise.policies.policy import Policy
     from groupwise.policies.settings import AdapterSettings, ModelSettings
     from groupwise.policies.smollm2 import fetch_smollm2
@@ -59,6 +64,7 @@ _HOMES = {
     "choose_dtype": "load",
     "LogprobOutput": "logprobs",
     "sequence_logprobs": "logprobs",
+    "forward_tokens": "logprobs",
     "score": "logprobs",
     "Critic": "critic",
     "make_critic": "critic",
@@ -93,6 +99,7 @@ __all__ = [
     "choose_dtype",
     "LogprobOutput",
     "sequence_logprobs",
+    "forward_tokens",
     "score",
     "Critic",
     "make_critic",

@@ -286,6 +286,25 @@ def _update_metrics() -> Iterator[Metric]:
         whole=True,
     )
     yield Metric(
+        "forward/tokens",
+        "tokens",
+        "tokens that the policy's and the reference's decoders ran over to score and to learn from "
+        "the step's rollouts, padding included, backward passes not counted again: per micro-batch "
+        "each distinct prompt once and each completion without its last token",
+        "lower",
+        whole=True,
+    )
+    yield Metric(
+        "forward/projected",
+        "tokens",
+        "positions among them that the output layer ran over: every completion token once a pass",
+        "lower",
+        whole=True,
+    )
+    yield Metric(
+        "forward/micro_batches", "passes", "forward passes that these were divided into", whole=True
+    )
+    yield Metric(
         "updates_total",
         "updates",
         "updates made since the run began, this step included",
