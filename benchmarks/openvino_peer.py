@@ -60,6 +60,8 @@ class OpenVino:
             "weights": gguf.name,
             "reload_seconds": round(time.perf_counter() - start, 2),
             "compute": str(core.get_property("CPU", "INFERENCE_PRECISION_HINT")),
+            "keys_and_values": str(core.get_property("CPU", "KV_CACHE_PRECISION")),
+            "threads": core.get_property("CPU", "INFERENCE_NUM_THREADS"),
         }
 
     def serve(self, commands: Iterator[Command], answer: Answer) -> None:

@@ -161,11 +161,10 @@ class Phase:
     def run(self) -> PhaseResult:
         """Warm every contender up, then rounds until each has its repeats or no try is left."""
         began = time.monotonic()
-        need = _RESIDENT[self.phase] * len(self.contenders) + _WORKING[self.phase]
+        resident = 0.0 if self.workload.model == "tiny" else _RESIDENT[self.phase]
+        need = resident * len(self.contenders) + self._working()
         available = machine.available_memory()
-        self.result.kept_loaded = (
-            self.workload.model == "tiny" or available is None or available > need
-        )
+        self.result.kept_loaded = available is None or available > need
         if not self.result.kept_loaded:
             self.say(f"{self.phase}: too little memory to keep all loaded; each loads per repeat")
         try:
@@ -227,6 +226,7 @@ class Phase:
         if contender.name not in self.running:
             self._start(contender)
             self._ready(contender)
+        self._make_room(contender)
         process = self.running[contender.name]
         time.sleep(_SETTLE)
         pids = [each.pid for each in self.running.values()]
@@ -251,6 +251,20 @@ class Phase:
         )
         if not self.result.kept_loaded:
             self.running.pop(contender.name).close()
+
+    def _make_room(self, contender: Contender) -> None:
+        """Idle contenders that hold more than was thought are ended, and load anew for their turn:
+        else the system would end one of them, or swap."""
+        available = machine.available_memory() if self.result.kept_loaded else None
+        if available is None or available > self._working():
+            return
+        self.say(f"{self.phase}: {available / 1e9:.1f} GB are left; each loads per repeat from now")
+        self.result.kept_loaded = False
+        for name in [name for name in self.running if name != contender.name]:
+            self.running.pop(name).close()
+
+    def _working(self) -> float:
+        return 0.0 if self.workload.model == "tiny" else _WORKING[self.phase]
 
     def _check(self, contender: Contender, row: dict[str, Any]) -> None:
         """Fixed length means exactly that; else the contenders did different work."""

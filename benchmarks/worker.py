@@ -9,8 +9,10 @@ read. Left out: when a repeat is asked for (parent.py).
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import signal
 import sys
 import time
 import traceback
@@ -21,10 +23,13 @@ from benchmarks import machine
 from benchmarks.contenders import BY_NAME, Command
 from benchmarks.workload import Workload
 
+_PR_SET_PDEATHSIG = 1
+
 
 def main() -> int:
     name, table = sys.argv[1:3]
     out = _private_output()
+    _end_with_parent()
     load = time.perf_counter()
     try:
         running = BY_NAME[name].start(Workload(**json.loads(table)))
@@ -75,6 +80,12 @@ def _private_output() -> TextIO:
     kept = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     return kept
+
+
+def _end_with_parent() -> None:
+    """A repeat can take minutes: where the parent is killed meanwhile, nobody wants it any more."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 if __name__ == "__main__":

@@ -176,6 +176,28 @@ def test_a_peer_that_is_not_there_or_fails_is_out_and_the_rest_go_on(tmp_path: P
 
 
 @pytest.mark.slow
+def test_where_memory_runs_short_idle_contenders_are_ended_and_load_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = [BY_NAME["kernels-fp32"], BY_NAME["kernels-bf16"]]
+    rules = Rules(repeats=1, retries=0, answer_timeout=120.0)
+    said: list[str] = []
+    phase = Phase("rollout", chosen, SMALL, rules, tmp_path, said.append)
+    left = iter([9e9, 1e9])  # at the start, and before the first repeat
+    monkeypatch.setattr("benchmarks.parent.machine.available_memory", lambda: next(left))
+    monkeypatch.setattr(phase, "_working", lambda: 2e9)
+    made = phase.run()
+    assert made.kept_loaded is False
+    assert [line for line in said if "each loads per repeat" in line] == [
+        "rollout: 1.0 GB are left; each loads per repeat from now"
+    ]
+    assert [each["contender"] for each in made.rows] == ["kernels-fp32", "kernels-bf16"]
+    assert said.count("rollout: kernels-bf16 is ready") == 2
+    assert made.failures == {}
+    assert phase.running == {}
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_small_run_end_to_end(tmp_path: Path) -> None:
     output = tmp_path / "results.json"
