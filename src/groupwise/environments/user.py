@@ -90,6 +90,8 @@ class SimulatedUser(Wrapper):
     answers = "user"
 
     def __init__(self, settings: UserSettings) -> None:
+        """RecipeError where the variable of the endpoint's key is not set."""
+        _headers(settings)
         self.settings = settings
 
     def around(self, play: Play, template: Template) -> Play:

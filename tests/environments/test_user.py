@@ -1,0 +1,132 @@
+"""A user who answers: by rules, by the prompt's own rules, or through an endpoint."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+
+from groupwise.environments import Environment, EnvironmentSettings, environment_from_settings
+from groupwise.environments.user import SimulatedUser, UserSettings
+from groupwise.errors import RecipeError
+from groupwise.policies import load_policy
+from groupwise.rollouts import collect
+from groupwise.samplers import SamplingSettings, ScriptedSampler
+from groupwise.types import Prompt, Rollout
+from groupwise.verifiers import compose
+
+
+def talked(settings: dict[str, Any], replies: list[str], **columns: Any) -> Rollout:
+    template = load_policy("tiny", device="cpu").template
+    messages = ({"role": "user", "content": "Book a trip."},)
+    prompt = Prompt("p", messages, answer="Rome", columns={"city": "Rome", **columns})
+    environment = Environment("trips", compose([{"name": "exact"}]), {"train": [prompt]})
+    environment.wrappers = (SimulatedUser(UserSettings.model_validate(settings)),)
+    (group,) = collect(
+        environment,
+        ScriptedSampler(template, replies),
+        template,
+        [(prompt, 0)],
+        group_size=1,
+        sampling=SamplingSettings(max_tokens=80),
+        seed=0,
+    )
+    environment.close()
+    return group.rollouts[0]
+
+
+def said(rollout: Rollout) -> list[str]:
+    messages = rollout.extras["messages"]
+    return [message["content"] for message in messages if message["role"] == "user"]
+
+
+def test_rules_answer_in_order_and_none_ends_it() -> None:
+    rules = [
+        {"when": "(?i)where", "say": "To {city}, {please}.", "once": True},
+        {"when": "bye"},
+        {"when": "[?]", "say": "Hm."},
+    ]
+    rollout = talked({"rules": rules}, ["Where?", "Where then?", "Rome"])
+    assert said(rollout) == ["To Rome, {please}.", "Hm."]
+    assert (rollout.reward, len(rollout.turns)) == (1.0, 3)
+    assert rollout.extras["counts"] == {"user_answers": 2}
+    assert said(talked({"rules": rules}, ["bye?"])) == []
+    own = talked({"rules": rules}, ["Where?", "Rome"], user=[{"when": "Where", "say": "South"}])
+    assert said(own) == ["South"]
+
+
+def test_bad_settings_are_refused() -> None:
+    for settings, words in (
+        ({"rules": [{"when": "("}]}, "no regular expression"),
+        ({"url": "http://127.0.0.1:9"}, "needs the name of its model"),
+        ({"url": "x", "model": "m", "rules": [{"when": ""}]}, "one of the two"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            UserSettings.model_validate(settings)
+    table = {"url": "http://127.0.0.1:9", "model": "m", "key_variable": "NO_SUCH_KEY"}
+    with pytest.raises(RecipeError, match=r"NO_SUCH_KEY is not set"):
+        SimulatedUser(UserSettings.model_validate(table))
+
+
+class Endpoint(BaseHTTPRequestHandler):
+    """Answers like an OpenAI-compatible server; asks for the city first, then is done."""
+
+    asked: list[dict[str, Any]] = []  # noqa: RUF012
+
+    def do_POST(self) -> None:
+        payload = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.asked.append(payload)
+        words = "To Rome." if len(payload["messages"]) < 4 else "Thanks [done]"
+        body = json.dumps({"choices": [{"message": {"content": words}}]}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        return
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    Endpoint.asked = []
+    server = HTTPServer(("127.0.0.1", 0), Endpoint)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/v1"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_an_endpoint_plays_the_user(url: str) -> None:
+    settings = {"url": url, "model": "m", "instructions": "You want to go to {city}."}
+    rollout = talked(settings, ["Where?", "Rome"])
+    assert said(rollout) == ["To Rome."]
+    assert rollout.reward == 1.0
+    assert Endpoint.asked[1]["messages"] == [
+        {"role": "system", "content": "You want to go to Rome."},
+        {"role": "assistant", "content": "Book a trip."},
+        {"role": "user", "content": "Where?"},
+        {"role": "assistant", "content": "To Rome."},
+        {"role": "user", "content": "Rome"},
+    ]
+
+
+def test_a_user_of_a_recipe_and_tools_together() -> None:
+    table = {
+        "name": "arithmetic",
+        "tools": ["calculator"],
+        "user": {"rules": [{"when": "x", "say": "y"}]},
+    }
+    settings = EnvironmentSettings.model_validate(table)
+    again = EnvironmentSettings.model_validate(settings.model_dump(mode="json"))
+    assert again == settings
+    environment = environment_from_settings(settings)
+    assert environment.answers == "tool"
+    described = environment.describe()
+    assert described["user"]["rules"][0]["say"] == "y"
