@@ -61,7 +61,12 @@ def sums(seed: int, mixed: int = 0, always: int = 0, never: int = 0) -> Environm
     kinds = ["mixed"] * mixed + ["always"] * always + ["never"] * never
     sums = ("6+0=", "0+1=", "3+0=", "4+4=", "1+7=", "1+5=", "2+7=", "3+6=")
     rows = [
-        Prompt(f"p{n}", ({"role": "user", "content": sums[n % len(sums)]},), answer=kind)
+        Prompt(
+            f"p{n}",
+            ({"role": "user", "content": sums[n % len(sums)]},),
+            answer=kind,
+            columns={"kind": kind},
+        )
         for n, kind in enumerate(kinds)
     ]
     return Environment("sums", Parity(), {"train": rows})
@@ -300,6 +305,12 @@ SELECTIONS: dict[str, dict[str, Any]] = {
         "selection.order": "weighted", "selection.pool": {"low": 0.05, "high": 0.95},
         "selection.sizes": {"low": 3, "high": 12}, "training.steps": 8,
     },
+    "curriculum": {
+        **own(mixed=6, never=6), "algorithm": {"preset": "grpo"},
+        "selection.curriculum": {
+            "column": "kind", "levels": ["mixed", "never"], "promote_at": 0.2, "window": 20,
+        },
+    },
     "best of many, longer and longer": {
         "sampling.group_size": 8, "selection.train_on": 4,
         "selection.length": {"start": 1, "updates": 4},
@@ -316,7 +327,9 @@ def test_a_resumed_run_equals_the_unbroken_one(name: str, tmp_path: Path) -> Non
     """Stopped in the fourth step, with a checkpoint after the second: what waits is in it."""
     changes = SELECTIONS[name]
     recipe = {**BASE, **({} if "environment" not in changes else {"environment": {}})}
-    resumed_equals_unbroken(recipe, changes, tmp_path)
+    run = resumed_equals_unbroken(recipe, changes, tmp_path)
+    if name == "curriculum":  # the second level opens between the checkpoint and the stop
+        assert [line["selection/level"] for line in lines(run)] == [0, 0, 0, 1, 1, 1]
 
 
 @pytest.mark.slow
@@ -487,3 +500,6 @@ def test_fault_32_a_high_share_without_signal_is_told_once(tmp_path: Path) -> No
     assert "p^G + (1 - p)^G with G = sampling.group_size = 4" in told[0]
     events = [json.loads(line) for line in (run.folder / "events.jsonl").read_text().splitlines()]
     assert next(each["about"] for each in events if each["kind"] == "warning") == "no_signal"
+    again = Keep()
+    gw.train(recipe, {"training.steps": 14}, tmp_path / "a", resume=True, callbacks=[again])
+    assert not [note for note in again.notes if "teach nothing" in note]

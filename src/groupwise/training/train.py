@@ -206,7 +206,10 @@ class Loop:
         for event in record.events("evaluation"):
             self.evaluations[event["version"]] = event["values"]
         if self.session.first_step:
-            self.last_line = record.metrics().to_pylist()[-1]
+            lines = record.metrics().to_pylist()
+            self.last_line = lines[-1]
+            for line in lines:  # what was told before the interruption is not told again
+                self.no_signal.see(line["groups/no_signal"])
         if self.session.first_step == 0 and 0 not in self.evaluations:
             self._evaluate(0)
 
