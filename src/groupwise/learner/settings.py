@@ -44,7 +44,8 @@ class TrainingSettings(BaseModel):
     micro_batch_tokens: int = Field(
         8192,
         ge=1,
-        description="Padded tokens in one forward and backward pass; memory only, not the result.",
+        description="Tokens in one forward and backward pass, a prompt counted once for all of its "
+        "completions there; memory only, not the result.",
     )
     measure_kl: bool = Field(
         False, description="Hold a reference to report KL even where the loss has no KL term."

@@ -20,6 +20,7 @@ from groupwise.planning.memory import (
     memory_plan,
 )
 from groupwise.planning.shape import ModelShape
+from groupwise.planning.work import pass_work
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -136,7 +137,6 @@ def plan(inputs: PlanInputs) -> Plan:
     (32, 2048, 8.0, 2.0)
     """
     completions = inputs.prompts_per_step * (inputs.group_size + inputs.greedy_rollouts)
-    trained = inputs.prompts_per_step * inputs.group_size
     row_tokens = inputs.longest_prompt + inputs.max_tokens
     a_round = math.ceil(inputs.prompts_per_step * inputs.oversample)
     a_round *= inputs.group_size + inputs.greedy_rollouts
@@ -149,7 +149,8 @@ def plan(inputs: PlanInputs) -> Plan:
     )
     # One more than stays: the new one is whole before the old one goes.
     at_once = min(written, inputs.checkpoints_kept + 1 + inputs.best_kept)
-    update_tokens = math.ceil(trained / inputs.minibatches) * row_tokens
+    group = pass_work([(inputs.longest_prompt, [inputs.max_tokens] * inputs.group_size)])
+    update_tokens = math.ceil(inputs.prompts_per_step / inputs.minibatches) * group.tokens
     memory = memory_plan(
         MemoryInputs(
             shape=inputs.shape,

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from groupwise.policies.logprobs import (
         LogprobOutput,
         forward_tokens,
+        runs_packed,
         score,
         sequence_logprobs,
     )
@@ -65,6 +66,7 @@ _HOMES = {
     "LogprobOutput": "logprobs",
     "sequence_logprobs": "logprobs",
     "forward_tokens": "logprobs",
+    "runs_packed": "logprobs",
     "score": "logprobs",
     "Critic": "critic",
     "make_critic": "critic",
@@ -100,6 +102,7 @@ __all__ = [
     "LogprobOutput",
     "sequence_logprobs",
     "forward_tokens",
+    "runs_packed",
     "score",
     "Critic",
     "make_critic",

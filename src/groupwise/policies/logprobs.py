@@ -117,11 +117,16 @@ def _supports(
     return Supports.of([some for kept in supports for some in kept], policy.device)
 
 
+def runs_packed(policy: Policy) -> bool:
+    """Whether a prompt that rows share runs once; else every row runs for itself, padded."""
+    return packable(head_of(policy.model).decoder)
+
+
 def forward_tokens(
     policy: Policy, prompt_ids: Sequence[Sequence[int]], completion_ids: Sequence[Sequence[int]]
 ) -> int:
     """Tokens that the policy's decoder runs over for these rows, padding included."""
-    if packable(head_of(policy.model).decoder):
+    if runs_packed(policy):
         return packed_tokens(prompt_ids, completion_ids)
     widths = [len(p) + max(len(c) - 1, 0) for p, c in zip(prompt_ids, completion_ids)]
     return len(widths) * max(widths, default=0)
