@@ -17,7 +17,7 @@ from groupwise.errors import RecipeError
 from groupwise.policies.tiny import build_tiny
 from groupwise.recipe import load_recipe
 from groupwise.training.callbacks import Callback
-from groupwise.training.session import prepare
+from groupwise.training.session import open_session, prepare
 from groupwise.types import Prompt
 from groupwise.verifiers import load_verifier
 
@@ -151,6 +151,16 @@ DROPS_THINKING = (
 )
 
 
+def test_raw_text_for_a_chat_model_is_told(tmp_path: Path) -> None:
+    def notes(**arguments: Any) -> str:
+        session = open_session(prepare(load_recipe(recipe({**stream(tmp_path), **arguments}))))
+        session.close()
+        return " ".join(session.notes())
+
+    assert "the prompts are raw text" in notes(chat=False)
+    assert "the prompts are raw text" not in notes(chat=True)
+
+
 def test_a_template_that_rewrites_earlier_turns_is_refused_or_kept(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     shutil.copytree(build_tiny(), folder)
@@ -165,5 +175,9 @@ def test_a_template_that_rewrites_earlier_turns_is_refused_or_kept(tmp_path: Pat
     assert 'template.history = "keep"' in str(error.value)
     run = gw.train({**table, "template": {"history": "keep"}}, output=tmp_path / "run")
     assert run.summary["status"] == "finished"
+    kept = {**table, "template": {"history": "keep"}}
+    session = open_session(prepare(load_recipe(kept)))
+    assert "the run keeps what was sampled" in " ".join(session.notes())
+    session.close()
     tiny = recipe({"name": "test_data_runs:Asks"}, training=table["training"])
     assert gw.train(tiny, output=tmp_path / "tiny").summary["status"] == "finished"

@@ -69,7 +69,7 @@ def from_rows(
         seed=seed,
     )
     train = tasks_of(rows, settings, verifier, seed)
-    heldout = tasks_of(heldout_rows(settings), settings, verifier, seed)
+    heldout = tasks_of(heldout_rows(settings, seed), settings, verifier, seed)
     if settings.heldout_share is not None:
         if heldout:
             raise RecipeError(

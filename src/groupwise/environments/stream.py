@@ -42,7 +42,7 @@ def from_stream(settings: DatasetSettings, seed: int, verifier: Verifier) -> Str
 
     Raises RecipeError naming rows.
     """
-    heldout = tasks_of(heldout_rows(settings), settings, verifier, seed)
+    heldout = tasks_of(heldout_rows(settings, seed), settings, verifier, seed)
     check_tasks(heldout, settings, verifier)
     kept = accepted(heldout, settings, verifier)
     return StreamEnvironment(settings, seed, verifier, kept, num_dropped=len(heldout) - len(kept))

@@ -80,7 +80,7 @@ def accepted(tasks: list[Task], settings: DatasetSettings, verifier: Verifier) -
     return [task for position, task in enumerate(tasks) if position not in bad]
 
 
-def heldout_rows(settings: DatasetSettings) -> list[Row]:
+def heldout_rows(settings: DatasetSettings, seed: int) -> list[Row]:
     """The rows of `heldout_path` or `heldout_split`; none where neither is set."""
     if settings.heldout_path is None and settings.heldout_split is None:
         return []
@@ -89,7 +89,7 @@ def heldout_rows(settings: DatasetSettings) -> list[Row]:
     split = settings.heldout_split or settings.split
     if (path, split) == (settings.path, settings.split):
         raise RecipeError(f"{field} = {path!r} is the training data itself; held-out rows differ")
-    return read_rows(path, config=settings.config, split=split, field=field)
+    return read_rows(path, config=settings.config, split=split, field=field, seed=seed)
 
 
 def refuse_overlap(

@@ -43,6 +43,7 @@ from groupwise.recipe import Recipe, find_recipe, load_recipe
 from groupwise.samplers import Sampler, make_sampler
 from groupwise.templates import Template
 from groupwise.training.adapted import check_adapter, same_base
+from groupwise.training.chats import check_turns, text_notes
 from groupwise.training.collecting import Collector
 from groupwise.verifiers import Composite
 
@@ -75,7 +76,7 @@ def prepare(recipe: Recipe) -> Prepared:
     if model.adapter is not None:
         check_adapter(recipe)
     model = replace(model, template=recipe.template.applied(model.template))
-    _check_turns(recipe, environment, model.template)
+    check_turns(recipe, environment, model.template)
     environment.limits = replace(environment.limits, length=model.max_length)
     room = model.max_length - recipe.sampling.max_tokens
     lengths = environment.fit(
@@ -119,25 +120,6 @@ def _check_rewards(recipe: Recipe, environment: Environment) -> None:
         step_rewards=environment.gives_steps,
         num_components=len(verifier.labels) if isinstance(verifier, Composite) else None,
     )
-
-
-def _check_turns(recipe: Recipe, environment: Environment, template: Template) -> None:
-    """Whether the chat template keeps earlier turns as they were sampled. Raises RecipeError."""
-    if recipe.template.history == "keep" or environment.answers is None:
-        return
-    system = any(
-        message.get("role") == "system"
-        for prompt in environment.prompts(split="all")
-        for message in prompt.messages
-    )
-    found = template.rewrites(environment.answers, system=system, **environment.variables)
-    if found is not None:
-        raise RecipeError(
-            f"the chat template of model.name = {recipe.model.name!r} {found} once a message of "
-            f"the role {environment.answers!r} follows, but training keeps what was sampled, so "
-            "the model would be trained on chats that nobody sends it. Set "
-            'template.history = "keep" to train on them all the same, or use another model'
-        )
 
 
 @dataclass(slots=True)
@@ -184,6 +166,7 @@ class Session:
         found = [
             *self.evaluation_sets.notes,
             *self.environment.notes,
+            *text_notes(self.environment, self.template),
             *getattr(self.sampler, "notes", ()),
         ]
         for source in (self.environment.verifier, self.recipe.algorithm):
