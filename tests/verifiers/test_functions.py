@@ -221,3 +221,51 @@ def test_names_that_lead_nowhere(name, message):
     with pytest.raises(RecipeError) as error:
         load_verifier(name)
     assert message in str(error.value)
+
+
+def test_a_function_cannot_change_the_data_of_the_run():
+    columns = {"tests": [[1, 2]], "table": {"a": [1]}}
+    case = Case(Prompt("p", text="q", answer=["7"], columns=columns), "7")
+
+    def changes(completions, answer, tests, table, **kwargs):
+        for mine in (answer, tests):
+            mine[0].append("more")
+        table[0]["a"].clear()
+        completions.clear()
+        return [1.0]
+
+    assert score_cases(RewardFunction(changes), [case])[0].value == 1.0
+    assert columns == {"tests": [[1, 2]], "table": {"a": [1]}}
+    assert case.prompt.answer == ["7"]
+
+
+class Unusual(BaseException):
+    """As a test library's failure, or a cancelled task: no Exception."""
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError, SystemExit, Unusual, GeneratorExit])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_whatever_a_function_raises_names_it_and_its_row(error, is_async):
+    def fails(completions, **kwargs):
+        if "bad" in completions:
+            raise error("mine")
+        return [1.0] * len(completions)
+
+    async def fails_later(completions, **kwargs):
+        await asyncio.sleep(0)
+        return fails(completions)
+
+    function = fails_later if is_async else fails
+    with pytest.raises(VerifierError, match=rf"row 1 of 2 .*'bad'\): {error.__name__}"):
+        score_cases(RewardFunction(function), text_cases("good", "bad"))
+    scores = score_cases(RewardFunction(function), text_cases("good", "bad"), on_error="skip")
+    assert [score.value for score in scores] == [1.0, None]
+
+
+def test_a_logged_column_of_another_length_is_named():
+    def logs(completions, log_extra=None, **kwargs):
+        log_extra("seen", [1])
+        return [1.0] * len(completions)
+
+    with pytest.raises(VerifierError, match=r"'logs' logged 1 values in column 'seen' for 2"):
+        score_cases(RewardFunction(logs), text_cases("a", "b"))

@@ -163,7 +163,7 @@ def test_a_stuck_reward_function_is_a_verifier_timeout_from_anywhere(limited):
 
 
 def test_errors_in_the_worker_name_the_row(limited):
-    with pytest.raises(VerifierError, match=r"'sometimes_stuck' raised on row 1 .*no such thing"):
+    with pytest.raises(VerifierError, match=r"row 1 .*'bad'\): ValueError: no such thing"):
         score_cases(limited, cases("good", "bad", "good"))
     with pytest.raises(VerifierError, match=r"row 1 .*'dies'"):
         score_cases(limited, cases("good", "dies"))

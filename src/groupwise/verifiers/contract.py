@@ -20,7 +20,8 @@ from pydantic import BaseModel, ConfigDict
 
 from groupwise.errors import VerifierError
 from groupwise.types import FinishReason, Message, Prompt, Score
-from groupwise.verifiers.waiting import DeadlinePassed, gather, within
+from groupwise.verifiers.waiting import DeadlinePassed, gather, is_theirs, within
+from groupwise.verifiers.worker import ToldError
 
 OnError = Literal["stop", "skip"]
 
@@ -174,7 +175,9 @@ class CaseVerifier(Verifier):
         for row, case in enumerate(cases):
             try:
                 result = self.score_case(case)
-            except (Exception, SystemExit) as error:
+            except BaseException as error:
+                if not is_theirs(error):
+                    raise
                 for awaitable in waiting.values():
                     getattr(awaitable, "close", lambda: None)()
                 raise RowFailure(row, error) from error
@@ -243,7 +246,9 @@ def score_cases(
     except RowFailure as failure:
         if on_error == "stop":
             raise _stopped(verifier, cases, failure.row, failure.error) from failure.error
-    except (Exception, SystemExit) as error:  # `sys.exit` in a verifier must not end the run
+    except BaseException as error:
+        if not is_theirs(error):
+            raise
         if on_error == "stop":
             row = _failing_row(verifier, cases, deadline)
             raise _stopped(verifier, cases, row, error) from error
@@ -305,7 +310,9 @@ def _failing_row(verifier: Verifier, cases: Sequence[Case], deadline: float) -> 
         for row, case in enumerate(cases):
             try:
                 _results(verifier, [case])
-            except (Exception, SystemExit):  # noqa: BLE001 (the function's own is looked for)
+            except BaseException as error:
+                if not is_theirs(error):
+                    raise
                 return row
         return None
 
@@ -382,6 +389,8 @@ def as_score(name: str, row: int, value: Any) -> Score:
 
 def describe_error(error: BaseException) -> str:
     """The error's type and message in one line."""
+    if isinstance(error, ToldError):
+        return str(error)
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 

@@ -8,6 +8,7 @@ not given. Left out: sequence classifiers as rewards (`scorers/`).
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -104,8 +105,10 @@ class RewardFunction(Verifier):
 
     def _keywords(self, cases: Sequence[Case]) -> dict[str, Any]:
         columns = {name: None for case in cases for name in case.prompt.columns}
-        keywords: dict[str, Any] = {"answer": [case.prompt.answer for case in cases]}
-        keywords |= {name: [case.prompt.columns.get(name) for case in cases] for name in columns}
+        keywords: dict[str, Any] = {"answer": [_own(case.prompt.answer) for case in cases]}
+        keywords |= {
+            name: [_own(case.prompt.columns.get(name)) for case in cases] for name in columns
+        }
         return keywords | {
             **self._arguments,
             "prompts": [_prompt(case.prompt) for case in cases],
@@ -140,6 +143,11 @@ class RewardFunction(Verifier):
     def take_logs(self) -> VerifierLogs:
         logs, self._logs = self._logs, VerifierLogs()
         return logs
+
+
+def _own(value: Any) -> Any:
+    """A copy where the function could change it: what it is given is the data of the whole run."""
+    return copy.deepcopy(value) if isinstance(value, (list, dict, set)) else value
 
 
 def _prompt(prompt: Prompt) -> Any:

@@ -22,6 +22,7 @@ from groupwise.verifiers.contract import (
     describe_error,
     score_cases,
 )
+from groupwise.verifiers.worker import ToldError
 from groupwise.verifiers.workers import Reply, WorkerPool
 
 WORKER = "groupwise.verifiers.isolated:make"
@@ -32,10 +33,6 @@ not asked: a verifier that hangs on everything costs a few limits, not one for e
 
 Job = tuple[int, Sequence[Case]]
 Judged = tuple[list[Score], VerifierLogs] | str
-
-
-class WorkerError(Exception):
-    """What the verifier raised in its worker, as text."""
 
 
 class Isolated(Verifier):
@@ -108,14 +105,14 @@ class Isolated(Verifier):
             else:
                 try:
                     scores += self._read(reply)
-                except WorkerError as error:
+                except ToldError as error:
                     raise RowFailure(row, error) from error
         return scores
 
     def _read(self, reply: Reply) -> list[Score]:
         """The scores of a call that ended; its logs are kept."""
         if reply.kind != "ok":
-            raise WorkerError(str(reply.value or reply.kind))
+            raise ToldError(str(reply.value or reply.kind))
         judged: Judged = reply.value
         if isinstance(judged, str):
             raise VerifierError(judged)
@@ -148,9 +145,7 @@ def make(name: str, arguments: Mapping[str, Any]) -> Callable[[Job], Judged]:
             cause = error.__cause__
             if cause is None:  # what it returned breaks the contract
                 return str(error)
-            if isinstance(cause, Exception):
-                raise cause from None
-            raise WorkerError(describe_error(cause)) from None  # SystemExit: the worker stays
+            raise ToldError(describe_error(cause)) from None
         return scores, verifier.take_logs()
 
     return score

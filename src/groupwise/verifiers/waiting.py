@@ -26,6 +26,15 @@ class DeadlinePassed(Exception):  # noqa: N818 (it names what happened)
     """A call did not end within its deadline."""
 
 
+def is_theirs(error: BaseException) -> bool:
+    """Whether an exception is the verifier's own and not an interruption from outside.
+
+    `sys.exit`, a cancelled task or a test library's failure in a verifier must not end the run
+    without naming it, though none of them is an `Exception`.
+    """
+    return not isinstance(error, (KeyboardInterrupt, _Overrun))
+
+
 class Beside(Generic[Value]):
     """A call that runs in a daemon thread of its own, from now on.
 
@@ -79,7 +88,9 @@ async def _all(awaitables: Sequence[Awaitable[Any]], time_limit: float | None) -
 async def _as_coroutine(awaitable: Awaitable[Any]) -> Any:
     try:
         return await awaitable
-    except SystemExit as error:  # let through, it stops the loop with the others unfinished
+    except BaseException as error:  # let through, it stops the loop with the others unfinished
+        if isinstance(error, Exception) or not is_theirs(error):
+            raise
         return error
 
 

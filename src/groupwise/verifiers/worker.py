@@ -15,6 +15,10 @@ import struct
 from typing import IO, Any
 
 
+class ToldError(Exception):
+    """An error of another process or place, told whole: type and message in one text."""
+
+
 def read_frame(stream: IO[bytes]) -> Any:
     """The next message; `EOFError` where the other side has closed."""
     header = _read_exactly(stream, 8)
@@ -102,6 +106,8 @@ def _reply(handle: Any, job: Any) -> tuple[str, Any]:
         pickle.dumps(result)
     except MemoryError:
         return "out_of_memory", None
+    except ToldError as error:
+        return "error", str(error)
     except Exception as error:  # noqa: BLE001 (told to the parent, which decides what it means)
         return "error", f"{type(error).__name__}: {error}"
     return "ok", result
