@@ -6,6 +6,8 @@ import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
+from importlib.metadata import entry_points
 from typing import Any
 
 from pydantic import BaseModel
@@ -75,6 +77,11 @@ SETTINGS: dict[str, str] = {
 }
 """The pydantic model of a built-in environment's arguments."""
 
+REASONING_GYM = "reasoning_gym"
+"""What stands before the colon of the tasks of that package."""
+ENTRY_POINTS = "groupwise.environments"
+"""The entry point group of environments of others."""
+
 
 def settings_class(name: str) -> type[BaseModel]:
     """The model of a built-in environment's arguments; `RecipeError` with the nearest name."""
@@ -110,13 +117,28 @@ def _made(
     verifiers: Sequence[Mapping[str, Any] | VerifierSettings],
     arguments: Mapping[str, Any],
 ) -> Environment:
+    if name.startswith(f"{REASONING_GYM}:"):
+        from groupwise.environments.reasoning_gym import make_reasoning_gym
+
+        return make_reasoning_gym(name, arguments, seed=seed, verifiers=verifiers)
     if ":" in name:
         return _custom(name, seed, verifiers, arguments)
-    if name not in BUILTIN:
-        raise unknown_name("environment", name, [*BUILTIN, "module:Class"])
-    module, _, attribute = BUILTIN[name].partition(":")
+    target = BUILTIN.get(name) or offered().get(name)
+    if target is None:
+        known = [*BUILTIN, *offered(), f"{REASONING_GYM}:<task>", "module:Class"]
+        raise unknown_name("environment", name, known)
+    module, _, attribute = target.partition(":")
     make: Callable[..., Environment] = getattr(importlib.import_module(module), attribute)
     return make(arguments, seed=seed, verifiers=verifiers)
+
+
+@cache
+def offered() -> dict[str, str]:
+    """Name and `module:function` of every entry point in the group, adapters to other libraries.
+
+    Such a function is called as the built-in ones are: `make(arguments, seed=, verifiers=)`.
+    """
+    return {each.name: each.value for each in entry_points(group=ENTRY_POINTS)}
 
 
 def _composite(environment: Environment) -> Composite:

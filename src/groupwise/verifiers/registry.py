@@ -52,6 +52,7 @@ BUILTIN: dict[str, str] = {
     "moment": "groupwise.verifiers.moments:Moment",
     "countdown": "groupwise.verifiers.puzzles:Countdown",
     "sudoku": "groupwise.verifiers.puzzles:Sudoku",
+    "reasoning_gym": "groupwise.verifiers.reasoning_gym:ReasoningGym",
     "play": "groupwise.verifiers.play:PlayResult",
 }
 
