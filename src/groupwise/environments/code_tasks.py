@@ -57,7 +57,13 @@ class CodeSettings(DrawnSettings):
     num_operations: tuple[int, int] | None = Field(
         default=None, description="Fewest and most operations of a function, as [1, 2]."
     )
-    num_shown: int = Field(default=2, ge=0, le=5, description="Examples in the prompt.")
+    wording: Literal["full", "brief"] = Field(
+        default="full",
+        description="full: sentences. brief: `solve(x): add 7`, for small models.",
+    )
+    num_shown: int = Field(
+        default=2, ge=0, le=5, description="Examples in the prompt, where its wording is full."
+    )
     num_tests: int = Field(default=6, ge=1, le=50, description="Cases that the reward is made of.")
     num_hidden: int = Field(
         default=6, ge=0, le=50, description="Cases of the strict verifier; 0 = no strict verifier."
@@ -73,7 +79,7 @@ class CodeSettings(DrawnSettings):
 
     @property
     def asks(self) -> str:
-        return "Answer with one block of Python code."
+        return "Answer with one block of Python code." if self.wording == "full" else ""
 
     def reply(self, task: Task) -> str:
         return f"```python\n{task.answer}```"
@@ -118,6 +124,8 @@ def _task(random: random.Random, level: Level, settings: CodeSettings, seed: int
     if hidden:
         columns["hidden_tests"] = hidden
     question = _question(chain, shown)
+    if settings.wording == "brief":
+        question = f"solve(x): {chain.description}"
     return Task(question, chain.program("solve"), chain.behaviour(), columns)
 
 

@@ -1,0 +1,67 @@
+"""`tiny-code`: its table is the environment's, its tokens are whole, and it is often wrong."""
+
+import random
+
+import pytest
+
+import groupwise as gw
+from groupwise.environments.functions import OPERATIONS
+from groupwise.policies.catalogue import get_model
+from groupwise.policies.tiny import BOS, END
+from groupwise.policies.tiny_code import PIECES, PROGRAM, TABLE, TinyCodeRecipe, parts, row, tokens
+
+
+def test_the_table_is_the_environments_own():
+    numbers = [(o.words, o.expression, o.low, o.high) for o in OPERATIONS["numbers"]]
+    assert list(TABLE) == numbers
+
+
+def test_words_and_programs_are_a_few_tokens():
+    assert parts("divide by {k} and round down") == ["divide by ", "{k}", " and round down"]
+    assert tokens("divide by {k} and round down", 7) == ["divide by ", "7", " and round down"]
+    assert tokens("max(x, {k})", -5) == ["max(x, ", "-", "5", ")"]
+    for words, expression, low, high in TABLE:
+        for text in (words, expression):
+            for k in {low, high}:
+                assert "".join(tokens(text, k)) == text.replace("{k}", str(k))
+    assert len(PIECES) == len(set(PIECES)) == 27
+
+
+def test_labels_are_right_for_the_share_that_is_stated():
+    recipe, draw = TinyCodeRecipe(), random.Random(0)
+    right = mistaken = 0
+    for _ in range(2000):
+        question, answer = row(recipe, draw)
+        assert question[:3] == [BOS, "<|user|>", "solve(x): "]
+        assert (answer[0], answer[-1]) == (PROGRAM, END)
+        words, expression = "".join(question[3:-2]), "".join(answer[1:-1])
+        digits = [token for token in question[3:] if len(token) == 1]
+        k = "".join(digits) or "0"
+        line = next(each for each in TABLE if each[0].replace("{k}", k) == words)
+        following = TABLE[(TABLE.index(line) + 1) % len(TABLE)]
+        right += line[1].replace("{k}", k) == expression
+        mistaken += following[1].replace("{k}", k) == expression
+    assert right / 2000 == pytest.approx(recipe.right, abs=0.03)
+    assert mistaken / 2000 == pytest.approx(recipe.mistaken, abs=0.03)
+
+
+@pytest.mark.slow
+def test_it_writes_programs_that_run_and_are_often_wrong():
+    policy = gw.load_policy("tiny-code")
+    assert sum(each.numel() for each in policy.model.parameters()) == (
+        get_model("tiny-code").num_parameters
+    )
+    environment = gw.load_environment(
+        "code", kinds=["numbers"], wording="brief", num_train=100, num_heldout=20
+    )
+    prompts = environment.prompts()
+    chats = [list(prompt.messages) for prompt in prompts]
+    samples = gw.sample(policy, chats, group_size=8, max_tokens=12, temperature=1.0, seed=0)
+    scores = [
+        environment.verify(prompt, completion.text)
+        for prompt, group in zip(prompts, samples)
+        for completion in group
+    ]
+    assert {score.outcome for score in scores} == {"correct", "incorrect"}
+    assert sum("Error" in score.reason for score in scores) / len(scores) < 0.02
+    assert 0.25 < sum(score.value for score in scores) / len(scores) < 0.45
