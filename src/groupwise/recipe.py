@@ -286,6 +286,12 @@ def _check_selection(recipe: Recipe) -> None:
                 f"fewer than that, or a larger sampling.group_size"
             )
         algorithm.check(group_size=train_on)
+    length, most = selection.length, recipe.sampling.max_tokens
+    if length is not None and length.start > most:
+        raise RecipeError(
+            f"selection.length.start = {length.start} is above sampling.max_tokens = {most}, which "
+            f"is the largest limit; give at most {most}"
+        )
     corrected = algorithm.anchor == "sampler" or not isinstance(algorithm.correction, NoCorrection)
     if selection.replay is not None and not corrected:
         raise RecipeError(

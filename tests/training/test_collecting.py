@@ -20,7 +20,7 @@ from groupwise.policies import load_policy
 from groupwise.recipe import load_recipe
 from groupwise.records import find_metric
 from groupwise.training.callbacks import Callback
-from groupwise.training.session import Session, open_session, prepare
+from groupwise.training.session import Session, prepare
 from groupwise.types import Prompt, Score
 from groupwise.verifiers import Case, Verifier
 
@@ -436,6 +436,8 @@ def test_max_tokens_grows_with_the_updates_alone(tmp_path: Path) -> None:
     run = gw.train({**BASE, **own(mixed=3, never=5)}, changes, output=tmp_path / "a")
     found = lines(run)
     assert any(line["selection/skipped"] for line in found)
+    with pytest.raises(RecipeError, match=r"length\.start = 9 is above sampling\.max_tokens = 4"):
+        load_recipe(BASE, {"selection.length": {"start": 9, "updates": 3}})
     updates = 0
     for line in found:
         assert line["selection/max_tokens"] == min(1 + updates, 4)
@@ -462,11 +464,9 @@ def test_a_curriculum_opens_levels_in_a_run(tmp_path: Path) -> None:
     taken = run.rollouts().to_pandas()["prompt_id"].unique()
     found = {keep.session.environment.prompt(each).columns["level"] for each in taken}
     assert found == {"easy"}
+    levels["levels"] = ["easy", "medium", "hard", "expert"]
     with pytest.raises(RecipeError, match="which no training prompt has"):
-        open_session(
-            prepare(load_recipe(recipe, {"selection.curriculum.levels": ["easy", "medium", "hard",
-                                                                         "expert"]}))
-        )  # fmt: skip
+        prepare(load_recipe(recipe, {"selection.curriculum": levels}))
 
 
 # --- faults 31 and 32 ---------------------------------------------------------------------------

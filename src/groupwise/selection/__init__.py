@@ -7,7 +7,7 @@ dynamic sampling's loop (`training/collecting.py`), and the algorithm's own filt
 
 from groupwise.selection.curriculum import Curriculum
 from groupwise.selection.history import History
-from groupwise.selection.prompts import PromptPicker, signal_weight
+from groupwise.selection.prompts import PromptPicker, curriculum_of, signal_weight
 from groupwise.selection.replay import ReplayBuffer
 from groupwise.selection.settings import (
     CurriculumSettings,
@@ -33,6 +33,7 @@ __all__ = [
     "ReplaySettings",
     "SelectionSettings",
     "SizeSettings",
+    "curriculum_of",
     "down_sample",
     "group_from_plain",
     "group_sizes",

@@ -30,20 +30,12 @@ class PromptPicker:
     """
 
     def __init__(self, environment: Environment, settings: SelectionSettings, seed: int) -> None:
-        """Raises RecipeError for levels that the data does not have, and for what a stream, which
-        is read as the run goes, cannot do."""
-        if environment.streamed and (settings.curriculum or settings.order == "weighted"):
-            raise RecipeError(
-                "selection: a streamed data set is read in its own order; a curriculum and order = "
-                '"weighted" choose among all prompts, so load it whole'
-            )
+        """Raises RecipeError as `curriculum_of`."""
         prompts = [] if environment.streamed else environment.prompts()
         self.settings = settings
         self.seed = seed
         self.history = History(settings.window)
-        self.curriculum = (
-            None if settings.curriculum is None else Curriculum(settings.curriculum, prompts)
-        )
+        self.curriculum = curriculum_of(environment, settings)
         self.taken = 0
         self.index: dict[str, int] = {}
         self._ids = [prompt.id for prompt in prompts]
@@ -155,6 +147,22 @@ class PromptPicker:
             self.curriculum.load_state_dict(data["curriculum"])
         elif "all" in data["sources"]:
             self._sources["all"].load_state_dict(data["sources"]["all"])
+
+
+def curriculum_of(environment: Environment, settings: SelectionSettings) -> Curriculum | None:
+    """The curriculum over an environment's prompts, None where there is none.
+
+    Raises RecipeError for levels that the data does not have, and for what a stream, which is read
+    as the run goes, cannot do.
+    """
+    if environment.streamed and (settings.curriculum or settings.order == "weighted"):
+        raise RecipeError(
+            "selection: a streamed data set is read in its own order; a curriculum and order = "
+            '"weighted" choose among all prompts, so load it whole'
+        )
+    if settings.curriculum is None:
+        return None
+    return Curriculum(settings.curriculum, environment.prompts())
 
 
 def in_pool(prompt_id: str, step: int, history: History, pool: PoolSettings) -> bool:

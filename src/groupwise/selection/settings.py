@@ -90,7 +90,7 @@ class SizeSettings(BaseModel):
 
 
 class LengthSettings(BaseModel):
-    """`[selection.length]`: `max_tokens` grows (or shrinks) to `sampling.max_tokens`."""
+    """`[selection.length]`: `max_tokens` grows to `sampling.max_tokens`."""
 
     model_config = _STRICT
 

@@ -41,6 +41,7 @@ from groupwise.policies import (
 )
 from groupwise.recipe import Recipe, find_recipe, load_recipe
 from groupwise.samplers import Sampler, make_sampler
+from groupwise.selection import curriculum_of
 from groupwise.templates import Template
 from groupwise.training.adapted import check_adapter, same_base
 from groupwise.training.chats import check_turns, text_notes
@@ -87,6 +88,7 @@ def prepare(recipe: Recipe) -> Prepared:
         f"and sampling.max_tokens = {recipe.sampling.max_tokens} leaves {room} for a prompt. "
         "Shorten these prompts, lower sampling.max_tokens, or set environment.drop_too_long = true",
     ).values()
+    curriculum_of(environment, recipe.selection)
     return Prepared(
         recipe=recipe,
         environment=environment,
