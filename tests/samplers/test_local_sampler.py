@@ -18,6 +18,7 @@ from groupwise.samplers.local import run as running
 from groupwise.samplers.local.families import FAMILIES as DECODED
 from groupwise.samplers.local.head import SamplingHead
 from groupwise.samplers.local.schedule import PATIENCE
+from groupwise.samplers.local.static import frame_rows
 from groupwise.samplers.local.weights import Matrix, can_pack
 from groupwise.types import Completion, Request
 from model_families import FAMILIES, family_policy
@@ -365,3 +366,51 @@ def test_the_half_head_is_near_the_exact_one_where_the_probability_is() -> None:
     error, unshifted = (p * (near - exact).abs()).sum(-1), (p * (rough - exact).abs()).sum(-1)
     assert error.max() < 0.02
     assert error.mean() < 0.5 * unshifted.mean()
+
+
+# --- fixed shapes (what a CUDA graph replays) ----------------------------------------------------
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "gemma3", "gpt2", "qwen3_moe"])
+@pytest.mark.parametrize("rows", [3, 20])
+def test_steps_of_fixed_shapes_give_the_same_completions(family: str, rows: int) -> None:
+    """Rows that are not there fill the shapes up and write to the spare row alone."""
+    policy = unending(family_policy(family))
+    asked = [Request(PROMPTS[i % 5], key=i, max_tokens=(60, 7, 20)[i % 3]) for i in range(14)]
+    expected = local(policy).sample(asked)
+    sampler = local(policy, batch_rows=rows)
+    sampler.static = True
+    made = sampler.sample(asked)
+    assert [c.token_ids for c in made] == [c.token_ids for c in expected]
+    for one, other in zip(made, expected):
+        assert one.sampler_logprobs == pytest.approx(other.sampler_logprobs, abs=2e-5)
+
+
+def test_fixed_shapes_go_on_over_turns() -> None:
+    policy = unending(family_policy("llama"))
+    results = []
+    for static in (False, True):
+        sampler = local(policy)
+        sampler.static = static
+        made: list[tuple[int, ...]] = []
+        asked = requests(6, max_tokens=5)
+
+        def then(
+            place: int,
+            completion: Completion,
+            made: list[tuple[int, ...]] = made,
+            asked: list[Request] = asked,
+        ) -> Request | None:
+            made.append(completion.token_ids)
+            second = completion.num_tokens == 6
+            return None if second else follow(asked[place], completion, (30, 31))
+
+        sampler.play(asked, then)
+        results.append(made)
+    assert results[0] == results[1]
+    assert len(results[0]) == 12
+
+
+def test_few_shapes_serve_every_number_of_rows() -> None:
+    assert [frame_rows(n, 100) for n in (1, 8, 9, 33, 64, 65, 100)] == [8, 8, 16, 64, 64, 100, 100]
+    assert frame_rows(2, 3) == 3

@@ -115,15 +115,20 @@ class Decoder:
         names = {layer.attention.rope for layer in self.layers}
         return tuple(sorted(name for name in names if name is not None))
 
+    def reserve(self, length: int) -> None:
+        """Tables of rotary positions for sequences of `length` from now on."""
+        for name in self.rope_names:
+            table = self.tables.get(name)
+            if table is None or table[0].shape[0] < length:
+                assert self.rotary is not None
+                device = next(self.embedding.parameters()).device
+                rows = torch.arange(max(256, 2 * length), device=device)
+                self.tables[name] = self.rotary(name, rows)
+
     def rope(self, name: str, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosines and sines [N, W] at `positions` [N], from a table that grows when it must."""
-        assert self.rotary is not None
-        table = self.tables.get(name)
-        newest = int(positions.max()) + 1
-        if table is None or table[0].shape[0] < newest:
-            rows = torch.arange(max(256, 2 * newest), device=positions.device)
-            table = self.tables[name] = self.rotary(name, rows)
-        return table[0][positions], table[1][positions]
+        """Cosines and sines [N, W] at `positions` [N], which `reserve` has made room for."""
+        cos, sin = self.tables[name]
+        return cos[positions], sin[positions]
 
 
 def _parts(layer: Layer) -> Iterator[Matrix | Norm]:

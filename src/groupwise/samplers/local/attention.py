@@ -140,12 +140,12 @@ class Extend:
 class Layout:
     """Which rows are in flight and how they stand to their groups; made when that changes.
 
-    `slots`, `prompts` [n]: each row's group and the length of its prompt. `members` [g, S]: each
-    group's rows, filled up with row 0; `place` [n]: where a row is among them. Both are None where
-    rows stand group by group in groups of one size, in order.
+    `rows` [n]: where each writes its keys and values. `prompts` [n]: the lengths of their prompts.
+    `members` [g, S]: each group's rows, filled up with row 0; `place` [n]: where a row is among
+    them. Both are None where rows stand group by group in groups of one size, in order.
     """
 
-    slots: Tensor
+    rows: Tensor
     prompts: Tensor
     num_groups: int
     largest: int
@@ -154,32 +154,52 @@ class Layout:
     place: Tensor | None
 
 
-def lay_out(slots: Sequence[int], prompts: Sequence[int], device: torch.device) -> Layout:
+@dataclass(frozen=True)
+class Frame:
+    """Sizes that a layout is filled up to, so that its tensors keep their shapes. Rows that are not
+    there write to row `spare` and are read by nobody."""
+
+    rows: int
+    groups: int
+    largest: int
+    longest_prompt: int
+    spare: int
+
+
+def lay_out(
+    slots: Sequence[int],
+    prompts: Sequence[int],
+    device: torch.device,
+    frame: Frame | None = None,
+) -> Layout:
     """The layout of rows with these groups and prompt lengths; groups are numbered from 0."""
-    groups = max(slots) + 1
+    count = len(slots)
+    groups = max(slots) + 1 if frame is None else frame.groups
     rows_of: list[list[int]] = [[] for _ in range(groups)]
     for row, slot in enumerate(slots):
         rows_of[slot].append(row)
-    largest = max(len(rows) for rows in rows_of)
-    in_order = [row for rows in rows_of for row in rows] == list(range(len(slots)))
-    even = in_order and all(len(rows) == largest for rows in rows_of)
+    largest = max(len(rows) for rows in rows_of) if frame is None else frame.largest
+    in_order = [row for rows in rows_of for row in rows] == list(range(count))
+    even = frame is None and in_order and all(len(rows) == largest for rows in rows_of)
     members = [rows + [0] * (largest - len(rows)) for rows in rows_of]
-    place = [0] * len(slots)
+    place = [0] * count
     for slot, rows in enumerate(rows_of):
         for index, row in enumerate(rows):
             place[row] = slot * largest + index
+    missing = 0 if frame is None else frame.rows - count
+    spare = 0 if frame is None else frame.spare
 
     def tensor(values: object) -> Tensor:
         return torch.tensor(values, dtype=torch.int64, device=device)
 
     return Layout(
-        slots=tensor(list(slots)),
-        prompts=tensor(list(prompts)),
+        rows=tensor([*range(count), *[spare] * missing]),
+        prompts=tensor([*prompts, *[1] * missing]),
         num_groups=groups,
         largest=largest,
-        longest_prompt=max(prompts),
+        longest_prompt=max(prompts) if frame is None else frame.longest_prompt,
         members=None if even else tensor(members),
-        place=None if even else tensor(place),
+        place=None if even else tensor([*place, *[0] * missing]),
     )
 
 
@@ -194,7 +214,6 @@ class Decode:
         self.cache = cache
         self.layout = layout
         self.own = own
-        self.rows = torch.arange(own.shape[0], device=own.device)
         # Kernels copy what is only a part of a buffer: all of it is cheaper, unless most is empty.
         self.num_own = cache.own[0].shape[-2]
         self.num_prompt = _worth(layout.longest_prompt, cache.prompts[0].shape[-2])
@@ -204,8 +223,8 @@ class Decode:
         self, number: int, layer: AttentionLayer, queries: Tensor, keys: Tensor, values: Tensor
     ) -> Tensor:
         own = self.cache.own[number]
-        own[0, self.rows, :, self.own] = keys
-        own[1, self.rows, :, self.own] = values
+        own[0, self.layout.rows, :, self.own] = keys
+        own[1, self.layout.rows, :, self.own] = values
         n, heads, width = queries.shape
         kv_heads = keys.shape[1]
         ratio = heads // kv_heads

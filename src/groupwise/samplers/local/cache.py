@@ -28,11 +28,19 @@ class Cache:
     """A pair of buffers a layer: `prompts[l]` [2, G, Hk, P, W] and `own[l]` [2, R, Hk, T, W], keys
     first. T grows with the longest own part.
 
-    Unwritten places are 0, so that what is masked adds exactly nothing.
+    Unwritten places are 0, so that what is masked adds exactly nothing. With `spare` there is one
+    more row, number `rows`, that belongs to nobody.
     """
 
     def __init__(
-        self, decoder: Decoder, *, rows: int, groups: int, longest_prompt: int, device: torch.device
+        self,
+        decoder: Decoder,
+        *,
+        rows: int,
+        groups: int,
+        longest_prompt: int,
+        device: torch.device,
+        spare: bool = False,
     ) -> None:
         def made(count: int, length: int) -> list[Tensor]:
             shape = (2, count, decoder.kv_heads, length, decoder.head_dim)
@@ -41,7 +49,7 @@ class Cache:
         self.rows = rows
         self.groups = groups
         self.prompts = made(groups, longest_prompt)
-        self.own = made(rows, _STEP)
+        self.own = made(rows + spare, _STEP)
 
     @property
     def num_bytes(self) -> int:

@@ -25,6 +25,7 @@ from groupwise.samplers.local.cache import Cache
 from groupwise.samplers.local.decoder import run_decoder
 from groupwise.samplers.local.head import SamplingHead
 from groupwise.samplers.local.schedule import Place, Schedule, Slot
+from groupwise.samplers.local.static import StaticSteps
 from groupwise.samplers.rows import NextTokens, Picked
 
 # Prompt tokens that are run at once: enough for full matrix products, small beside weights.
@@ -58,6 +59,7 @@ class _Batch:
     ids: Tensor
     best: Tensor
     longest_own: int
+    longest: int
 
 
 class Run:
@@ -70,12 +72,14 @@ class Run:
         cache: Cache,
         schedule: Schedule,
         counts: Counts,
+        static: StaticSteps | None = None,
     ) -> None:
         self.decoder = decoder
         self.head = head
         self.cache = cache
         self.schedule = schedule
         self.counts = counts
+        self.static = static
         self.device = schedule.policy.device
         self.stop_ids = schedule.policy.template.stop_ids
         self.batch: _Batch | None = None
@@ -153,9 +157,13 @@ class Run:
         """One token for every row that runs."""
         batch = self._current()
         self.cache.make_room(batch.longest_own + 1)
-        attend = Decode(self.cache, batch.layout, batch.own)
-        positions = batch.layout.prompts + batch.own
-        states = run_decoder(self.decoder, batch.ids, positions, attend)
+        self.decoder.reserve(batch.longest)
+        if self.static is not None:
+            states = self.static.states(batch.layout, batch.ids, batch.own)
+        else:
+            attend = Decode(self.cache, batch.layout, batch.own)
+            positions = batch.layout.prompts + batch.own
+            states = run_decoder(self.decoder, batch.ids, positions, attend)
         self.counts.projected += states.shape[0]
         logits = self.head.near(states, batch.best)
         draws = batch.next_tokens.draw(logits, self.schedule.version)
@@ -165,6 +173,7 @@ class Run:
             place.row.take(picked, index, self.stop_ids)
         batch.own += 1
         batch.longest_own += 1
+        batch.longest += 1
         batch.ids = draws.ids
         batch.best = draws.best + batch.best if self.head.half else draws.best
         self.counts.decoded += len(batch.places)
@@ -184,12 +193,14 @@ class Run:
                     [place.slot for place in places],
                     [place.prompt for place in places],
                     self.device,
+                    None if self.static is None else self.static.frame(len(places)),
                 ),
                 next_tokens=NextTokens([place.row for place in places], self.device),
                 own=torch.tensor([place.own for place in places], device=self.device),
                 ids=torch.tensor([place.row.ids[-1] for place in places], device=self.device),
                 best=torch.tensor([place.best for place in places], device=self.device),
                 longest_own=max(place.own for place in places),
+                longest=max(place.prompt + place.own for place in places) + 1,
             )
         return self.batch
 
@@ -215,6 +226,7 @@ class Run:
         return self.head.exact(states)
 
     def _forward(self, ids: list[int], positions: list[int], attend: Attend) -> Tensor:
+        self.decoder.reserve(max(positions) + 1)
         return run_decoder(
             self.decoder,
             torch.tensor(ids, device=self.device),

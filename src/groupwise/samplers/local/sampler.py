@@ -6,6 +6,7 @@ Left out: how one call runs (run.py).
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 
 import torch
@@ -22,6 +23,7 @@ from groupwise.samplers.local.families import read_decoder
 from groupwise.samplers.local.head import SamplingHead
 from groupwise.samplers.local.run import Counts, Run
 from groupwise.samplers.local.schedule import Schedule
+from groupwise.samplers.local.static import StaticSteps
 from groupwise.types import Completion, Request
 
 # Below this many parameters packing costs more than it saves.
@@ -35,8 +37,9 @@ _SHARE = 0.25
 class LocalSampler:
     """Samples with the learner's own weights in this process; see `Sampler` for the contract.
 
-    `rows` is the most completions decoded at once, `cache_bytes` what their keys and values may
-    take; the tighter one decides. `counts` adds up over calls.
+    `batch_rows` is the most completions decoded at once, `cache_bytes` what their keys and values
+    may take; the tighter one decides. `counts` adds up over calls. `static` decodes on tensors of
+    fixed shapes, which a GPU replays as a CUDA graph; it is on where there is one.
     Raises RecipeError where `why_not(policy)` has a reason.
     """
 
@@ -48,6 +51,7 @@ class LocalSampler:
         self.batch_rows = batch_rows
         self.cache_bytes = cache_bytes
         self.counts = Counts()
+        self.static = policy.device.type == "cuda"
         self.decoder: Decoder | None = None
         self._parameters: list[int] = []
         self.load(policy, policy.version)
@@ -105,7 +109,8 @@ class LocalSampler:
         with torch.inference_mode(), evaluating(self.policy.model):
             cache = self._cache(self.decoder, requests)
             schedule = Schedule(self.policy, cache, requests, then, self.version)
-            Run(self.decoder, self.head, cache, schedule, self.counts).run()
+            static = self._static_steps(self.decoder, cache, requests) if self.static else None
+            Run(self.decoder, self.head, cache, schedule, self.counts, static).run()
 
     def _cache(self, decoder: Decoder, requests: Sequence[Request]) -> Cache:
         """As many rows as the budget has room for, each at its longest."""
@@ -131,7 +136,15 @@ class LocalSampler:
             groups=_groups(rows, share, distinct),
             longest_prompt=prompt,
             device=self.policy.device,
+            spare=self.static,
         )
+
+    def _static_steps(
+        self, decoder: Decoder, cache: Cache, requests: Sequence[Request]
+    ) -> StaticSteps:
+        group = Counter(request.prompt_ids for request in requests).most_common(1)[0][1]
+        longest = max(len(request.prompt_ids) for request in requests)
+        return StaticSteps(decoder, cache, largest=min(group, cache.rows), longest_prompt=longest)
 
 
 def _groups(rows: int, share: int, distinct: int) -> int:
@@ -178,6 +191,7 @@ def _agrees(policy: Policy, decoder: Decoder) -> bool:
             expected = head.hidden_states(ids[None])[0].to(torch.float32)
         cache = Cache(decoder, rows=1, groups=1, longest_prompt=len(ids), device=policy.device)
         positions = torch.arange(len(ids), device=policy.device)
+        decoder.reserve(len(ids))
         got = run_decoder(decoder, ids, positions, Prefill(cache, [len(ids)], [0])).float()
     allowed = 0.1 if decoder.dtype == torch.bfloat16 else 1e-4
     return float((got - expected).abs().mean()) <= allowed * float(expected.abs().mean())
