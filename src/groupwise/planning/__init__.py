@@ -1,6 +1,7 @@
 """Memory, tokens and counts before the run. No torch: a plan is arithmetic on a configuration."""
 
 from groupwise.planning.compare import SEVEN_BILLION, Comparison
+from groupwise.planning.fit import Fit, fit_learning
 from groupwise.planning.memory import MemoryPlan, training_bytes
 from groupwise.planning.run_plan import (
     Plan,
@@ -17,11 +18,13 @@ __all__ = [
     "SEVEN_BILLION",
     "Comparison",
     "SMOLLM2_135M",
+    "Fit",
     "MemoryPlan",
     "ModelShape",
     "PassWork",
     "Plan",
     "PlanInputs",
+    "fit_learning",
     "no_signal_share",
     "pass_work",
     "plan",
