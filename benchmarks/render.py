@@ -19,6 +19,7 @@ from rich.table import Table as RichTable
 
 from benchmarks.contenders import CONTENDERS
 from benchmarks.ratios import BARS, Measured, table
+from benchmarks.workload import SMALL
 
 HERE = Path(__file__).parent
 COLUMNS = (
@@ -90,6 +91,8 @@ def ratio_rows(results: Mapping[str, Any]) -> list[list[str]]:
         sign = "at most" if bar.smaller else "at least"
         if value is None:
             verdict = results["missing"].get(name, "not measured")
+        elif results["workload"]["model"] == SMALL.model:
+            verdict = "no bar for this model"
         else:
             verdict = "met" if bar.met(value) else "not met"
         lines.append(
@@ -202,13 +205,12 @@ def _machine(results: Mapping[str, Any]) -> list[str]:
         + (f", {memory / 2**30:.0f} GiB" if memory else "")
         + f"; {known['platform']}",
         "- " + ", ".join(f"{name} {version}" for name, version in results["versions"].items()),
-        f"- commit {known['code'].get('commit', 'unknown')}"
-        + (" with changes" if known["code"].get("changed") else ""),
     ]
     for name, phase in results["phases"].items():
         disturbed = sum(bool(row["disturbed"]) for row in phase["rows"])
         lines.append(
-            f"- {_TITLES[name]}: {phase['date']}, `{phase['command']}`, {phase['seconds']:.0f} s, "
+            f"- {_TITLES[name]}: {phase['date']}, commit {_commit(phase['code'])}, "
+            f"`{phase['command']}`, {phase['seconds']:.0f} s, "
             f"{len(phase['rows'])} repeats of which {disturbed} were disturbed"
             + ("" if phase["kept_loaded"] else "; models loaded anew for every repeat")
         )
@@ -216,6 +218,11 @@ def _machine(results: Mapping[str, Any]) -> list[str]:
             known_detail = ", ".join(f"{key} {value}" for key, value in detail["detail"].items())
             lines.append(f"    - {contender}: {known_detail}")
     return lines
+
+
+def _commit(code: Mapping[str, Any]) -> str:
+    short = str(code.get("commit", "unknown"))[:12]
+    return f"{short} with changes" if code.get("changed") else short
 
 
 def growth_section(growth: Mapping[str, Any]) -> list[str]:

@@ -63,8 +63,12 @@ def contenders(phase: str, names: Sequence[str], small: bool) -> list[Contender]
     ]
 
 
-def phase_entry(result: PhaseResult, command: str, rules: Rules) -> dict[str, Any]:
+def phase_entry(
+    result: PhaseResult, command: str, rules: Rules, code: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A phase as results.json keeps it; `code` is the checkout that it measured."""
     return {
+        "code": code,
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "command": command,
         "seconds": result.seconds,
@@ -153,7 +157,7 @@ def main(given: Sequence[str] | None = None) -> int:
         )
         result = phase.run()
         rules = replace(rules, deadline=rules.deadline - result.seconds)
-        phases[name] = phase_entry(result, command, rules)
+        phases[name] = phase_entry(result, command, rules, known["code"])
         results = assemble(
             {each: phases[each] for each in PHASES if each in phases},
             workload=workload,

@@ -29,6 +29,7 @@ KNOWN: dict[str, Any] = {
 
 def entry(rows: list[dict[str, Any]], **failures: str) -> dict[str, Any]:
     return {
+        "code": {"commit": "0123456789abcdef", "changed": True},
         "date": "2026-01-01 00:00 UTC",
         "command": "python -m benchmarks.run",
         "seconds": 1.0,
@@ -91,6 +92,7 @@ def test_the_rendered_page_says_ratios_bars_failures_and_machine() -> None:
     assert "rollout: openvino is missing: openvino-genai is not installed" in page
     assert "| groupwise, bf16, fp32 masters | 100 [100, 100] |" in page
     assert "rollout 1 (1)" in page
+    assert "commit 0123456789ab with changes" in page
     assert "this one does not have it (avx2)" in page
     assert "64 rows of 64 new tokens" in page
     assert page.rstrip().endswith("words")
