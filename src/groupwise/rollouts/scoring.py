@@ -34,7 +34,7 @@ class Scoring:
         self._thread: threading.Thread | None = None
 
     def put(self, place: int, case: Case, failed: Score | None = None) -> None:
-        """A rollout has ended. Raises what scoring an earlier one raised."""
+        """A rollout has ended; from any thread. Raises what scoring an earlier one raised."""
         with self._news:
             if self._error is not None:
                 raise self._error
@@ -44,9 +44,9 @@ class Scoring:
                 return
             self._waiting.append(place)
             self._news.notify()
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, daemon=True)
-            self._thread.start()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, daemon=True)
+                self._thread.start()
 
     def results(self) -> list[Score]:
         """Every score, in order of places; all must have been put. Raises what scoring raised."""
