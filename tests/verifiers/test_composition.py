@@ -211,3 +211,42 @@ def test_the_signature_holds_everything_that_changes_a_value():
         tables = [NUMBER_AND_FORMAT[0], {**NUMBER_AND_FORMAT[1], **change}, NUMBER_AND_FORMAT[2]]
         assert compose(tables).signature() != base
     assert compose(NUMBER_AND_FORMAT, "product").signature() != base
+
+
+ONE_CASE = [Case(Prompt("p", text="q"), "text")]
+
+
+def total(*components, combine="sum"):
+    return score_cases(Composite(components, combine), ONE_CASE)[0]
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [(0.5, (1.0, "correct")), (0.4, (1.0, "correct")), (0.3, (0.0, "incorrect"))],
+)
+def test_a_threshold_decides_the_outcome_too(value, wanted):
+    score = total(Component(Fixed("a", value), threshold=0.4))
+    assert (score.value, score.outcome) == wanted
+    behind = Component(Fixed("b", 1.0), weight=0.5, gate="a:correct")
+    gated = total(Component(Fixed("a", value), threshold=0.4), behind)
+    assert gated.value == (1.5 if wanted[0] else 0.0)
+
+
+def test_a_threshold_keeps_why_there_was_no_answer():
+    nothing = Score(0.0, "no_answer", "nothing")
+    assert total(Component(Fixed("a", nothing), threshold=0.5)).outcome == "no_answer"
+    unscored = Score(None, "verifier_timeout", "late")
+    assert total(Component(Fixed("a", unscored), threshold=0.5)).outcome == "verifier_timeout"
+
+
+def test_what_a_closed_gate_took_away_is_not_called_correct():
+    score = total(Component(Fixed("a", 1.0), weight=2, gate="b"), Component(Fixed("b", 0.0)))
+    assert (score.value, score.outcome) == (0.0, "incorrect")
+
+
+def test_a_product_has_no_negative_factor():
+    """Fault 54: two penalties must not earn, and one must not turn the others' sign."""
+    with pytest.raises(VerifierError, match="negative factor"):
+        total(Component(Fixed("a", -1.0)), Component(Fixed("b", -1.0)), combine="product")
+    with pytest.raises(RecipeError, match="negative weight"):
+        Composite([Component(Fixed("a", 1.0), weight=-1.0), Component(Fixed("b", 1.0))], "product")

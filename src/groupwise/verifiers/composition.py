@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, get_args
 
-from groupwise.errors import RecipeError
+from groupwise.errors import RecipeError, VerifierError
 from groupwise.types import Outcome, Prompt, Score, StepReward
 from groupwise.verifiers.contract import Case, OnError, Verifier, VerifierLogs, score_cases
 from groupwise.verifiers.names import unknown_name
@@ -67,8 +67,10 @@ class Composite(Verifier):
     A component that does not apply to a row is left out of that row's sum. One that could not
     judge it (bad answer, verifier timeout, infrastructure error) leaves the whole row unscored,
     unless its weight is 0: a failure to judge is never a wrong answer. The outcome is that of the
-    component with the largest weight among those that scored. Rewards of steps are weighted and
-    gated like their component's value, and those that end at the same character are added.
+    component with the largest weight among those that scored, `incorrect` where its gate is closed.
+    A product has no negative factors: they would turn the sign of the others. Rewards of steps are
+    weighted and gated like their component's value, and those that end at the same character are
+    added.
     """
 
     def __init__(self, components: Sequence[Component], combine: Combine = "sum") -> None:
@@ -86,6 +88,11 @@ class Composite(Verifier):
                 )
         for component in components:
             _check_gate(component, keys)
+        if combine == "product" and any(component.weight < 0 for component in components):
+            raise RecipeError(
+                "a product of verifiers has a negative weight, which turns the sign of all of "
+                'them; give weights above 0, or combine = "sum"'
+            )
         if all(component.weight == 0 for component in components):
             raise RecipeError("every verifier has weight 0; give one of them weight = 1.0")
         self.components = tuple(components)
@@ -144,9 +151,12 @@ class Composite(Verifier):
         """Each component's scores; those that wait for something do so beside the others."""
 
         def scores(component: Component) -> list[Score]:
-            return score_cases(
+            found = score_cases(
                 component.verifier, cases, component.on_error, deadline=component.deadline
             )
+            if component.threshold is None:
+                return found
+            return [_thresholded(score, component.threshold) for score in found]
 
         apart = len(self.components) > 1
         begun = {
@@ -178,8 +188,14 @@ class Composite(Verifier):
         failed = self._failed(scores)
         if failed is not None or not terms:
             return Score(None, failed or "not_applicable", reason, parts)
+        if self.combine == "product" and min(terms) < 0:
+            raise VerifierError(
+                f"a product of verifiers has a negative factor ({parts}): one turns the others' "
+                "sign and two would earn; let each give 0 or more, or take the sum"
+            )
         value = math.prod(terms) if self.combine == "product" else math.fsum(terms)
-        return Score(value, self._outcome(scores), reason, parts, self._steps(scores, by_key))
+        steps = self._steps(scores, by_key)
+        return Score(value, self._outcome(scores, by_key), reason, parts, steps)
 
     def _steps(
         self, scores: Sequence[Score], by_key: Mapping[str, Score]
@@ -204,9 +220,12 @@ class Composite(Verifier):
                 return score.outcome
         return None
 
-    def _outcome(self, scores: Sequence[Score]) -> Outcome:
+    def _outcome(self, scores: Sequence[Score], by_key: Mapping[str, Score]) -> Outcome:
         scored = [pair for pair in zip(self.components, scores) if pair[1].value is not None]
-        return max(scored, key=lambda pair: abs(pair[0].weight))[1].outcome
+        main, score = max(scored, key=lambda pair: abs(pair[0].weight))
+        if score.outcome in ("correct", "partial") and _gate_open(main, by_key) is False:
+            return "incorrect"
+        return score.outcome
 
     def check_answers(self, prompts: Sequence[Prompt]) -> list[str | None]:
         """The first component's objection to each prompt, named."""
@@ -274,14 +293,22 @@ def _check_gate(component: Component, keys: Sequence[str]) -> None:
 
 
 def _counted(component: Component, score: Score, by_key: Mapping[str, Score]) -> float | None:
-    """The part's value: thresholded, 0 behind a closed gate, None where it or its gate is None."""
+    """The part's value: 0 behind a closed gate, None where it or its gate is None."""
     value = score.value
     if value is None:
         return None
-    if component.threshold is not None:
-        value = 1.0 if value >= component.threshold else 0.0
     is_open = _gate_open(component, by_key)
     return None if is_open is None else value if is_open else 0.0
+
+
+def _thresholded(score: Score, threshold: float) -> Score:
+    """1 and correct at or above the threshold, 0 below; an unscored row stays one."""
+    if score.value is None:
+        return score
+    if score.value >= threshold:
+        return replace(score, value=1.0, outcome="correct")
+    outcome = "incorrect" if score.outcome in ("correct", "partial") else score.outcome
+    return replace(score, value=0.0, outcome=outcome)
 
 
 def _gate_open(component: Component, by_key: Mapping[str, Score]) -> bool | None:
