@@ -62,6 +62,7 @@ APART = {
     "blackjack",
     "grid_world",
     "dataset",
+    "mixture",
     "gsm8k",
     "math",
     "mmlu",
