@@ -13,6 +13,7 @@ import torch
 from groupwise.errors import RecipeError
 from groupwise.policies import Policy, sequence_logprobs
 from groupwise.policies.heads import head_of
+from groupwise.policies.load import checkpoint_activations
 from groupwise.samplers import LocalSampler, TransformersSampler, make_sampler
 from groupwise.samplers.local import run as running
 from groupwise.samplers.local.families import FAMILIES as DECODED
@@ -273,6 +274,19 @@ def test_the_sampler_keeps_no_cache_between_calls() -> None:
     sampler.load(policy, 1)
     fresh = local(policy).sample(requests(5))
     assert [c.token_ids for c in sampler.sample(requests(5))] == [c.token_ids for c in fresh]
+
+
+@pytest.mark.parametrize("family", ["gpt2", "qwen3_moe"])
+def test_modes_and_checkpointing_change_nothing(family: str) -> None:
+    """Faults 38 and 58: dropout stays off, a cache is used, every mode is put back."""
+    policy = unending(family_policy(family))
+    expected = [c.token_ids for c in local(policy).sample(requests(6))]
+    checkpoint_activations(policy.model)
+    policy.model.train()
+    sampler = local(policy)
+    assert [c.token_ids for c in sampler.sample(requests(6))] == expected
+    assert all(module.training for module in policy.model.modules())
+    assert sampler.counts.decoded == 6 * 11  # one token a row and step
 
 
 # --- truncation ----------------------------------------------------------------------------------

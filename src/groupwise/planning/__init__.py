@@ -2,7 +2,7 @@
 
 from groupwise.planning.compare import SEVEN_BILLION, Comparison
 from groupwise.planning.fit import Fit, fit_learning
-from groupwise.planning.memory import MemoryPlan, training_bytes
+from groupwise.planning.memory import MemoryInputs, MemoryPlan, training_bytes
 from groupwise.planning.run_plan import (
     Plan,
     PlanInputs,
@@ -12,23 +12,26 @@ from groupwise.planning.run_plan import (
     steps_for_epochs,
 )
 from groupwise.planning.shape import SMOLLM2_135M, ModelShape, shape_from_config
-from groupwise.planning.work import PassWork, pass_work
+from groupwise.planning.work import PassWork, RolloutWork, pass_work, rollout_work
 
 __all__ = [
     "SEVEN_BILLION",
     "Comparison",
     "SMOLLM2_135M",
     "Fit",
+    "MemoryInputs",
     "MemoryPlan",
     "ModelShape",
     "PassWork",
     "Plan",
     "PlanInputs",
+    "RolloutWork",
     "fit_learning",
     "no_signal_share",
     "pass_work",
     "plan",
     "refill_factor",
+    "rollout_work",
     "shape_from_config",
     "steps_for_epochs",
     "training_bytes",
