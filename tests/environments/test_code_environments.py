@@ -1,5 +1,7 @@
 """Functions and packages that are asked for: right by construction, judged in the sandbox."""
 
+import json
+
 import pytest
 
 from groupwise.environments import load_environment
@@ -159,3 +161,47 @@ def test_arguments_that_do_not_do(name, arguments, message):
 
 def test_settings_have_levels_for_what_they_leave_open():
     assert settings_class("code").model_fields["num_operations"].default is None
+
+
+def test_brief_words_are_the_functions_alone():
+    environment = load_environment(
+        "code", wording="brief", kinds=["numbers"], num_train=30, num_heldout=5
+    )
+    for prompt in environment.prompts():
+        assert prompt.last_text.startswith("solve(x): ")
+        assert "\n" not in prompt.last_text
+        assert environment.verify(prompt, prompt.answer).value == 1
+    full = load_environment("code", kinds=["numbers"], num_train=30, num_heldout=5)
+    assert [p.answer for p in full.prompts()] == [p.answer for p in environment.prompts()]
+
+
+def test_rows_in_the_shape_of_apps(tmp_path):
+    """`input_output` as JSON text, with a function's name or as a program's standard input."""
+    rows = [
+        {
+            "question": "Double a number.",
+            "input_output": json.dumps(
+                {"fn_name": "double", "inputs": [[2], [5]], "outputs": [[4], [10]]}
+            ),
+            "solution": "def double(n):\n    return 2 * n",
+        },
+        {
+            "question": "Read two numbers and print their sum.",
+            "input_output": json.dumps({"inputs": ["1 2\n", "7 8\n"], "outputs": ["3\n", "15\n"]}),
+            "solution": "print(sum(map(int, input().split())))",
+        },
+    ]
+    path = tmp_path / "apps.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    arguments = {"path": str(path), "prompt": "question", "answer": "solution", "chat": True}
+    environment = load_environment("dataset", verifiers=[{"name": "code"}], **arguments)
+    function, program = environment.prompts()
+    assert environment.verify(function, "```python\ndef double(n): return n + n\n```").value == 1
+    assert environment.verify(function, "```python\ndef double(n): return n * n\n```").value == 0
+    assert (
+        environment.verify(program, "```python\na, b = input().split()\nprint(3)\n```").value == 0
+    )
+    rows[0]["solution"] = "def double(n):\n    return n"
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    with pytest.raises(RecipeError, match=r"line 1|rejected"):
+        load_environment("dataset", verifiers=[{"name": "code"}], **arguments)
