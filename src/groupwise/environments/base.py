@@ -40,10 +40,10 @@ _NOTED = {
 class Play:
     """One rollout's side of the conversation; single use.
 
-    `first()` gives the opening messages (empty for a raw text prompt). `next(completion)` gives the
-    messages that answer a completion, or None where the rollout has ended; it may be `async` or
-    slow: it runs beside the sampler, with a deadline (`Limits.wait_seconds`). What it raises marks
-    this rollout as failed. `rewards` takes one number for every completion, where turns have
+    The policy has read the prompt's messages (`first()`; a play cannot change them).
+    `next(completion)` gives the messages that answer a completion, or None where the rollout has
+    ended; it may be `async` or slow: it runs beside the sampler, with a deadline
+    (`Limits.wait_seconds`). What it raises marks this rollout as failed. `rewards` takes one number for every completion, where turns have
     rewards of their own; `counts` takes counts that the metrics add up (`tools/calls`).
     """
 
@@ -240,7 +240,10 @@ class Environment:
         return self.verifier.gives_steps
 
     def start(self, prompt: Prompt) -> Play:
-        """A single-use object for one rollout of `prompt`."""
+        """A single-use object for one rollout of `prompt`.
+
+        Called for every rollout before any is sampled: what is slow belongs into `Play.next`.
+        """
         return Play(prompt)
 
     # What collection asks for: the environment with everything that a recipe put around it.
