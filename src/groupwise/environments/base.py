@@ -43,8 +43,9 @@ class Play:
     The policy has read the prompt's messages (`first()`; a play cannot change them).
     `next(completion)` gives the messages that answer a completion, or None where the rollout has
     ended; it may be `async` or slow: it runs beside the sampler, with a deadline
-    (`Limits.wait_seconds`). What it raises marks this rollout as failed. `rewards` takes one number for every completion, where turns have
-    rewards of their own; `counts` takes counts that the metrics add up (`tools/calls`).
+    (`Limits.wait_seconds`). What it raises marks this rollout as failed. `rewards` takes one number
+    for every completion, where turns have rewards of their own; `counts` takes counts that the
+    metrics add up (`plays/<name>`).
     """
 
     def __init__(self, prompt: Prompt) -> None:
