@@ -160,11 +160,19 @@ def test_turns_of_their_own(sources):
     assert mixture(sources).answers is None
 
 
+def test_a_game_beside_a_question_needs_one_reading(sources):
+    environment = mixture([{"name": "tic_tac_toe"}, sources[1]])
+    with pytest.raises(RecipeError, match=r"set environment.judged = \"all\" or \"last\""):
+        environment.fit(lambda prompt: 1, 6, drop=False, advice="")
+    environment.judged = "all"
+    assert len(environment.fit(lambda prompt: 1, 6, drop=False, advice="")) > 4
+    assert environment.judged == "all"
+    assert mixture(sources).judged == "last"
+
+
 def test_prompts_that_do_not_fit_are_named_or_dropped_everywhere(sources):
     environment = mixture(sources)
-    with pytest.raises(
-        RecipeError, match=r"4 prompts do not fit: words.jsonl, line 1 \(8"
-    ):
+    with pytest.raises(RecipeError, match=r"4 prompts do not fit: words.jsonl, line 1 \(8"):
         environment.fit(lambda prompt: len(prompt.text), 6, drop=False, advice="")
     trimmed = [sources[0], {**sources[1], "template": "{prompt}{answer}"}]
     environment = mixture(trimmed)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from groupwise.environments.base import Environment, Play
+from groupwise.environments.base import Environment, Judged, Play
 from groupwise.environments.mixed_verifier import SEPARATOR, MixedVerifier
 from groupwise.environments.order import Cursor
 from groupwise.environments.overlap import HeldOut, Overlap
@@ -131,7 +131,8 @@ class MixtureEnvironment(Environment):
         verifier = MixedVerifier({key: part.verifier for key, part in self.parts.items()})
         super().__init__("mixture", verifier, splits, facts)
         self.streamed = any(part.streamed for part in self.parts.values())
-        self.judged = _same(self.parts, "judged")
+        read = {part.judged for part in self.parts.values()}
+        self._judged: Judged | None = read.pop() if len(read) == 1 else None
         self.places = {
             f"{key}{SEPARATOR}{each}": where
             for key, part in self.parts.items()
@@ -160,9 +161,25 @@ class MixtureEnvironment(Environment):
             return around[-1]
         return "user" if "user" in inner else next(iter(inner), None)
 
+    @property
+    def judged(self) -> Judged:
+        """What verifiers read of several turns. RecipeError where the sources differ in it."""
+        if self._judged is None:
+            given = {key: part.judged for key, part in self.parts.items()}
+            raise RecipeError(
+                f"the sources differ in what verifiers read of several turns ({given});"
+                ' set environment.judged = "all" or "last"'
+            )
+        return self._judged
+
+    @judged.setter
+    def judged(self, value: Judged) -> None:
+        self._judged = value
+
     def fit(
         self, length_of: Callable[[Prompt], int], room: int, *, drop: bool, advice: str
     ) -> dict[str, int]:
+        assert self.judged  # or says what is missing, before a run
         lengths = super().fit(length_of, room, drop=drop, advice=advice)
         for part in self.parts.values():
             part.fit(length_of, room, drop=drop, advice=advice)  # later rows of streams, and orders
@@ -233,16 +250,6 @@ class MixtureCursor:
 
 def _named(key: str, prompt: Prompt) -> Prompt:
     return replace(prompt, id=f"{key}{SEPARATOR}{prompt.id}")
-
-
-def _same(parts: Mapping[str, Environment], field: str) -> Any:
-    """A setting that all sources share. Raises RecipeError where they do not."""
-    values = {key: getattr(part, field) for key, part in parts.items()}
-    if len(set(values.values())) > 1:
-        raise RecipeError(
-            f"the sources of a mixture differ in {field!r} ({values}); set environment.{field}"
-        )
-    return next(iter(values.values()))
 
 
 def _overlap(parts: Mapping[str, Environment], settings: MixtureSettings) -> int:
