@@ -85,3 +85,9 @@ def test_a_bad_schema_is_refused():
 
 def test_strict_json_keeps_values():
     assert strict_json('[1, 2.5, "[{", null, true]') == [1, 2.5, "[{", None, True]
+
+
+@pytest.mark.parametrize("text", ["1e999", '{"a": [-1e400]}', "Infinity", "NaN"])
+def test_numbers_beyond_floats_are_no_json_here(text):
+    with pytest.raises(ValueError, match=r"beyond any float|is not JSON"):
+        strict_json(text)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from groupwise.verifiers import verify
 from groupwise.verifiers.comparison import gold_text, same_answer
 from groupwise.verifiers.numbers import last_number, parse_number, same_number
 
@@ -241,3 +242,19 @@ def test_another_measure_is_another_quantity():
         given = last_number(text)
         assert given is not None
         assert same_number(gold, given) is same
+
+
+@pytest.mark.parametrize(
+    ("name", "gold", "text", "outcome"),
+    [
+        ("boxed", "5", r"\boxed{5!}", "incorrect"),
+        ("boxed", "5", r"\boxed{5!.}", "incorrect"),
+        ("math", "5", r"\boxed{5!}", "incorrect"),
+        ("math", "120", r"\boxed{5!}", "correct"),
+        ("number", "5", "The answer is 5!", "correct"),
+        ("math", "5", "The answer is 5!", "correct"),
+        ("number", "120", "It is 5! = 120", "correct"),
+    ],
+)
+def test_a_factorial_in_a_box_is_not_the_end_of_a_sentence(name, gold, text, outcome):
+    assert verify(name, completion=text, answer=gold).outcome == outcome

@@ -54,6 +54,17 @@ def cleaned(text: str) -> str:
     return text.replace(r"\%", "%").replace(r"\$", "$").replace(r"\{", "{").replace(r"\}", "}")
 
 
+def without_ending(text: str) -> str:
+    """The text without outer white space and a sentence's final marks; a factorial keeps its own.
+
+    >>> without_ending(" so!. "), without_ending("5!."), without_ending("7.")
+    ('so', '5!', '7')
+    """
+    text = text.strip().rstrip(".,; ")
+    bare = text.rstrip("!")
+    return text if bare[-1:].isdigit() or bare[-1:] in (")", "}") else bare.rstrip(".,; ")
+
+
 def plain(text: str) -> str:
     r"""An answer's form for comparing as text: cleaned, no `$`, no spaces, no final period.
 
@@ -62,7 +73,7 @@ def plain(text: str) -> str:
     >>> plain(r"$\text{The dog}$.") == plain("the dog"), plain("B") == plain("b")
     (True, False)
     """
-    text = cleaned(text).replace("$", " ").strip().rstrip(".,;!").strip()
+    text = without_ending(cleaned(text).replace("$", " "))
     words = " ".join(text.split())
     if _LETTERS.fullmatch(words) and any(len(word) > 1 for word in words.split()):
         return words.casefold()

@@ -7,6 +7,7 @@ linear-time patterns and no fetching of references.
 from __future__ import annotations
 
 import json
+import math
 import re
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -102,7 +103,9 @@ class JsonSchema(SettingsVerifier):
 
 
 def strict_json(text: str) -> Any:
-    """The value of a JSON text; `ValueError` for NaN, duplicate keys, depth above `MAX_DEPTH`.
+    """The value of a JSON text; `ValueError` for what is no value here.
+
+    That is NaN, an infinity, a key that is there twice, and depth above `MAX_DEPTH`.
 
     >>> strict_json('{"a": [1]}')
     {'a': [1]}
@@ -114,7 +117,9 @@ def strict_json(text: str) -> Any:
     if deepest > MAX_DEPTH:
         raise ValueError(f"nested {deepest} deep, above {MAX_DEPTH}")
     try:
-        return json.loads(text, object_pairs_hook=_object, parse_constant=_constant)
+        return json.loads(
+            text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_number
+        )
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"not JSON: {error}") from error
 
@@ -128,6 +133,13 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"{text[:40]} is beyond any float")
+    return value
 
 
 def _body(text: str) -> str:

@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from groupwise.verifiers.cleaning import cleaned
+from groupwise.verifiers.cleaning import cleaned, without_ending
 from groupwise.verifiers.units import SCALES, is_unit, known_unit, same_unit
 
 MAX_DIGITS = 2000
@@ -64,7 +64,7 @@ def parse_number(answer: object) -> Quantity | None:
         text = text[1:-1].strip()
     if text.endswith("$") or text.count("$") > 1:
         text = text.replace("$", " ").strip()
-    text = text.rstrip(".,;!").strip()
+    text = without_ending(text)
     while text.startswith("{") and text.endswith("}") and _one_group(text):
         text = text[1:-1].strip()
     match = _WHOLE.fullmatch(text)
