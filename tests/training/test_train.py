@@ -268,9 +268,13 @@ def test_a_step_without_a_single_score_stops(
         "from groupwise.types import Score\n"
         "from groupwise.verifiers import Verifier\n\n\n"
         "class Broken(Verifier):\n"
-        "    name = 'broken'\n\n"
+        "    name = 'broken'\n"
+        "    training = False  # the first evaluation still has scores\n\n"
+        "    def begin_step(self, step):\n"
+        "        self.training = True\n\n"
         "    def score(self, cases):\n"
-        f"        return [Score(None, {outcome!r}, 'no grader') for _ in cases]\n",
+        f"        broken = Score(None, {outcome!r}, 'no grader')\n"
+        "        return [broken if self.training else 0.0 for _ in cases]\n",
         encoding="utf-8",
     )
     monkeypatch.syspath_prepend(tmp_path)
