@@ -147,7 +147,7 @@ def test_too_many_files_are_a_limit():
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        ("code", {"num_train": 3000}, "distinct ones were found"),
+        ("code", {"num_train": 900, "kinds": ["numbers"]}, "distinct ones were found"),
         ("code", {"kinds": ["dicts"]}, "kinds.0 = 'dicts'"),
         ("code", {"instructions": "boxed"}, "instructions"),
         ("code_package", {"num_given": 3}, "give fewer than num_files"),

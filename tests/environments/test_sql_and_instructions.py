@@ -34,7 +34,7 @@ def test_gold_queries_give_rows_that_differ_between_the_databases(level):
 def test_every_form_is_asked_of_every_theme():
     seen = {level: set() for level in LEVELS}
     for level in LEVELS:
-        environment = load_environment("sql", level=level, num_train=300, num_heldout=0)
+        environment = load_environment("sql", level=level, num_train=120, num_heldout=0)
         for prompt in environment.prompts():
             theme = next(t.items for t in THEMES if f"TABLE {t.items} " in prompt.last_text)
             words = prompt.last_text.split("Wanted: ")[1].split()[:2]
