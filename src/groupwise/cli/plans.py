@@ -6,6 +6,7 @@ from groupwise.algorithms import Algorithm, preset
 from groupwise.planning import Comparison, Plan, PlanInputs, plan, shape_from_config
 from groupwise.policies import choose_device, choose_dtype
 from groupwise.records import memory_bytes
+from groupwise.training.fitting import fit_of
 from groupwise.training.session import Prepared
 
 
@@ -17,6 +18,7 @@ def plan_of(prepared: Prepared, algorithm: Algorithm | None = None) -> Plan:
     needs = (algorithm or recipe.algorithm).needs
     device = choose_device(recipe.model.device)
     dtype = choose_dtype(recipe.model.dtype, device, model.num_parameters)
+    fit = fit_of(recipe, model, prepared.longest_prompt)
     return plan(
         PlanInputs(
             model=model.name,
@@ -36,7 +38,9 @@ def plan_of(prepared: Prepared, algorithm: Algorithm | None = None) -> Plan:
             steps=training.steps,
             passes=training.passes,
             minibatches=training.minibatches,
-            micro_batch_tokens=training.micro_batch_tokens,
+            micro_batch_tokens=(
+                training.micro_batch_tokens if fit is None else fit.micro_batch_tokens
+            ),
             batch_rows=sampling.batch_rows,
             evaluate_every=recipe.evaluation.every,
             evaluation_samples=recipe.evaluation.samples,
@@ -47,7 +51,9 @@ def plan_of(prepared: Prepared, algorithm: Algorithm | None = None) -> Plan:
             dtype="bfloat16" if "bfloat16" in str(dtype) else "float32",
             reference=needs.ref_logprobs or training.measure_kl,
             critic=training.critic if needs.values else None,
-            gradient_checkpointing=recipe.model.gradient_checkpointing,
+            gradient_checkpointing=(
+                recipe.model.gradient_checkpointing if fit is None else fit.gradient_checkpointing
+            ),
             greedy_rollouts=needs.greedy,
             max_rounds=None if needs.keep is None else needs.keep.max_batches,
             oversample=1.0 if needs.keep is None else needs.keep.oversample,

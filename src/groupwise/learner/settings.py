@@ -47,6 +47,13 @@ class TrainingSettings(BaseModel):
         description="Tokens in one forward and backward pass, a prompt counted once for all of its "
         "completions there; memory only, not the result.",
     )
+    memory_budget: float | None = Field(
+        None,
+        gt=0,
+        description="Gigabytes that learning may take by the plan's formulas (weights, moments, "
+        "gradients, activations): where it is more, activations are recomputed as by "
+        "model.gradient_checkpointing, then micro_batch_tokens is lowered. No limit if left out.",
+    )
     measure_kl: bool = Field(
         False, description="Hold a reference to report KL even where the loss has no KL term."
     )

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from groupwise.policies.export import refuse_full, save_pretrained
     from groupwise.policies.load import (
         ModelInfo,
+        checkpoint_activations,
         choose_device,
         choose_dtype,
         describe_model,
@@ -61,6 +62,7 @@ _HOMES = {
     "load_policy": "load",
     "describe_model": "load",
     "ModelInfo": "load",
+    "checkpoint_activations": "load",
     "choose_device": "load",
     "choose_dtype": "load",
     "LogprobOutput": "logprobs",
@@ -97,6 +99,7 @@ __all__ = [
     "load_policy",
     "describe_model",
     "ModelInfo",
+    "checkpoint_activations",
     "choose_device",
     "choose_dtype",
     "LogprobOutput",

@@ -27,17 +27,19 @@ from groupwise.checkpoints import (
 from groupwise.environments import Environment, environment_from_settings
 from groupwise.errors import RecipeError
 from groupwise.evaluation import EvaluationSets, evaluate, evaluation_sets
-from groupwise.learner import CriticLearner, Learner
+from groupwise.learner import CriticLearner, Learner, TrainingSettings
 from groupwise.policies import (
     ModelInfo,
     Policy,
     base_identity,
+    checkpoint_activations,
     choose_device,
     copy_trained,
     describe_model,
     has_adapter,
     load_policy,
     make_critic,
+    runs_packed,
 )
 from groupwise.recipe import Recipe, find_recipe, load_recipe
 from groupwise.samplers import Sampler, make_sampler
@@ -46,6 +48,7 @@ from groupwise.templates import Template
 from groupwise.training.adapted import check_adapter, same_base
 from groupwise.training.chats import check_turns, text_notes
 from groupwise.training.collecting import Collector
+from groupwise.training.fitting import fit_of
 from groupwise.verifiers import Composite
 
 
@@ -89,6 +92,7 @@ def prepare(recipe: Recipe) -> Prepared:
         "Shorten these prompts, lower sampling.max_tokens, or set environment.drop_too_long = true",
     ).values()
     curriculum_of(environment, recipe.selection)
+    fit_of(recipe, model, max(lengths))
     return Prepared(
         recipe=recipe,
         environment=environment,
@@ -230,10 +234,23 @@ class Session:
         self.environment.close()
 
 
+def _fitted(prepared: Prepared, policy: Policy) -> TrainingSettings:
+    """The training settings within the memory budget; the policy recomputes activations if need
+    be."""
+    recipe = prepared.recipe
+    fit = fit_of(recipe, prepared.model, prepared.longest_prompt)
+    if fit is None:
+        return recipe.training
+    if fit.gradient_checkpointing and not recipe.model.gradient_checkpointing:
+        checkpoint_activations(policy.model)
+    return recipe.training.model_copy(update={"micro_batch_tokens": fit.micro_batch_tokens})
+
+
 def open_session(prepared: Prepared) -> Session:
     """Load the policy (and its frozen reference, where one is needed) and build the rest."""
     recipe = prepared.recipe
     policy = policy_of(recipe)
+    training = _fitted(prepared, policy)
     needs = recipe.algorithm.needs
     reference = None
     if needs.ref_logprobs or recipe.training.measure_kl:
@@ -241,14 +258,14 @@ def open_session(prepared: Prepared) -> Session:
     critic = None
     if needs.values:
         made = make_critic(policy, shared=recipe.training.critic == "shared")
-        critic = CriticLearner(made, policy, recipe.algorithm, recipe.training)
+        critic = CriticLearner(made, policy, recipe.algorithm, training)
     learner = Learner(
         policy,
         recipe.algorithm,
-        recipe.training,
+        training,
         temperature=recipe.sampling.temperature,
         total_updates=recipe.training.steps * recipe.training.updates_per_step,
-        divide=partial(split_rows, whole_groups=needs.whole_groups),
+        divide=partial(split_rows, whole_groups=needs.whole_groups, padded=not runs_packed(policy)),
         reference=reference,
         critic=critic,
     )
