@@ -58,7 +58,8 @@ print(environment.verify(prompt, "<answer>1 + 2</answer>"))
 
 Your own prompts with answers are the environment `dataset` ([Data and verifiers](data.md)); data
 sets of a known shape have [environments of their own](#rows-of-a-known-shape); a task that is made
-by a program is [one file](#one-of-your-own).
+by a program is [one file](#one-of-your-own). Two more kinds have pages of their own: the
+[tasks of reasoning-gym](reasoning_gym.md), and [environments of other libraries](adapters.md).
 
 ## Generated puzzles
 

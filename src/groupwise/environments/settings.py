@@ -20,8 +20,8 @@ class EnvironmentSettings(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
 
     name: str = Field(
-        description="arithmetic, target_token, dataset, or `module:Class`, an Environment of your "
-        "own."
+        description="A built-in environment, as arithmetic or dataset; `reasoning_gym:<task>`; or "
+        "`module:Class`, an Environment of your own."
     )
     verifiers: tuple[VerifierSettings, ...] = Field(
         default=(),
