@@ -88,7 +88,7 @@ def draw(
         kept = truncation.kept(scaled) | greedy[:, None]
         scaled = scaled.masked_fill(~kept, -torch.inf)
         supports = _supports(kept)
-    best, best_id = scaled.max(dim=-1)
+    best = scaled.amax(dim=-1)
     weights = torch.sub(scaled, best[:, None]).exp_()
     padding = -vocabulary % BLOCK
     padded = torch.nn.functional.pad(weights, (0, padding)) if padding else weights
@@ -97,7 +97,7 @@ def draw(
     block_ends = block_sums.cumsum(-1)
     total = block_ends[:, -1]
     drawn = _inverse_cdf(blocks, block_sums, block_ends, uniforms * total)
-    ids = torch.where(greedy, best_id, drawn)
+    ids = torch.where(greedy, scaled.argmax(dim=-1), drawn) if bool(greedy.any()) else drawn
     log_total = total.log()
     logprobs = scaled.gather(1, ids[:, None])[:, 0] - best - log_total
     entropy = None
