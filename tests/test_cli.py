@@ -119,3 +119,16 @@ def test_bad_input_exits_with_2_and_one_message_on_standard_error(
     assert words in shown.err
     assert shown.out == ""
     assert "Traceback" not in shown.err
+
+
+def test_what_stands_in_brackets_is_printed() -> None:
+    """A recipe's table in a message is no markup."""
+    from io import StringIO
+
+    from rich.console import Console
+
+    from groupwise.cli.progress import ProgressDisplay
+
+    written = StringIO()
+    ProgressDisplay(Console(file=written)).on_warning("set [selection.pool] or [/b]")
+    assert "note: set [selection.pool] or [/b]" in written.getvalue()

@@ -35,11 +35,11 @@ app.add_typer(init_app, name="init")
 
 
 def _out() -> Console:
-    return Console(highlight=False, emoji=False)
+    return Console(highlight=False, emoji=False, markup=False)
 
 
 def _err() -> Console:
-    return Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
+    return Console(stderr=True, highlight=False, emoji=False, soft_wrap=True, markup=False)
 
 
 def _version(value: bool) -> None:
@@ -78,7 +78,7 @@ def train(
     from groupwise.training.start import train as run_training
 
     own = ("output", "resume", "overwrite", "small", "quiet")
-    display = ProgressDisplay(Console(stderr=True, quiet=quiet, emoji=False))
+    display = ProgressDisplay(Console(stderr=True, quiet=quiet, emoji=False, markup=False))
     try:
         run = run_training(
             recipe,
@@ -273,7 +273,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     """A warning is a sentence for a person, not a line of source."""
-    _err().print(f"note: {message}", markup=False)
+    _err().print(f"note: {message}")
 
 
 def run(arguments: list[str] | None = None) -> int:
@@ -281,10 +281,10 @@ def run(arguments: list[str] | None = None) -> int:
     try:
         result: Any = app(args=arguments, standalone_mode=False)
     except GroupwiseError as error:
-        _err().print(f"groupwise: {error}", markup=False)
+        _err().print(f"groupwise: {error}")
         return error.exit_code
     except (KeyboardInterrupt, typer.Abort):
-        _err().print("groupwise: interrupted", markup=False)
+        _err().print("groupwise: interrupted")
         return 130
     except typer.Exit as error:
         return error.exit_code
@@ -293,6 +293,6 @@ def run(arguments: list[str] | None = None) -> int:
         if not isinstance(code, int) or not hasattr(error, "format_message"):
             raise
         if error.format_message():
-            _err().print(f"groupwise: {error.format_message()}", markup=False)
+            _err().print(f"groupwise: {error.format_message()}")
         return code
     return result if isinstance(result, int) else 0

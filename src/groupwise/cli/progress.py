@@ -97,7 +97,7 @@ class ProgressDisplay(Callback):
         self.stop()
 
     def _say(self, text: str, style: str | None = None) -> None:
-        self.console.print(text, style=style, highlight=False, soft_wrap=True)
+        self.console.print(text, style=style, highlight=False, soft_wrap=True, markup=False)
 
     def stop(self) -> None:
         """End the live display; safe to call twice."""
