@@ -12,9 +12,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import BloomConfig, BloomForCausalLM, MambaConfig, MambaForCausalLM
 
 from groupwise.policies import Policy, attention, packing, sequence_logprobs
-from groupwise.policies.attention import packable
 from groupwise.policies.heads import head_of
 from groupwise.policies.load import checkpoint_activations
+from groupwise.policies.packable import packable
 from groupwise.policies.packing import pack, packed_tokens
 from helpers import make_policy
 from model_families import FAMILIES, VOCABULARY, family_policy

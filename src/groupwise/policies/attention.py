@@ -2,17 +2,14 @@
 
 One function serves every family that takes its attention from transformers: keys and values of a
 prompt are read by all its completions, soft caps, scales and sliding windows included. Its backward
-pass computes the scores again, so that nothing as large as the scores is kept. `packable` says
-once, by a pass over a few tokens, whether a model can be run so.
-Left out: the layout (packing.py).
+pass computes the scores again, so that nothing as large as the scores is kept.
+Left out: the layout (packing.py), and whether a model can be run so (packable.py).
 Shapes: N tokens, H query heads, G key and value heads, D their width; of a block R segments, C
 query and K key slots.
 """
 
 from __future__ import annotations
 
-import logging
-import weakref
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
@@ -25,14 +22,12 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-from groupwise.policies.packing import Layout, pack
+from groupwise.policies.packing import Layout
 from groupwise.policies.policy import evaluating
 
 IMPLEMENTATION = "groupwise_packed"
 # Bytes of one batch of scores: a few times the fast caches, and small beside activations.
 _SCORE_BYTES = 16 * 2**20
-
-logger = logging.getLogger("groupwise")
 
 
 class PackingError(Exception):
@@ -40,14 +35,14 @@ class PackingError(Exception):
 
 
 @dataclass
-class _Pass:
+class Pass:
     """What attention needs to know while a packed row runs; `windows` is what the layers asked."""
 
     layout: Layout
     windows: dict[int, int | None] = field(default_factory=dict[int, int | None])
 
 
-_CURRENT: ContextVar[_Pass | None] = ContextVar("groupwise_packed_pass", default=None)
+_CURRENT: ContextVar[Pass | None] = ContextVar("groupwise_packed_pass", default=None)
 
 
 class _Rule(NamedTuple):
@@ -250,7 +245,7 @@ def packed(decoder: nn.Module, layout: Layout) -> Iterator[None]:
 
     Checkpointed layers come back to it when the backward pass runs them again.
     """
-    current = _Pass(layout)
+    current = Pass(layout)
 
     def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
         return nullcontext(), _recomputing(decoder, current)
@@ -266,7 +261,7 @@ def packed(decoder: nn.Module, layout: Layout) -> Iterator[None]:
             checkpoint, use_reentrant=False, context_fn=contexts
         )
     try:
-        with _running(decoder, current):
+        with running(decoder, current):
             yield
     finally:
         for module, before in checkpointed:
@@ -274,24 +269,24 @@ def packed(decoder: nn.Module, layout: Layout) -> Iterator[None]:
 
 
 @contextmanager
-def _recomputing(decoder: nn.Module, current: _Pass) -> Iterator[None]:
-    with evaluating(decoder), _running(decoder, current):
+def _recomputing(decoder: nn.Module, current: Pass) -> Iterator[None]:
+    with evaluating(decoder), running(decoder, current):
         yield
 
 
 @contextmanager
-def _running(decoder: nn.Module, current: _Pass) -> Iterator[None]:
+def running(decoder: nn.Module, current: Pass) -> Iterator[None]:
     """`current` is what attention sees, and packed attention what the decoder's modules take."""
     token = _CURRENT.set(current)
     try:
-        with _implementation(decoder, IMPLEMENTATION):
+        with implementation(decoder, IMPLEMENTATION):
             yield
     finally:
         _CURRENT.reset(token)
 
 
 @contextmanager
-def _implementation(decoder: nn.Module, name: str) -> Iterator[None]:
+def implementation(decoder: nn.Module, name: str) -> Iterator[None]:
     """The name of an attention function in every configuration that the decoder's modules read.
 
     One without a mask function of the same name gets no mask: none as large as N x N is made.
@@ -315,93 +310,9 @@ def _implementation(decoder: nn.Module, name: str) -> Iterator[None]:
             config._attn_implementation = implementation
 
 
-# --- whether a model can -----------------------------------------------------------------------
-
-_REASONS: weakref.WeakKeyDictionary[nn.Module, str | None] = weakref.WeakKeyDictionary()
-_PROBE_PROMPTS = ((0, 1, 2), (0, 1, 2), (3, 4))
-_PROBE_COMPLETIONS = ((5, 6, 7, 8), (9,), (10, 11, 12))
-
-
-def packable(decoder: nn.Module) -> bool:
-    """Whether a packed pass gives the decoder's own hidden states; found out once a decoder.
-
-    Where it does not, one line says why; such a model trains on padded rows.
-    """
-    if decoder not in _REASONS:
-        reason = _REASONS[decoder] = _why_not(decoder)
-        if reason is not None:
-            logger.info("%s trains on padded rows: %s", type(decoder).__name__, reason)
-    return _REASONS[decoder] is None
-
-
-# What the code of a model that takes no positions, or no such attention, raises.
-_FOREIGN = (PackingError, TypeError, ValueError, LookupError, AttributeError, RuntimeError)
-
-
-def _why_not(decoder: nn.Module) -> str | None:
-    try:
-        return _difference(decoder)
-    except _FOREIGN as error:
-        return f"a packed pass is not possible ({type(error).__name__}: {str(error)[:100]})"
-
-
-@torch.no_grad()
-def _difference(decoder: Any) -> str | None:
-    """Compares a packed pass with one row at a time; None where they agree."""
-    device = next(decoder.parameters()).device
-    vocabulary = int(decoder.get_input_embeddings().weight.shape[0])
-    prompts, completions = (
-        [[(7919 * (each + 1)) % vocabulary for each in ids] for ids in rows]
-        for rows in (_PROBE_PROMPTS, _PROBE_COMPLETIONS)
-    )
-    layout = pack(prompts, completions, device)
-    current = _Pass(layout)
-    with evaluating(decoder):
-        with _running(decoder, current):
-            ours = run(decoder, layout)
-        with _implementation(decoder, "eager"):
-            theirs = torch.cat(
-                [
-                    decoder(
-                        input_ids=torch.tensor([[*prompt, *completion]], device=device),
-                        use_cache=False,
-                    ).last_hidden_state[0, len(prompt) - 1 : -1]
-                    for prompt, completion in zip(prompts, completions)
-                ]
-            )
-    wanted = _expected_windows(decoder.config)
-    if wanted is None or current.windows != wanted:
-        return "its layers attend in a way that is not known here"
-    error = float((ours - theirs).abs().max())
-    if error > 1e-3 * float(theirs.abs().max()) + 1e-6:
-        return "a packed pass gives other hidden states"
-    return None
-
-
 def run(decoder: Any, layout: Layout) -> Tensor:
     """[M, D] hidden states that predict the completion tokens, inside `packed`."""
     hidden: Tensor = decoder(
         input_ids=layout.input_ids, position_ids=layout.position_ids, use_cache=False
     ).last_hidden_state
     return hidden[0].index_select(0, layout.predictors)
-
-
-def _expected_windows(config: Any) -> dict[int, int | None] | None:
-    """The sliding window of every layer by its configuration; None for another kind of attention.
-
-    A model that masks by a window and does not tell its attention so would be wrong only on rows
-    longer than the probe's.
-    """
-    layers = int(config.num_hidden_layers)
-    window = getattr(config, "sliding_window", None)
-    if not getattr(config, "use_sliding_window", True):
-        window = None
-    kinds = (
-        getattr(config, "layer_types", None)
-        or ["full_attention" if window is None else "sliding_attention"] * layers
-    )
-    if not set(kinds) <= {"full_attention", "sliding_attention"}:
-        return None
-    return {
-        layer: window if kind == "sliding_attention" else None for layer, kind in enumerate(kinds)
-    }

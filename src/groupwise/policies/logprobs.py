@@ -21,9 +21,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from groupwise.errors import RecipeError
-from groupwise.policies.attention import packable, packed, run
+from groupwise.policies.attention import packed, run
 from groupwise.policies.chunked import Supports, token_logprobs
 from groupwise.policies.heads import Head, head_of, text_config
+from groupwise.policies.packable import packable
 from groupwise.policies.packing import pack, packed_tokens
 from groupwise.policies.policy import Policy
 
