@@ -194,9 +194,7 @@ def test_prompts_too_long_are_refused_or_dropped_when_reached(stream):
         made.fit(lambda prompt: len(prompt.text), 20, drop=drop, advice="shorten it")
         return made.cursor(0)
 
-    with pytest.raises(
-        RecipeError, match=r"line 21: its prompt of 40 tokens does not fit; sh"
-    ):
+    with pytest.raises(RecipeError, match=r"line 21: its prompt of 40 tokens does not fit; sh"):
         fitted(False).at(20)
     cursor = fitted(True)
     cursor.at(20)

@@ -17,7 +17,7 @@ from groupwise.rollouts import collect
 from groupwise.samplers import SamplingSettings, ScriptedSampler
 from groupwise.templates import Template
 from groupwise.types import Group, Message, Prompt, Score, StepReward
-from groupwise.verifiers import Case, Verifier
+from groupwise.verifiers import Case, Verifier, load_verifier
 from groupwise.verifiers.contract import CaseVerifier
 
 
@@ -340,6 +340,20 @@ def test_thinking_within_its_budget_is_left_alone(template: Template) -> None:
     assert (rollout.text, rollout.score.reason) == ("<think>a</think>7", "<think>a</think>7")
     (group,), _ = played(environment, template, ["73 and on", "!"], thinking_budget=4)
     assert group.rollouts[0].score.reason == "73 a!"
+
+
+def test_reasoning_that_the_prompt_opens_must_be_closed(template: Template) -> None:
+    """Fault 18, the other way round: an answer that is only inside the reasoning is none."""
+    opening = Prompt("p", text="3+4? <think>\n", answer="7")
+    assert template.opened(opening) == "<think>\n"
+    assert template.opened(prompt()) == ""
+    environment = Environment("one", load_verifier("number"), {"train": [opening]})
+    replies = ["it may be 7", "so</think> 7", "7</think>"]
+    (group,), _ = played(environment, template, replies, group_size=3)
+    assert [r.score.outcome for r in group.rollouts] == ["no_answer", "correct", "no_answer"]
+    environment = Environment("one", load_verifier("number"), {"train": [opening]})
+    (group,), _ = played(environment, template, ["words, words", "7"], thinking_budget=5)
+    assert group.rollouts[0].score.outcome == "correct"
 
 
 def test_ends_of_steps_in_words_that_go_on(template: Template) -> None:

@@ -109,6 +109,28 @@ SETUPS = {
     "moment": ({}, "12:30"),
     "countdown": ({}, "3 + 4"),
     "sudoku": ({}, "1234\n3412\n2143\n4321"),
+    "play": ({}, None),
+    "code_package": (
+        {"time_limit": 10, "memory_megabytes": 256},
+        "```python\n# file: sevens.py\ndef seven():\n    return 7\n```",
+    ),
+    "reasoning_gym": ({"task": "countdown"}, "3 + 4"),
+}
+# Columns of verifiers whose rows are their own kind.
+OWN_COLUMNS = {
+    "code_package": {
+        "files": {},
+        "exports": {"seven": "sevens"},
+        "tests": ["assert seven() == 7"],
+        "setup": "",
+    },
+    "reasoning_gym": {
+        "entry": {
+            "question": "Make 7 of 3 and 4.",
+            "answer": "3 + 4",
+            "metadata": {"numbers": [3, 4], "target": 7},
+        }
+    },
 }
 TEXTS = ["", " ", "7", "dog", "<think>", "</think>", "<answer>7</answer>", r"\boxed{7}",
          "\x00\ud7ff", "a" * 5000, "7 " * 2000, "{}", "{" * 500, "\\" * 500, "(" * 500, "\n" * 500,
@@ -117,7 +139,8 @@ TEXTS = ["", " ", "7", "dog", "<think>", "</think>", "<answer>7</answer>", r"\bo
 
 def setup(name):
     arguments, answer = SETUPS[name]
-    return load_verifier(name, **arguments), Prompt("p", text="q", answer=answer, columns=COLUMNS)
+    columns = COLUMNS | OWN_COLUMNS.get(name, {})
+    return load_verifier(name, **arguments), Prompt("p", text="q", answer=answer, columns=columns)
 
 
 def test_the_conformance_table_is_complete():
@@ -143,14 +166,15 @@ def test_its_own_gold_answer_is_accepted_and_its_signature_is_stable(name):
     assert verifier.check_answer(prompt) is None
     assert verifier.signature() == setup(name)[0].signature()
     assert verifier.name == name
-    assert verifier.required_columns <= set(COLUMNS)
+    assert verifier.required_columns <= set(prompt.columns)
 
 
 @pytest.mark.parametrize("name", SETUPS)
 def test_a_row_without_what_it_needs_is_not_scored(name):
-    verifier, _ = setup(name)
+    verifier, prompt = setup(name)
     if verifier.needs_answer:
-        (score,) = score_cases(verifier, [Case(Prompt("p", text="q", columns=COLUMNS), "7")])
+        without = Prompt("p", text="q", columns=prompt.columns)
+        (score,) = score_cases(verifier, [Case(without, "7")])
         assert (score.value, score.outcome) == (None, "bad_answer")
 
 

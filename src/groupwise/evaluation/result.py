@@ -20,6 +20,7 @@ from groupwise.evaluation.estimates import (
 )
 from groupwise.intervals import wilson_interval
 from groupwise.records.rows import rollout_rows
+from groupwise.rollouts import case_of
 from groupwise.types import Group, Rollout
 from groupwise.verifiers.cleaning import plain
 from groupwise.verifiers.extraction import after_reasoning, last_box, last_tagged
@@ -146,7 +147,8 @@ def answer_vote(rollout: Rollout) -> str | None:
         return "correct"
     if rollout.score.outcome == "no_answer":
         return None
-    text = after_reasoning(rollout.text)
+    case = case_of(rollout, "last")
+    text = after_reasoning(case.whole)
     if text is None:
         return None
     lines = [line for line in text.splitlines() if line.strip()]

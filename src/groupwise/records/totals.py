@@ -139,7 +139,7 @@ def _add_rollout(totals: Totals, rollout: Rollout) -> None:
     totals.high("completions/tokens_max", tokens)
     totals.mean("completions/truncated", rollout.truncated, 1)
     totals.mean("staleness", rollout.step - rollout.version, 1)
-    if rollout.extras:
+    if "messages" in rollout.extras:
         _add_turns(totals, rollout)
 
 

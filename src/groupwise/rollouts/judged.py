@@ -46,7 +46,8 @@ def read_text(turns: Sequence[Turn], read: Spoken) -> str:
 
 def case_of(rollout: Rollout, judged: Judged) -> Case:
     """The verifier's case of a rollout that `collect` made."""
-    read = spoken(rollout.turns, rollout.extras.get("continued", ()), judged)
+    continued = rollout.extras.get("continued", ())
+    read = spoken(rollout.turns, continued, judged)
     last = rollout.turns[-1].completion
     messages: tuple[Message, ...] | None = rollout.extras.get("messages")
     return Case(
@@ -56,6 +57,7 @@ def case_of(rollout: Rollout, judged: Judged) -> Case:
         finish_reason=last.finish_reason,
         turns=messages,
         result=rollout.extras.get("result"),
+        opened="" if read[0][0] in continued else rollout.extras.get("opened", ""),
     )
 
 

@@ -213,7 +213,10 @@ class Member:
         spent = completion.finish_reason == "length" and self._turn_tokens == budget
         if budget is None or not spent or completion.num_tokens < budget:
             return None
-        opened = bool(self.setting.template.prefill) or sampling.thinking_start in completion.text
+        opened = (
+            bool(self.setting.template.opened(self.prompt))
+            or sampling.thinking_start in completion.text
+        )
         closed = sampling.thinking_stop in completion.text
         self._context = self.setting.forced_ids if opened and not closed else ()
         limits = self.setting.environment.limits
@@ -261,9 +264,12 @@ class Member:
     @property
     def extras(self) -> dict[str, Any]:
         """What the record and the verifier get beside the turns; empty for a plain single turn."""
+        opened = self.setting.template.opened(self.prompt)
+        begins = {"opened": opened} if opened else {}
         if self.one_turn and not self.continued and self.failure is None and self.result is None:
-            return {}
+            return begins
         return {
+            **begins,
             "messages": tuple(self.messages),
             "counts": dict(self._play.counts) if self._play is not None else {},
             "limit": self.limit,

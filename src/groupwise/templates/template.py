@@ -272,6 +272,13 @@ class Template:
         found = OPEN_THINK.search(text)
         return found.group(0) if found else ""
 
+    def opened(self, prompt: Prompt) -> str:
+        """The reasoning tag that the prompt's end opens for the completion; empty where none."""
+        if prompt.text is None:
+            return self.prefill
+        found = OPEN_THINK.search(prompt.text)
+        return found.group(0) if found else ""
+
     @cached_property
     def hash(self) -> str:
         """sha256 of what decides ids and text: tokenizer, chat template and variables, special ids.

@@ -69,7 +69,7 @@ class Exact(SettingsVerifier):
         gold = self._normal(str(case.prompt.answer))
         if not gold:
             return bad_answer("the answer is empty")
-        text = after_reasoning(case.text, self.reasoning_tag)
+        text = after_reasoning(case.whole, self.reasoning_tag)
         given = "" if text is None else self._normal(text)
         return verdict(given == gold, given, gold) if given else no_answer("nothing was written")
 
@@ -98,7 +98,7 @@ class Number(SettingsVerifier):
         gold = _gold_number(case.prompt.answer)
         if gold is None:
             return bad_answer(f"the answer {case.prompt.answer!r} is not a number")
-        text = after_reasoning(case.text, self.reasoning_tag)
+        text = after_reasoning(case.whole, self.reasoning_tag)
         if text is None:
             return no_answer(f"<{self.reasoning_tag}> is never closed")
         given = last_number(text)
@@ -129,7 +129,7 @@ class Tagged(SettingsVerifier):
     reasoning_tag: str = Field(default="think", description=TAG)
 
     def score_case(self, case: Case) -> Score:
-        text = after_reasoning(case.text, self.reasoning_tag)
+        text = after_reasoning(case.whole, self.reasoning_tag)
         given = None if text is None else last_tagged(text, self.tag)
         return compared(case, given, f"<{self.tag}>", self)
 
@@ -148,7 +148,7 @@ class Boxed(SettingsVerifier):
     reasoning_tag: str = Field(default="think", description=TAG)
 
     def score_case(self, case: Case) -> Score:
-        text = after_reasoning(repaired(case.text), self.reasoning_tag)
+        text = after_reasoning(repaired(case.whole), self.reasoning_tag)
         given = None if text is None else last_box(text)
         return compared(case, given, "\\boxed", self)
 

@@ -51,7 +51,7 @@ class Choice(SettingsVerifier):
         gold = self._gold(case.prompt.answer, options)
         if gold is None:
             return bad_answer(f"the answer {case.prompt.answer!r} is none of the options")
-        text = after_reasoning(repaired(case.text), self.reasoning_tag)
+        text = after_reasoning(repaired(case.whole), self.reasoning_tag)
         given = None if text is None else self._answer(text)
         if not given:
             return no_answer("no option is named")

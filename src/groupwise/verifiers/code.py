@@ -153,7 +153,7 @@ class Code(SettingsVerifier):
             task = read_task(case.prompt, self.layout, self.tests_column)
         except ValueError as error:
             return bad_answer(str(error)[:300])
-        source = python_source(case.text, task.entry, self.reasoning_tag)
+        source = python_source(case.whole, task.entry, self.reasoning_tag)
         if source is None:
             return no_answer("no program after the reasoning")
         copied = copied_inputs(source, task.literals())

@@ -90,7 +90,7 @@ class CodePackage(Code):
             given, exports = self._package(case.prompt)
         except ValueError as error:
             return bad_answer(str(error)[:300])
-        text = after_reasoning(case.text, self.reasoning_tag)
+        text = after_reasoning(case.whole, self.reasoning_tag)
         written = written_files(text or "")
         if not written:
             return no_answer("no block that begins with `# file: NAME`")

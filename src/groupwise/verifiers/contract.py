@@ -33,9 +33,13 @@ class Case:
     `text` is the policy's own text alone; `turns` are the messages after the prompt where there
     were several (environment and tool messages included), for verifiers that read them. `result`
     is the environment's own verdict, from plays that give one; the verifier `play` passes it on.
+    `opened` is a tag that stands at the prompt's end and belongs to what was written (a chat
+    template that begins the reasoning): `whole` is the text behind it.
 
     >>> Case(Prompt("p", text="3+4=", answer="7"), "7").finish_reason
     'stop'
+    >>> Case(Prompt("p", text="3+4=<think>", answer="7"), "it is 7", opened="<think>").whole
+    '<think>it is 7'
     """
 
     prompt: Prompt
@@ -44,6 +48,12 @@ class Case:
     finish_reason: FinishReason = "stop"
     turns: tuple[Message, ...] | None = None
     result: Score | None = None
+    opened: str = ""
+
+    @property
+    def whole(self) -> str:
+        """The text with the tag that the prompt opened for it, where reasoning ends first."""
+        return self.opened + self.text
 
 
 @dataclass(slots=True)

@@ -67,7 +67,7 @@ class FinalAnswer(SettingsVerifier):
         problem = self.problem(case.prompt)
         if problem is not None:
             return bad_answer(problem)
-        text = after_reasoning(repaired(case.text), self.reasoning_tag)
+        text = after_reasoning(repaired(case.whole), self.reasoning_tag)
         if text is None:
             return no_answer(f"<{self.reasoning_tag}> is never closed")
         given = final_answer(text, self.tag, self.num_lines(case.prompt))

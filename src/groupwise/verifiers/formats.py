@@ -46,7 +46,7 @@ class Format(SettingsVerifier):
         return False
 
     def score_case(self, case: Case) -> Score:
-        content, problem = self._content(repaired(case.text))
+        content, problem = self._content(repaired(case.whole))
         if content is None:
             return no_answer(problem)
         if not content.strip():

@@ -62,7 +62,7 @@ class Instructions(SettingsVerifier):
             asked = self._asked(case.prompt)
         except ValueError as error:
             return bad_answer(str(error))
-        text = after_reasoning(case.text, self.reasoning_tag)
+        text = after_reasoning(case.whole, self.reasoning_tag)
         if not (text or "").strip():
             return no_answer("nothing was written")
         texts = _variants(text or "") if self.loose else [text or ""]

@@ -63,7 +63,7 @@ class JsonSchema(SettingsVerifier):
             gold = _json(case.prompt.answer) if self.match_answer else None
         except ValueError as error:
             return bad_answer(f"schema or gold answer: {error}")
-        text = after_reasoning(case.text, self.reasoning_tag)
+        text = after_reasoning(case.whole, self.reasoning_tag)
         if not (text or "").strip():
             return no_answer("nothing was written")
         try:

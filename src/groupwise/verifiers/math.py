@@ -76,7 +76,7 @@ class Math(SettingsVerifier):
         jobs: dict[int, tuple[str, str]] = {}
         for row, case in enumerate(cases):
             gold = gold_text(case.prompt.answer)
-            given = self._answer(case.text)
+            given = self._answer(case.whole)
             decided = self._decide(gold, given, case)
             if decided is not None:
                 scores[row] = decided

@@ -55,7 +55,7 @@ class Regex(SettingsVerifier):
         gold = None if case.prompt.answer is None else self._normal(str(case.prompt.answer))
         if self.needs_answer and not gold:
             return bad_answer("the pattern has a group `answer`, but the prompt has no answer")
-        text = after_reasoning(case.text, self.reasoning_tag)
+        text = after_reasoning(case.whole, self.reasoning_tag)
         if text is None:
             return no_answer(f"<{self.reasoning_tag}> is never closed")
         compiled = _compiled(self.pattern, self.ignore_case, self.multiline, self.dot_all)
@@ -114,7 +114,7 @@ class ContainsAll(SettingsVerifier):
         wanted = [_words(item) for item in self._items(case.prompt)]
         if not wanted or not all(wanted):
             return bad_answer(f"nothing to look for in the answer {case.prompt.answer!r}")
-        text = after_reasoning(case.text, self.reasoning_tag)
+        text = after_reasoning(case.whole, self.reasoning_tag)
         words = _words(text or "")
         if not words:
             return no_answer("nothing was written")

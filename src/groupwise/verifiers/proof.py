@@ -100,7 +100,7 @@ class Proof(SettingsVerifier):
             return bad_answer(f"no column {self.statement_column!r} with a statement")
         if self.needs_answer and not isinstance(case.prompt.answer, str):
             return bad_answer("the prompt has no gold term")
-        text = after_reasoning(case.text, self.reasoning_tag) or ""
+        text = after_reasoning(case.whole, self.reasoning_tag) or ""
         blocks = [each for each in fenced_blocks(text, _FENCES) if each.strip()]
         given = blocks[-1] if blocks else text
         if not given.strip():

@@ -103,6 +103,10 @@ class ReasoningGym(SettingsVerifier):
     def required_columns(self) -> frozenset[str]:
         return frozenset({"entry"})
 
+    @property
+    def needs_answer(self) -> bool:
+        return False  # the entry holds what it judges by
+
     def gold_completion(self, prompt: Prompt) -> str | None:
         if not str(prompt.answer or "").strip():
             return None
@@ -162,7 +166,7 @@ class ReasoningGym(SettingsVerifier):
         entry = case.prompt.columns["entry"]
         if not isinstance(entry, dict) or not isinstance(entry.get("answer"), str):
             return bad_answer("the column `entry` is no entry of reasoning-gym with an answer")
-        text = after_reasoning(case.text, self.reasoning_tag)
+        text = after_reasoning(case.whole, self.reasoning_tag)
         if text is None:
             return no_answer(f"<{self.reasoning_tag}> is never closed")
         given = written_answer(text, self.tag, len(entry["answer"].strip().splitlines()))

@@ -83,7 +83,7 @@ class Sql(SettingsVerifier):
         setup = case.prompt.columns.get(self.setup_column)
         if setup is None or len(setup) == 0:
             return bad_answer(f"no column {self.setup_column!r} with a script that makes tables")
-        text = after_reasoning(case.text, self.reasoning_tag) or ""
+        text = after_reasoning(case.whole, self.reasoning_tag) or ""
         blocks = [each for each in fenced_blocks(text, {"sql", "sqlite", ""}) if each.strip()]
         query = (blocks[-1] if blocks else text).strip()
         if not query or (not blocks and "```" in query):
