@@ -121,7 +121,8 @@ class Request:
     `key` names the noise stream (`randomness.stream_key`): same key and logits, same tokens,
     whatever else is in the batch. `greedy` ignores noise and temperature. `deadline` is in seconds
     from the start of the call. `top_k` > 0 asks for that many log-probabilities a position.
-    `keep_top_k`, `keep_top_p` and `keep_min_p` truncate the distribution before the draw.
+    `keep_top_k`, `keep_top_p` and `keep_min_p` truncate the distribution before the draw. `room` is
+    how many tokens may follow the prompt with all later turns, where that is known to be more.
 
     >>> Request(prompt_ids=(5, 6), key=17, max_tokens=4).temperature
     1.0
@@ -139,6 +140,7 @@ class Request:
     keep_top_k: int = 0
     keep_top_p: float = 1.0
     keep_min_p: float = 0.0
+    room: int = 0
 
     @property
     def truncates(self) -> bool:

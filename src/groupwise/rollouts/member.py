@@ -113,6 +113,7 @@ class Member:
             keep_top_k=sampling.top_k,
             keep_top_p=sampling.top_p,
             keep_min_p=sampling.min_p,
+            room=0 if self.turns else sampling.max_tokens,
         )
 
     @property

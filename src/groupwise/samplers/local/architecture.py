@@ -125,6 +125,11 @@ class Decoder:
                 rows = torch.arange(max(256, 2 * length), device=device)
                 self.tables[name] = self.rotary(name, rows)
 
+    @property
+    def reserved(self) -> int:
+        """Positions that the rotary tables hold; 0 without any."""
+        return min((table[0].shape[0] for table in self.tables.values()), default=0)
+
     def rope(self, name: str, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Cosines and sines [N, W] at `positions` [N], which `reserve` has made room for."""
         cos, sin = self.tables[name]

@@ -27,6 +27,11 @@ from groupwise.samplers.local.weights import Matrix, Norm
 # Position codes that depend on the length of the sequence at hand cannot come from a table.
 _CHANGING_ROPES = ("dynamic", "longrope")
 
+# Whose mask follows each layer's type, and whose has one window for all layers; the others' has
+# none, whatever their configuration says.
+_WINDOW_BY_TYPE = ("qwen2", "qwen3", "gemma2", "gemma3_text", "smollm3")
+_ONE_WINDOW = ("mistral", "mixtral", "phi3", "qwen3_moe")
+
 
 @dataclass(frozen=True)
 class _Reading:
@@ -39,15 +44,17 @@ class _Reading:
         return Matrix(layers, self.dtype, order=order, pack=self.pack)
 
 
-def read_decoder(model: nn.Module, dtype: torch.dtype, *, pack: bool = True) -> Decoder | None:
-    """The description of a model's decoder; None for a family or a variant that is not covered."""
+def read_decoder(model: nn.Module, dtype: torch.dtype, *, pack: bool = True) -> Decoder | str:
+    """The description of a model's decoder, or why there is none."""
     lm = causal_lm(model)
     config = text_config(model)
     reader = FAMILIES.get(config.model_type)
-    if reader is None or getattr(config, "use_bidirectional_attention", False):
-        return None
+    if reader is None:
+        return f"models of type {config.model_type!r} are not among those it decodes itself"
+    if getattr(config, "use_bidirectional_attention", False):
+        return "its attention looks ahead"
     if _changing_rope(config):
-        return None
+        return "its rotary positions depend on the length of the sequence at hand"
     return reader(lm.get_decoder(), config, _Reading(dtype, pack))
 
 
@@ -84,7 +91,8 @@ def _llama_layer(layer: Any, config: Any, reading: _Reading, gemma: float) -> La
         qkv=reading.matrix(*qkv),
         output=reading.matrix(own.o_proj),
         scale=own.scaling,
-        softcap=getattr(own, "attn_logit_softcapping", None),
+        # Gemma 3's configuration has one too, which its attention does not apply.
+        softcap=own.attn_logit_softcapping if config.model_type == "gemma2" else None,
         window=_window(own, config),
         query_norm=None if query_norm is None else _norm(query_norm, gemma),
         key_norm=None if key_norm is None else _norm(key_norm, gemma),
@@ -117,14 +125,18 @@ def _feed_forward(mlp: Any, reading: _Reading) -> DenseLayer | ModuleLayer:
 
 
 def _norm(module: Any, offset: float = 0.0) -> Norm:
-    eps = getattr(module, "variance_epsilon", None)
-    return Norm(module, eps=module.eps if eps is None else eps, offset=offset)
+    plain = getattr(module, "original_module", module)  # of one that an adapter trains whole
+    eps = getattr(plain, "variance_epsilon", None)
+    return Norm(module, eps=plain.eps if eps is None else eps, offset=offset)
 
 
 def _window(attention: Any, config: Any) -> int | None:
-    """The layer's own sliding window, or the configuration's where all layers share one."""
-    window = getattr(attention, "sliding_window", getattr(config, "sliding_window", None))
-    return window if isinstance(window, int) else None
+    """The layer's sliding window, from where the family's own mask takes it."""
+    types = getattr(config, "layer_types", None)
+    if config.model_type in _WINDOW_BY_TYPE and types is not None:
+        sliding = types[attention.layer_idx] == "sliding_attention"
+        return config.sliding_window if sliding else None
+    return config.sliding_window if config.model_type in _ONE_WINDOW else None
 
 
 def _rope_name(attention: Any, config: Any) -> str | None:

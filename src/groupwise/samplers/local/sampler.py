@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import Future
+from contextlib import nullcontext
 
 import torch
 
@@ -28,6 +30,9 @@ from groupwise.types import Completion, Request
 
 # Below this many parameters packing costs more than it saves.
 SMALL = 10_000_000
+# A description is tried in float32 up to this many parameters, on this many tokens.
+_TRIED_EXACTLY = 500_000_000
+_TOKENS_TRIED = 24
 # The share of the machine's (or the device's) whole memory that keys and values may take unless a
 # budget is set. Of the whole and not of what is free: what is decoded together must not depend on
 # what else runs.
@@ -53,7 +58,7 @@ class LocalSampler:
         self.counts = Counts()
         self.static = policy.device.type == "cuda"
         self.decoder: Decoder | None = None
-        self._parameters: list[int] = []
+        self._read_from: tuple[torch.dtype, list[int]] | None = None
         self.load(policy, policy.version)
 
     # --- weights --------------------------------------------------------------------------------
@@ -61,19 +66,20 @@ class LocalSampler:
     def load(self, policy: Policy, version: int) -> None:
         """Sample from `policy`'s present weights; no key or value of older ones is kept."""
         parameters = [id(parameter) for parameter in policy.model.parameters()]
-        if self.decoder is not None and parameters == self._parameters:
+        read = (policy.dtype, parameters)
+        if self.decoder is not None and read == self._read_from:
             self.decoder.refresh()
             self.head.refresh()
         else:
             self._read(policy)
-            self._parameters = parameters
+            self._read_from = read
         self.policy = policy
         self.version = version
 
     def _read(self, policy: Policy) -> None:
         decoder = _decoder_of(policy)
-        if decoder is None:
-            raise RecipeError(f"sampling.sampler = 'local': {why_not(policy)}")
+        if isinstance(decoder, str):
+            raise RecipeError(f"sampling.sampler = 'local': {decoder}")
         self.decoder = decoder
         self.head = SamplingHead(
             head_of(policy.model),
@@ -111,20 +117,37 @@ class LocalSampler:
             schedule = Schedule(self.policy, cache, requests, then, self.version)
             static = self._static_steps(self.decoder, cache, requests) if self.static else None
             Run(self.decoder, self.head, cache, schedule, self.counts, static).run()
+        del cache, static
+        self._play_left(schedule, then)
+
+    def _play_left(self, schedule: Schedule, then: Then) -> None:
+        """What follows requests that ended while they waited, as a call of its own."""
+        answers = [
+            (place, answer.result() if isinstance(answer, Future) else answer)
+            for place, answer in schedule.left
+        ]
+        going_on = [(place, request) for place, request in answers if request is not None]
+        places = [place for place, _ in going_on]
+        self.play(
+            [request for _, request in going_on],
+            lambda number, completion: then(places[number], completion),
+        )
 
     def _cache(self, decoder: Decoder, requests: Sequence[Request]) -> Cache:
         """As many rows as the budget has room for, each at its longest."""
         token = bytes_per_token(decoder)
         prompt = max(len(request.prompt_ids) for request in requests)
-        own = max(request.max_tokens for request in requests)
+        own = max(max(request.max_tokens, request.room) for request in requests)
         distinct = len({request.prompt_ids for request in requests})
         share = -(-len(requests) // distinct)
-        budget = self.cache_bytes or memory_budget(self.policy.device)
+        budget = self.cache_bytes
+        if budget is None:
+            budget = memory_budget(self.policy.device)
         rows = min(self.batch_rows, len(requests))
         while rows and token * (_groups(rows, share, distinct) * prompt + rows * own) > budget:
             rows -= 1
         if not rows:
-            least = token * (prompt + own)
+            least = token * (_groups(1, share, distinct) * prompt + own)
             raise RecipeError(
                 f"sampling.cache_gigabytes = {budget / 1e9:.6g}: one completion of {own} tokens "
                 f"behind a prompt of {prompt} needs {least / 1e9:.6g}; give at least that, or "
@@ -163,20 +186,26 @@ def memory_budget(device: torch.device) -> int:
 
 def why_not(policy: Policy) -> str | None:
     """None for a policy that can be decoded here, else the reason in a few words."""
-    if _decoder_of(policy) is not None:
-        return None
-    kind = policy.model.config.model_type  # type: ignore[union-attr]
-    return f"models of type {kind!r} are not among those it decodes itself"
+    decoder = _decoder_of(policy)
+    return decoder if isinstance(decoder, str) else None
 
 
-def _decoder_of(policy: Policy) -> Decoder | None:
-    head = head_of(policy.model)
-    exact = torch.promote_types(head.dtype, torch.float32)
+def _decoder_of(policy: Policy) -> Decoder | str:
+    """The decoder of a policy, once its description was seen to be right; else why there is none.
+
+    The description is tried in float32 where a second copy of the weights is little.
+    """
+    exact = torch.promote_types(head_of(policy.model).dtype, torch.float32)
     dtype = policy.dtype if policy.dtype == torch.bfloat16 else exact
-    decoder = read_decoder(policy.model, dtype, pack=policy.num_parameters >= SMALL)
-    if decoder is None or not _agrees(policy, decoder):
-        return None
-    return decoder
+    tried = exact if policy.num_parameters <= _TRIED_EXACTLY else dtype
+    probe = read_decoder(policy.model, tried, pack=False)
+    if isinstance(probe, str):
+        return probe
+    if not _agrees(policy, probe):
+        return "it has something that other models of its family do not have"
+    if tried == dtype and policy.num_parameters < SMALL:
+        return probe
+    return read_decoder(policy.model, dtype, pack=policy.num_parameters >= SMALL)
 
 
 @torch.inference_mode()
@@ -185,13 +214,14 @@ def _agrees(policy: Policy, decoder: Decoder) -> bool:
     something that no field here describes does not."""
     head = head_of(policy.model)
     vocabulary = policy.model.get_input_embeddings().weight.shape[0]  # type: ignore[operator]
-    ids = torch.arange(1, 9, device=policy.device) * 7919 % vocabulary
+    ids = torch.arange(1, _TOKENS_TRIED + 1, device=policy.device) * 7919 % vocabulary
+    half = decoder.dtype == torch.bfloat16
     with evaluating(policy.model):
-        with policy.compute():
+        with policy.compute() if half else nullcontext():
             expected = head.hidden_states(ids[None])[0].to(torch.float32)
         cache = Cache(decoder, rows=1, groups=1, longest_prompt=len(ids), device=policy.device)
         positions = torch.arange(len(ids), device=policy.device)
         decoder.reserve(len(ids))
         got = run_decoder(decoder, ids, positions, Prefill(cache, [len(ids)], [0])).float()
-    allowed = 0.1 if decoder.dtype == torch.bfloat16 else 1e-4
+    allowed = 0.05 if half else 1e-4
     return float((got - expected).abs().mean()) <= allowed * float(expected.abs().mean())

@@ -77,6 +77,8 @@ class Schedule:
             first.setdefault(row.request.prompt_ids, row.place)
         # Requests of one prompt together, so that it is in the cache once.
         self.waiting = deque(sorted(rows, key=lambda row: first[row.request.prompt_ids]))
+        # What follows requests that ended while they waited; it has no place here.
+        self.left: list[tuple[int, Request | Future[Request | None]]] = []
         self._wanted = Counter(row.request.prompt_ids for row in self.waiting)
 
     @property
@@ -159,10 +161,8 @@ class Schedule:
         for row in late:
             self._wanted[row.request.prompt_ids] -= 1
             answer = self.then(row.place, row.completion(self.policy.template, self.version))
-            following = answer.result() if isinstance(answer, Future) else answer
-            if following is not None:
-                self.waiting.append(Row.of(row.place, following, self.policy.template))
-                self._wanted[following.prompt_ids] += 1
+            if answer is not None:
+                self.left.append((row.place, answer))
 
     def hand_over(self) -> None:
         """Give every completion that has ended to `then`; its place is free, or out."""

@@ -51,7 +51,7 @@ class StaticSteps:
         self.cache = cache
         self.largest = largest
         self.longest_prompt = longest_prompt
-        self.steps: dict[tuple[int, int], _Captured] = {}
+        self.steps: dict[tuple[int, int, int], _Captured] = {}
 
     def frame(self, running: int) -> Frame:
         """What the layout of `running` rows is filled up to."""
@@ -65,12 +65,12 @@ class StaticSteps:
 
     def states(self, layout: Layout, ids: Tensor, own: Tensor) -> Tensor:
         """Hidden states [n, D] of the n rows of `ids` and `own`, which may be fewer than framed."""
-        room = self.cache.own[0].shape[-2]
-        key = (layout.rows.shape[0], room)
+        # What a graph reads and that is made anew when it grows: own parts, rotary tables.
+        grown = (self.cache.own[0].shape[-2], self.decoder.reserved)
+        key = (layout.rows.shape[0], *grown)
         step = self.steps.get(key)
         if step is None:
-            # Other graphs of an older room read buffers that are gone.
-            self.steps = {each: kept for each, kept in self.steps.items() if each[1] == room}
+            self.steps = {each: kept for each, kept in self.steps.items() if each[1:] == grown}
             step = self.steps[key] = self._made(layout)
         _copy_layout(step.layout, layout)
         step.ids[: ids.shape[0]] = ids

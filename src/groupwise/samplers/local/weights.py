@@ -104,7 +104,7 @@ class Norm:
         self.module = module
         self.eps = eps
         self.offset = offset
-        self.centred = isinstance(module, nn.LayerNorm)
+        self.centred = isinstance(getattr(module, "original_module", module), nn.LayerNorm)
         self.weight: Tensor | None = None
         self.bias: Tensor | None = None
         self.refresh()
@@ -112,10 +112,9 @@ class Norm:
     @torch.no_grad()
     def refresh(self) -> None:
         """Take the module's present weight."""
-        weight = getattr(self.module, "weight", None)
-        bias = getattr(self.module, "bias", None)
-        self.weight = weight + self.offset if self.offset and weight is not None else weight
-        self.bias = bias if isinstance(bias, Tensor) else None
+        weight = effective_weight(self.module)
+        self.weight = weight + self.offset if self.offset else weight
+        self.bias = effective_bias(self.module)
 
     def __call__(self, x: Tensor) -> Tensor:
         if self.centred:
