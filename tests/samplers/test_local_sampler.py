@@ -16,10 +16,12 @@ from groupwise.policies.heads import head_of
 from groupwise.policies.load import checkpoint_activations
 from groupwise.samplers import LocalSampler, TransformersSampler, make_sampler
 from groupwise.samplers.local import run as running
+from groupwise.samplers.local.attention import lay_out
+from groupwise.samplers.local.cache import Cache
 from groupwise.samplers.local.families import FAMILIES as DECODED
 from groupwise.samplers.local.head import SamplingHead
 from groupwise.samplers.local.schedule import PATIENCE
-from groupwise.samplers.local.static import frame_rows
+from groupwise.samplers.local.static import StaticSteps, frame_rows
 from groupwise.samplers.local.weights import Matrix, can_pack
 from groupwise.types import Completion, Request
 from model_families import FAMILIES, family_policy
@@ -78,6 +80,41 @@ def test_a_variant_that_the_description_misses_falls_back() -> None:
     policy = family_policy("llama")
     policy.model.model.layers[1].mlp.register_forward_hook(lambda _, __, out: out * 1.5)
     assert isinstance(make_sampler("auto", policy), TransformersSampler)
+
+
+def test_what_a_family_does_not_apply_is_not_applied() -> None:
+    """A configuration may name a window or a cap that the model's own attention ignores."""
+    for family, name, value in (
+        ("llama", "sliding_window", 6),
+        ("olmo2", "sliding_window", 6),
+        ("gemma3", "attn_logit_softcapping", 2.0),
+    ):
+        policy = unending(family_policy(family))
+        setattr(policy.model.config, name, value)
+        asked = [Request(PROMPTS[i], key=i, max_tokens=30) for i in range(4)]
+        made = local(policy).sample(asked)
+        ours = torch.tensor([completion.sampler_logprobs for completion in made])
+        assert (ours - learned(policy, asked, made)).abs().max().item() <= 2e-5
+
+
+def test_rotary_positions_that_depend_on_the_length_are_left_to_transformers() -> None:
+    policy = family_policy("llama")
+    policy.model.config.rope_parameters = {
+        **policy.model.config.rope_parameters,
+        "rope_type": "dynamic",
+    }
+    (note,) = make_sampler("auto", policy).notes
+    assert note.endswith("its rotary positions depend on the length of the sequence at hand")
+
+
+def test_another_precision_of_the_same_weights_is_read_anew() -> None:
+    policy = family_policy("llama")
+    sampler = local(policy)
+    assert sampler.decoder is not None
+    assert sampler.decoder.dtype == torch.float32
+    policy.dtype = torch.bfloat16
+    sampler.load(policy, 1)
+    assert sampler.decoder.dtype == torch.bfloat16
 
 
 # --- what is run ---------------------------------------------------------------------------------
@@ -262,6 +299,26 @@ def test_a_budget_of_memory_bounds_the_rows_and_names_the_least_that_works() -> 
     tight = local(policy, cache_gigabytes=token * (7 + 12) / 1e9)
     with pytest.raises(RecipeError, match=rf"cache_gigabytes = .* needs {token * 20 / 1e9:.6g};"):
         tight.sample(asked)
+    least = local(policy, cache_gigabytes=token * 20 / 1e9)
+    assert [c.token_ids for c in least.sample(asked)] == expected
+
+
+def test_the_least_budget_that_is_named_works_with_several_prompts() -> None:
+    policy = unending(family_policy("llama"))
+    asked = [Request(PROMPTS[i % 2], key=i, max_tokens=5) for i in range(4)]
+    with pytest.raises(RecipeError) as caught:
+        local(policy, cache_gigabytes=1e-10).sample(asked)
+    least = float(str(caught.value).split("needs ")[1].split(";")[0])
+    assert len(local(policy, cache_gigabytes=least).sample(asked)) == 4
+
+
+def test_room_for_later_turns_counts_against_the_budget() -> None:
+    policy = unending(family_policy("llama"))
+    asked = [Request(PROMPTS[1], key=i, max_tokens=3, room=13) for i in range(8)]
+    token = 2 * 2 * 2 * 8 * 4
+    sampler = local(policy, cache_gigabytes=token * (7 + 3 * 13) / 1e9)
+    sampler.sample(asked)
+    assert sampler.counts.most_rows == 3
 
 
 def test_the_sampler_keeps_no_cache_between_calls() -> None:
@@ -287,6 +344,27 @@ def test_modes_and_checkpointing_change_nothing(family: str) -> None:
     assert [c.token_ids for c in sampler.sample(requests(6))] == expected
     assert all(module.training for module in policy.model.modules())
     assert sampler.counts.decoded == 6 * 11  # one token a row and step
+
+
+def test_what_follows_a_request_that_ended_while_it_waited() -> None:
+    policy = unending(family_policy("llama"))
+    asked = [
+        Request(PROMPTS[0], key=0, max_tokens=3),
+        Request(PROMPTS[2], key=1, max_tokens=3, deadline=1e-9),
+    ]
+    for name in ("local", "transformers"):
+        seen: dict[int, list[Completion]] = {0: [], 1: []}
+
+        def then(
+            place: int, completion: Completion, seen: dict[int, list[Completion]] = seen
+        ) -> Request | None:
+            seen[place].append(completion)
+            longer = Request((*PROMPTS[2], *range(3, 30)), key=7, max_tokens=4)
+            return longer if completion.finish_reason == "deadline" else None
+
+        make_sampler(name, policy, batch_rows=1).play(asked, then)
+        assert [c.num_tokens for c in seen[0]] == [3]
+        assert [c.num_tokens for c in seen[1]] == [0, 4]
 
 
 # --- truncation ----------------------------------------------------------------------------------
@@ -423,6 +501,29 @@ def test_fixed_shapes_go_on_over_turns() -> None:
         results.append(made)
     assert results[0] == results[1]
     assert len(results[0]) == 12
+
+
+def test_a_step_is_captured_again_when_what_it_reads_has_grown() -> None:
+    """Graphs hold on to own parts and rotary tables; one of an older size is never replayed."""
+    policy = unending(family_policy("llama"))
+    sampler = local(policy)
+    decoder = sampler.decoder
+    assert decoder is not None
+    decoder.tables.clear()
+    cache = Cache(decoder, rows=8, groups=1, longest_prompt=4, device=policy.device, spare=True)
+    steps = StaticSteps(decoder, cache, largest=8, longest_prompt=4)
+    layout = lay_out([0, 0], [4, 4], policy.device, steps.frame(2))
+    ids = torch.tensor([5, 6])
+    keys = []
+    for own in (3, 250, 300):
+        cache.make_room(own + 1)
+        decoder.reserve(4 + own + 1)
+        steps.states(layout, ids, torch.tensor([own, own]))
+        (key,) = steps.steps
+        keys.append(key)
+    assert [key[0] for key in keys] == [8, 8, 8]
+    assert [key[2] for key in keys] == [256, 256, 610]
+    assert len({key[1:] for key in keys}) == 3
 
 
 def test_few_shapes_serve_every_number_of_rows() -> None:
