@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -58,6 +59,34 @@ def test_what_is_known_before_weights_load(folder: Path) -> None:
     assert info.template.encode_prompt(Prompt("p", text="12")) == (4, 5)
     with pytest.raises(RecipeError, match="cannot be loaded"):
         load_policy(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("kind", "longest"), [("default", 128), ("dynamic", 128), ("longrope", 32), ("own field", 32)]
+)
+def test_rows_stay_within_the_length_that_rotary_positions_keep(
+    tmp_path: Path, kind: str, longest: int
+) -> None:
+    """Behind it `longrope` turns every row by the longest one of its batch."""
+    own = kind in ("longrope", "own field")
+    folder = save_pretrained(family_policy("phi3" if own else "llama"), tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    rope: dict[str, Any] = {"rope_theta": 10000.0, "rope_type": "longrope" if own else kind}
+    if kind == "dynamic":
+        rope["factor"] = 2.0
+    if own:
+        rope |= {"short_factor": [1.0] * 4, "long_factor": [8.0] * 4}
+    config["original_max_position_embeddings"] = 32
+    if kind == "longrope":
+        rope["original_max_position_embeddings"] = 32
+    config["rope_parameters"] = rope
+    (folder / "config.json").write_text(json.dumps(config))
+    policy = load_policy(str(folder), device="cpu")
+    assert policy.max_length == longest
+    short, long = [5, 6, 7], list(range(3, 3 + longest - 8))
+    alone = sequence_logprobs(policy, [[4]], [short]).logprobs[0]
+    beside = sequence_logprobs(policy, [[4], [9]], [short, [5] * len(long)]).logprobs[0, :3]
+    torch.testing.assert_close(beside, alone, atol=1e-5, rtol=0)
 
 
 def test_the_dtype_that_is_chosen() -> None:

@@ -9,7 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import BloomConfig, BloomForCausalLM, MambaConfig, MambaForCausalLM
+from transformers import (
+    BloomConfig,
+    BloomForCausalLM,
+    MambaConfig,
+    MambaForCausalLM,
+    SmolLM3Config,
+    SmolLM3ForCausalLM,
+)
 
 from groupwise.policies import Policy, attention, packing, sequence_logprobs
 from groupwise.policies.heads import head_of
@@ -265,6 +272,31 @@ def test_a_window_that_attention_is_not_told_of_is_not_trusted() -> None:
     policy = family_policy("llama")
     policy.model.config.layer_types = ["full_attention", "chunked_attention"]  # type: ignore[union-attr]
     assert not packable(head_of(policy.model).decoder)
+
+
+def test_a_mask_by_layer_types_that_attention_does_not_read_is_not_trusted() -> None:
+    """SmolLM3's masks go by `layer_types`; its attention passes a window by `use_sliding_window`."""
+    for use, runs_packed in ((False, False), (True, True)):
+        torch.manual_seed(0)
+        policy = family_policy("llama")
+        policy.model = SmolLM3ForCausalLM(
+            SmolLM3Config(
+                vocab_size=VOCABULARY,
+                hidden_size=32,
+                intermediate_size=48,
+                num_hidden_layers=2,
+                num_attention_heads=4,
+                num_key_value_heads=2,
+                pad_token_id=2,
+                initializer_range=0.3,
+                sliding_window=3,
+                use_sliding_window=use,
+                layer_types=["sliding_attention", "full_attention"],
+            )
+        )
+        policy.model.eval()
+        assert packable(head_of(policy.model).decoder) is runs_packed
+        assert_equals_naive(policy, 2e-5, 1e-4)
 
 
 def test_gradient_error_is_relative() -> None:

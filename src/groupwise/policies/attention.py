@@ -10,6 +10,7 @@ query and K key slots.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
@@ -26,6 +27,8 @@ from groupwise.policies.packing import Layout
 from groupwise.policies.policy import evaluating
 
 IMPLEMENTATION = "groupwise_packed"
+PASSES = threading.RLock()
+"""Held while a decoder runs: a pass sets its modules' modes and attention, which threads share."""
 # Bytes of one batch of scores: a few times the fast caches, and small beside activations.
 _SCORE_BYTES = 16 * 2**20
 
@@ -270,7 +273,7 @@ def packed(decoder: nn.Module, layout: Layout) -> Iterator[None]:
 
 @contextmanager
 def _recomputing(decoder: nn.Module, current: Pass) -> Iterator[None]:
-    with evaluating(decoder), running(decoder, current):
+    with PASSES, evaluating(decoder), running(decoder, current):
         yield
 
 

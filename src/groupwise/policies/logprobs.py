@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from groupwise.errors import RecipeError
-from groupwise.policies.attention import packed, run
+from groupwise.policies.attention import PASSES, packed, run
 from groupwise.policies.chunked import Supports, token_logprobs
 from groupwise.policies.heads import Head, head_of, text_config
 from groupwise.policies.packable import packable
@@ -75,7 +75,8 @@ def sequence_logprobs(
         ValueError: an empty prompt, or a token that is not in its own support.
     """
     _check(policy, prompt_ids, completion_ids, temperature)
-    head = head_of(policy.model)
+    with PASSES:
+        head = head_of(policy.model)
     lengths = [len(ids) for ids in completion_ids]
     row, column = _slots(lengths, policy.device)
     targets = torch.tensor(
@@ -143,15 +144,20 @@ def completion_states(
     """Hidden states from which each completion token is predicted, row by row.
 
     `head` holds the policy's own decoder or a critic's; `model` is the module that it is part of.
-    A prompt that rows share runs once (packing.py), where the decoder can do that.
+    A prompt that rows share runs once (packing.py), where the decoder can do that. Threads that
+    score at once run one after the other.
     """
-    if prompt_ids and packable(head.decoder):
-        layout = pack(prompt_ids, completion_ids, policy.device)
-        with _scoring(model), policy.compute(), packed(head.decoder, layout):
-            return run(head.decoder, layout)
-    inputs, index = _layout(policy, prompt_ids, completion_ids)
-    with _scoring(model), policy.compute():
-        hidden = head.hidden_states(inputs)
+    if not prompt_ids:
+        weight = next(head.linear.parameters())
+        return weight.new_zeros(0, weight.shape[-1])
+    with PASSES:
+        if packable(head.decoder):
+            layout = pack(prompt_ids, completion_ids, policy.device)
+            with _scoring(model), policy.compute(), packed(head.decoder, layout):
+                return run(head.decoder, layout)
+        inputs, index = _layout(policy, prompt_ids, completion_ids)
+        with _scoring(model), policy.compute():
+            hidden = head.hidden_states(inputs)
     return hidden.reshape(-1, hidden.shape[-1]).index_select(0, index)
 
 

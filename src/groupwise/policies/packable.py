@@ -89,16 +89,15 @@ def _expected_windows(config: Any) -> dict[int, int | None] | None:
     """The sliding window of every layer by its configuration; None for another kind of attention.
 
     A model that masks by a window and does not tell its attention so would be wrong only on rows
-    longer than the probe's.
+    longer than the probe's. Masks go by `layer_types` where there are any, whatever
+    `use_sliding_window` says, which some attention modules read instead.
     """
     layers = int(config.num_hidden_layers)
     window = getattr(config, "sliding_window", None)
-    if not getattr(config, "use_sliding_window", True):
-        window = None
-    kinds = (
-        getattr(config, "layer_types", None)
-        or ["full_attention" if window is None else "sliding_attention"] * layers
-    )
+    kinds = getattr(config, "layer_types", None)
+    if not kinds:
+        slides = window is not None and getattr(config, "use_sliding_window", True)
+        kinds = ["sliding_attention" if slides else "full_attention"] * layers
     if not set(kinds) <= {"full_attention", "sliding_attention"}:
         return None
     return {
