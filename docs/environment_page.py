@@ -151,7 +151,8 @@ its constructor takes the prompts by split and a verifier.
 
 `start(prompt)` gives a `Play` of your own, one for every rollout. Its `next` may be `async`, or
 slow: it runs beside the sampler, with a deadline. What it raises marks that rollout as failed;
-where all fail, the run stops. Use it as `name = "guess:Guess"`:
+where all fail, the run stops. What a play remembers it keeps on itself: the rollouts of a group
+share their prompt, whose columns a play reads and never changes. Use it as `name = "guess:Guess"`:
 
 ```python
 """

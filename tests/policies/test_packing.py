@@ -275,7 +275,7 @@ def test_a_window_that_attention_is_not_told_of_is_not_trusted() -> None:
 
 
 def test_a_mask_by_layer_types_that_attention_does_not_read_is_not_trusted() -> None:
-    """SmolLM3's masks go by `layer_types`; its attention passes a window by `use_sliding_window`."""
+    """SmolLM3's masks go by `layer_types`; its attention reads `use_sliding_window`."""
     for use, runs_packed in ((False, False), (True, True)):
         torch.manual_seed(0)
         policy = family_policy("llama")

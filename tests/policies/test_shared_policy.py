@@ -64,5 +64,7 @@ def test_no_rows_give_empty_tables() -> None:
         top_ids=torch.zeros(0, 0, 3, dtype=torch.int64),
     )
     assert output.logprobs.shape == (0, 0)
-    assert output.entropies is not None and output.entropies.shape == (0, 0)
-    assert output.top_logprobs is not None and output.top_logprobs.shape == (0, 0, 3)
+    assert output.entropies is not None
+    assert output.entropies.shape == (0, 0)
+    assert output.top_logprobs is not None
+    assert output.top_logprobs.shape == (0, 0, 3)

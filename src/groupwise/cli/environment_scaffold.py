@@ -26,7 +26,7 @@ from groupwise.environments import Environment, GeneratedSettings, Level, Task, 
 from groupwise.verifiers import VerifierSettings
 from groupwise.verifiers.names import validated
 
-LARGEST = {{"easy": 300, "medium": 3000, "hard": 30000}}
+LARGEST = {{"easy": 3000, "medium": 30_000, "hard": 300_000}}  # a fifth of them is held out
 
 
 class Settings(GeneratedSettings):
@@ -68,6 +68,11 @@ from groupwise.errors import RecipeError
 from groupwise.verifiers.audit import LabelledRow, audit
 
 FEW = {{"num_train": 40, "num_heldout": 10}}
+
+
+@pytest.mark.parametrize("level", ["easy", "medium", "hard", "mixed"])
+def test_there_are_enough_tasks_for_the_default_counts(level: str) -> None:
+    assert {name}(level=level).describe()["splits"] == {{"train": 1000, "heldout": 200}}
 
 
 def test_the_seed_decides_and_the_splits_are_apart() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import keyword
+import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from groupwise.errors import RecipeError
@@ -93,6 +95,7 @@ def write_files(name: str, folder: Path, module: str, test: str, example: str) -
     """Fill both templates with `name` and `class_name` and write them; their paths."""
     if not name.isidentifier() or keyword.iskeyword(name) or not name.isascii():
         raise RecipeError(f"{name!r} is no name for a Python module; for example {example}")
+    _refuse_taken(name, folder, example)
     class_name = "".join(part[:1].upper() + part[1:] for part in name.split("_"))
     files = {
         folder / f"{name}.py": module,
@@ -105,3 +108,16 @@ def write_files(name: str, folder: Path, module: str, test: str, example: str) -
     for path, template in files.items():
         path.write_text(template.format(name=name, class_name=class_name), encoding="utf-8")
     return list(files)
+
+
+def _refuse_taken(name: str, folder: Path, example: str) -> None:
+    """`RecipeError` where the file would stand before a module that others import by that name."""
+    own = {folder.resolve(), Path.cwd()}
+    found = PathFinder.find_spec(
+        name, [each for each in sys.path if Path(each or ".").resolve() not in own]
+    )
+    if found is not None or name in sys.builtin_module_names:
+        raise RecipeError(
+            f"{name!r} is an installed module, which {name}.py would hide from every program run "
+            f"in its folder; choose another name, for example {example}"
+        )
