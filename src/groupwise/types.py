@@ -114,6 +114,10 @@ class Completion:
         return len(self.token_ids)
 
 
+LEAST_TEMPERATURE = 1e-4
+"""Below it, logits divided by the temperature leave float32; sampling is greedy long before."""
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """One completion asked of a sampler: ids in, a key for its noise, and its limits.
@@ -152,9 +156,9 @@ class Request:
             raise ValueError("a request needs at least one prompt id")
         if self.max_tokens < 1:
             raise ValueError(f"max_tokens = {self.max_tokens}; give 1 or more")
-        if not self.greedy and self.temperature <= 0:
+        if not self.greedy and not self.temperature >= LEAST_TEMPERATURE:
             raise ValueError(
-                f"temperature = {self.temperature}; sampling needs a temperature above 0 "
+                f"temperature = {self.temperature}; sampling needs {LEAST_TEMPERATURE} or more "
                 "(greedy = True for the most likely token)"
             )
 

@@ -60,7 +60,7 @@ def test_what_is_no_prompt_is_refused(tiny: Policy) -> None:
         ValueError, match=r"prompts\[0\]: id 100000 is not within the vocabulary of"
     ):
         sample(tiny, [[100000]])
-    for bad in (float("inf"), float("nan")):
+    for bad in (float("inf"), float("nan"), 1e-39):
         with pytest.raises(ValueError, match=f"temperature = {bad}; give a finite number"):
             sample(tiny, ["a"], temperature=bad)
     with pytest.raises(ValueError, match="seed = -1; give 0 or more"):
@@ -81,7 +81,8 @@ def test_half_of_a_surrogate_pair_names_the_prompt(tiny: Policy) -> None:
     ("field", "message"),
     [
         ({"group_size": 0}, "greater than or equal to 1"),
-        ({"temperature": 0.0}, "greater than 0"),
+        ({"temperature": 0.0}, "greater than or equal to 0.0001"),
+        ({"temperature": 1e-39}, "greater than or equal to 0.0001"),
         ({"temperature": float("inf")}, r"temperature\n  Input should be a finite number"),
         ({"temperature": float("nan")}, r"temperature\n  Input should be a finite number"),
         ({"deadline": float("inf")}, r"deadline\n  Input should be a finite number"),

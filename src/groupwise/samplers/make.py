@@ -15,7 +15,7 @@ from groupwise.samplers.contract import Sampler
 from groupwise.samplers.local.sampler import LocalSampler, why_not
 from groupwise.samplers.settings import why_no_sampler
 from groupwise.samplers.transformers_sampler import TransformersSampler
-from groupwise.types import Completion, Prompt, Request
+from groupwise.types import LEAST_TEMPERATURE, Completion, Prompt, Request
 
 
 def make_sampler(
@@ -62,8 +62,11 @@ def sample(
         raise RecipeError(f"prompts = {prompts!r:.80}: one prompt; give a list, [prompt]")
     if seed < 0:
         raise RecipeError(f"seed = {seed}; give 0 or more")
-    if not math.isfinite(temperature):
-        raise RecipeError(f"temperature = {temperature}; give a finite number, 0 or more")
+    if not math.isfinite(temperature) or (temperature != 0 and temperature < LEAST_TEMPERATURE):
+        raise RecipeError(
+            f"temperature = {temperature}; give a finite number from {LEAST_TEMPERATURE} on, or 0 "
+            "for the most likely tokens"
+        )
     if group_size < 1:
         raise RecipeError(f"group_size = {group_size}; give 1 or more")
     greedy = temperature == 0

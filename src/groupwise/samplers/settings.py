@@ -6,6 +6,8 @@ import difflib
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from groupwise.types import LEAST_TEMPERATURE
+
 SAMPLERS = ("auto", "local", "transformers")
 
 
@@ -40,7 +42,9 @@ class SamplingSettings(BaseModel):
         "do not compare completions of a prompt (ppo, reinforce).",
     )
     temperature: float = Field(
-        default=1.0, gt=0.0, description="Divides the logits; training needs it above 0."
+        default=1.0,
+        ge=LEAST_TEMPERATURE,
+        description="Divides the logits; training needs it above 0.",
     )
     max_tokens: int = Field(default=128, ge=1, description="The most tokens a completion may have.")
     top_p: float = Field(
