@@ -1,5 +1,7 @@
 """Packages by option, and trusted functions whose answers come back as data."""
 
+import re
+
 import numpy
 import pytest
 
@@ -63,9 +65,10 @@ def test_a_trusted_function_that_gives_no_value_says_why(tier_b, name):
         tier_b.evaluate(source, "f", (1,), limits=Limits(time=0.5))
 
 
-def test_a_package_that_is_not_installed_is_refused():
-    with pytest.raises(RecipeError, match="no_such_package"):
-        Sandbox(packages=("no_such_package",))
+@pytest.mark.parametrize("name", ["no_such_package", "no_such.part", "numpy.no_such", "", "."])
+def test_a_package_that_is_not_installed_is_refused(name):
+    with pytest.raises(RecipeError, match=re.escape(f"sandbox package {name!r} is not installed")):
+        Sandbox(packages=(name,))
 
 
 def test_requirements_come_with_a_package():

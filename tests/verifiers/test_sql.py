@@ -3,7 +3,7 @@
 import pytest
 
 from groupwise.types import Prompt
-from groupwise.verifiers import Case, load_verifier, score_cases, verify
+from groupwise.verifiers import Case, load_verifier, score_cases, sql, verify
 
 SETUP = """
 create table people (name text, age integer, city text);
@@ -69,6 +69,105 @@ def test_order_counts_where_the_gold_query_orders():
     assert scored("select name from people", gold, order="ignore").value == 1.0
     within = "select count(*) from (select name from people order by age)"
     assert scored("select 3", within).value == 1.0
+
+
+ORDERED = [
+    "select name from people order by length(name) desc, age",
+    "select name from people order by (age) desc, lower(name)",
+    "select name from people order by case when (age > 26) then 0 else 1 end, name",
+    "select name from people order by age -- (x)",
+    "select name from people order by age /* ) */;",
+    "select name from people ORDER/**/BY age",
+    "select name from (select * from people) order by age limit (2 + 1)",
+]
+UNORDERED = [
+    "select name from people",
+    "select name, row_number() over (order by age) from people",
+    "select name from people where name != ' order by ' -- order by",
+    'select name as "order by" from people',
+    "with p as (select * from people order by age) select name from p",
+]
+
+
+@pytest.mark.parametrize("gold", [*ORDERED, *UNORDERED])
+def test_order_counts_where_an_order_by_stands_outside_parentheses(gold):
+    assert sql.orders_rows(gold) == (gold in ORDERED)
+
+
+def test_a_reversed_order_is_wrong_where_the_gold_query_orders_by_a_call():
+    gold = "select name from people order by length(city), abs(age) desc"
+    assert scored("select name from people order by age desc", gold).value == 1.0
+    assert scored("select name from people order by age", gold).value == 0.0
+
+
+@pytest.mark.parametrize("language", ["sql", "SQL", "sqlite3", "postgresql", "postgres", "mysql"])
+def test_fences_of_any_dialect_and_on_one_line(language):
+    assert scored(f"Here:\n```{language}\n{GOLD}\n```\nThat is it.").value == 1.0
+    assert scored(f"Here: ```{language} {GOLD}``` it is.").value == 1.0
+    assert scored(f"```{language} {GOLD}```\nThat is it.").value == 1.0
+    assert scored(f"```{GOLD}```").value == 1.0
+    assert scored(f"```{language}\n{GOLD}\n```\n```{language} select 1```").value == 0.0
+
+
+def test_a_fence_that_closes_behind_the_query_or_opens_behind_words():
+    assert scored(f"```sql\n{GOLD}```").value == 1.0
+    assert scored(f"```sql\n{GOLD}```\nThat is it.\n```sql\nselect 1\n```").value == 0.0
+    assert scored(f"The query: ```sql\n{GOLD}\n```\nThat is it.").value == 1.0
+    assert scored(f"A ``` opens nothing.\n```sql\n{GOLD}\n```").value == 1.0
+
+
+@pytest.mark.parametrize("language", ["python", "text", "json"])
+def test_a_fence_of_another_language_is_no_query(language):
+    assert scored(f"```{language}\n{GOLD}\n```").outcome == "no_answer"
+    assert scored(f"```sql\n{GOLD}\n```\n```{language}\nselect 1\n```").value == 1.0
+
+
+def test_two_queries_as_the_gold_answer_are_a_bad_answer():
+    assert scored("select 1", "select 1; select 2").outcome == "bad_answer"
+
+
+@pytest.mark.parametrize("setup", ["create table a (b);\0", "create table \ud800 (b)"])
+def test_a_script_that_cannot_be_read_is_a_bad_answer(setup):
+    assert scored("select 1", "select 1", setup=setup).outcome == "bad_answer"
+
+
+@pytest.mark.parametrize("query", ["select '\ud800'", "select 1; select 1", "select 1\0"])
+def test_a_query_that_cannot_be_read_is_wrong(query):
+    assert scored(query, "select 1").value == 0.0
+
+
+def test_without_rows_the_number_of_columns_tells():
+    gold = "select name, age from people where age > 99"
+    assert scored("select age, name from people where age > 99", gold).value == 1.0
+    score = scored("select 1 where 0", gold)
+    assert (score.value, score.reason) == (0.0, "database 1: 1 columns, the gold query has 2")
+
+
+def test_whole_numbers_of_many_digits_are_compared_exactly_and_floats_to_nine():
+    assert scored("select 1234567891.0", "select 1234567891").value == 1.0
+    assert scored("select 1234567892", "select 1234567891").value == 0.0
+    assert scored("select 0.1 + 0.2", "select 0.3").value == 1.0
+    assert scored("select 0.30001", "select 0.3").value == 0.0
+    assert scored("select 9e999", "select 9e999").value == 1.0
+    assert scored("select 1.5", [[10**400]]).value == 0.0
+    assert scored("select 'a', 1 union all select 2, 'b'", [[2.0, "b"], ["a", 1]]).value == 1.0
+
+
+@pytest.mark.parametrize("answer", [5, [1], ["ab"], [[[1]]], {"a": 1}])
+def test_an_answer_that_is_no_query_and_no_rows_is_a_bad_answer(answer):
+    score = scored("select 1", answer)
+    assert (score.value, score.outcome) == (None, "bad_answer")
+
+
+@pytest.mark.parametrize("setup", [5, [5], "", [], {"a": 1}])
+def test_a_setup_that_is_no_script_is_a_bad_answer(setup):
+    score = scored("select 1", "select 1", setup=setup)
+    assert (score.value, score.outcome) == (None, "bad_answer")
+
+
+def test_no_rows_can_be_the_answer():
+    assert scored("select name from people where age > 99", []).value == 1.0
+    assert scored("select name from people", []).value == 0.0
 
 
 def test_several_databases_unmask_a_lucky_query():

@@ -47,7 +47,10 @@ def find_packages(names: Iterable[str]) -> Packages:
 
 
 def _location(name: str) -> str:
-    spec = importlib.util.find_spec(name)
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):  # a part of a package that is not there, or no name at all
+        spec = None
     if spec is None:
         raise RecipeError(
             f"sandbox package {name!r} is not installed; install it in this environment, or leave "

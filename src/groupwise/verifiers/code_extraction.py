@@ -11,10 +11,13 @@ import re
 
 from groupwise.verifiers.extraction import after_reasoning
 
-_FENCE = re.compile(
-    r"^[ \t]*```[ \t]*(?P<language>[\w+-]*)[^\n]*\n(?P<body>.*?)(?:^[ \t]*```|\Z)",
-    re.DOTALL | re.MULTILINE,
-)
+_OPENING = r"(?:^[ \t]*```[ \t]*|(?<=\s)```(?=\w))(?P<language>[\w+-]*)[^\n`]*\n"
+"""A fence begins a line, or stands behind other words where it names its language."""
+
+_CLOSING = r"""(?:^[ \t]*```|(?<![\s`])(?<!"{3})(?<!'{3})```[ \t]*$|\Z)"""
+"""It begins a line or ends one, there not behind the quotes of a string."""
+
+_FENCE = re.compile(_OPENING + r"(?P<body>.*?)" + _CLOSING, re.DOTALL | re.MULTILINE)
 _PYTHON = {"", "python", "py", "python3", "Python"}
 
 

@@ -6,10 +6,11 @@ a query is data, so this works where the code sandbox does not. The rows are com
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
@@ -22,7 +23,15 @@ from groupwise.verifiers.extraction import after_reasoning
 from groupwise.verifiers.workers import Reply, shared_pool
 
 WORKER = "groupwise.verifiers.sql_worker:make"
-_ORDERED = re.compile(r"\border\s+by\b[^)]*\Z", re.IGNORECASE)
+_TOKEN = re.compile(
+    r"--[^\n]*|/\*.*?(?:\*/|\Z)|'[^']*'|\"[^\"]*\"|`[^`]*`|\[[^\]]*\]|[()]|\w+", re.DOTALL
+)
+_LANGUAGES = {"sql", "sqlite", "sqlite3", "postgresql", "postgres", "mysql", ""}
+_ONE_LINE_FENCE = re.compile(
+    r"```[ \t]*(?:(?:sql|sqlite3?|postgres(?:ql)?|mysql)\b)?[ \t]*"
+    r"((?:select|with|values)\b(?:(?!```)[^\n])*)```",
+    re.IGNORECASE,
+)
 _DIGITS = 9
 
 
@@ -41,7 +50,8 @@ class Sql(SettingsVerifier):
     )
     order: Literal["auto", "ignore", "require"] = Field(
         default="auto",
-        description="Whether the rows' order counts; auto: where the gold query ends in ORDER BY.",
+        description="Whether the rows' order counts; auto: where the gold query has an ORDER BY "
+        "outside parentheses.",
     )
     time_limit: float = Field(
         default=5.0,
@@ -80,16 +90,21 @@ class Sql(SettingsVerifier):
         gold = case.prompt.answer
         if gold is None or (isinstance(gold, str) and not gold.strip()):
             return bad_answer("the prompt has no gold query")
+        if not isinstance(gold, str) and not _are_rows(gold):
+            return bad_answer("the gold answer is neither a query nor a list of rows")
         setup = case.prompt.columns.get(self.setup_column)
-        if setup is None or len(setup) == 0:
+        scripts = [setup] if isinstance(setup, str) and setup else setup
+        if not isinstance(scripts, (list, tuple)) or not scripts:
             return bad_answer(f"no column {self.setup_column!r} with a script that makes tables")
+        if not all(isinstance(each, str) for each in scripts):
+            return bad_answer(f"column {self.setup_column!r} holds what is no script")
         text = after_reasoning(case.whole, self.reasoning_tag) or ""
-        blocks = [each for each in fenced_blocks(text, {"sql", "sqlite", ""}) if each.strip()]
+        text = _ONE_LINE_FENCE.sub(r"\n```sql\n\1\n```\n", text)
+        blocks = [each for each in fenced_blocks(text, _LANGUAGES) if each.strip()]
         query = (blocks[-1] if blocks else text).strip()
         if not query or (not blocks and "```" in query):
             return no_answer("no query after the reasoning")
-        scripts = [setup] if isinstance(setup, str) else [str(each) for each in setup]
-        return scripts, gold if isinstance(gold, str) else None, query
+        return list(scripts), gold if isinstance(gold, str) else None, query
 
     def _score(self, prompt: Prompt, reply: Reply) -> Score:
         if reply.kind == "timeout":
@@ -113,40 +128,78 @@ class Sql(SettingsVerifier):
     def _compared(self, prompt: Prompt, pairs: Sequence[tuple[Any, Any]]) -> Score:
         gold = prompt.answer
         ordered = self.order == "require" or (
-            self.order == "auto"
-            and isinstance(gold, str)
-            and _ORDERED.search(gold.rstrip().rstrip(";")) is not None
+            self.order == "auto" and isinstance(gold, str) and orders_rows(gold)
         )
-        for number, (wanted, rows) in enumerate(pairs):
-            expected = [tuple(row) for row in (gold if wanted is None else wanted)]
+        for number, (wanted, (width, rows)) in enumerate(pairs):
+            expected = [tuple(row) for row in (gold if wanted is None else wanted[1])]
+            place = f"database {number + 1}"
+            if wanted is not None and width != wanted[0]:  # no rows do not tell how wide they are
+                reason = f"{place}: {width} columns, the gold query has {wanted[0]}"
+                return Score(0.0, "incorrect", reason)
             if not same_rows(expected, rows, ordered):
-                return Score(
-                    0.0,
-                    "incorrect",
-                    f"database {number + 1}: {len(rows)} rows that are not the {len(expected)} "
-                    "of the gold query",
-                )
+                reason = f"{place}: {len(rows)} rows that are not the {len(expected)} of the gold"
+                return Score(0.0, "incorrect", f"{reason} query")
         return Score(1.0, "correct", f"the same rows on {len(pairs)} databases")
+
+
+def orders_rows(query: str) -> bool:
+    """Whether the whole query has an ORDER BY: one outside parentheses, strings and comments.
+
+    >>> orders_rows("select a from t order by length(a) -- (x)")
+    True
+    >>> orders_rows("select count(*) from (select a from t order by a)")
+    False
+    """
+    depth = 0
+    words: list[str] = []
+    for token in _TOKEN.findall(query):
+        if token in "()":
+            depth += 1 if token == "(" else -1
+        elif depth == 0 and not token.startswith(("--", "/*")):
+            words.append(token.lower())
+    return ("order", "by") in pairwise(words)
+
+
+def _are_rows(gold: Any) -> bool:
+    """Whether an answer is a list of rows of SQL values."""
+    return isinstance(gold, (list, tuple)) and all(
+        isinstance(row, (list, tuple))
+        and all(value is None or isinstance(value, (str, int, float, bytes)) for value in row)
+        for row in gold
+    )
 
 
 def same_rows(
     expected: Sequence[tuple[Any, ...]], rows: Sequence[tuple[Any, ...]], ordered: bool
 ) -> bool:
-    """Whether two results are equal: as lists, or as bags of rows; floats to 9 digits.
+    """Whether two results are equal: as lists, or as bags of rows.
+
+    A column that holds a float on either side is compared to 9 digits, any other exactly.
 
     >>> same_rows([(1, "a"), (2, "b")], [(2.0, "b"), (1, "a")], ordered=False)
     True
+    >>> same_rows([(1234567891,)], [(1234567892,)], ordered=False)
+    False
     """
-    one, other = [_plain(row) for row in expected], [_plain(row) for row in rows]
+    floats = {
+        place
+        for row in (*expected, *rows)
+        for place, value in enumerate(row)
+        if isinstance(value, float)
+    }
+    one, other = [_plain(row, floats) for row in expected], [_plain(row, floats) for row in rows]
     return one == other if ordered else Counter(one) == Counter(other)
 
 
-def _plain(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(_plain_value(value) for value in row)
+def _plain(row: tuple[Any, ...], floats: AbstractSet[int]) -> tuple[Any, ...]:
+    return tuple(_rounded(value) if place in floats else value for place, value in enumerate(row))
 
 
-def _plain_value(value: Any) -> Any:
-    if isinstance(value, float) and math.isfinite(value):
-        value = float(f"{value:.{_DIGITS}g}")
-        return int(value) if value.is_integer() and abs(value) < 2**53 else value
-    return value
+def _rounded(value: Any) -> Any:
+    """A number to so many digits; infinities and whole numbers beyond every float as they are."""
+    if not isinstance(value, (int, float)):
+        return value
+    try:
+        return float(f"{value:.{_DIGITS}g}")
+    except OverflowError:
+        return value

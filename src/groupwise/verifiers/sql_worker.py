@@ -10,7 +10,8 @@ MAX_ROWS = 10_000
 MAX_BYTES = 1_000_000
 """Bytes of one value, and of a query."""
 
-Rows = list[tuple[Any, ...]]
+Rows = tuple[int, list[tuple[Any, ...]]]
+"""How many columns a result has, and its rows."""
 Job = tuple[Sequence[str], str | None, str]
 """Set-up scripts, one a database; the gold query or None; the query."""
 
@@ -41,18 +42,20 @@ def run(job: Job) -> tuple[str, Any]:
         try:
             try:
                 connection.executescript(script)
-            except sqlite3.Error as error:
+            except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
                 return "setup", str(error)
             _make_read_only(connection)
             wanted: Rows | None = None
             if gold is not None:
                 try:
                     wanted = _rows(connection, gold)
-                except (sqlite3.Error, ValueError) as error:
+                except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
                     return "gold", str(error)
             try:
                 pairs.append((wanted, _rows(connection, query)))
             except (sqlite3.Error, sqlite3.Warning) as error:
+                return "query", str(error)
+            except UnicodeError as error:
                 return "query", str(error)
             except ValueError as error:
                 return "rows_limit", str(error)
@@ -75,7 +78,8 @@ def _make_read_only(connection: sqlite3.Connection) -> None:
 
 
 def _rows(connection: sqlite3.Connection, query: str) -> Rows:
-    rows = connection.execute(query).fetchmany(MAX_ROWS + 1)
+    cursor = connection.execute(query)
+    rows = cursor.fetchmany(MAX_ROWS + 1)
     if len(rows) > MAX_ROWS:
         raise ValueError(f"more than {MAX_ROWS} rows")
-    return rows
+    return len(cursor.description or ()), rows

@@ -91,7 +91,8 @@ def serve(job: Mapping[str, Any]) -> None:
     """Loads the source, then answers `[nonce, entry, arguments, keywords, mutated]` until EOF.
 
     A reply is `[nonce, "value", told value, told arguments or None]`, `[nonce, "error", what]` or
-    `[nonce, "memory"]`; the loading's own has the nonce 0.
+    `[nonce, "memory"]`; the loading's own has the nonce 0. `what` is an exception's description and
+    its told arguments or None.
     """
     namespace: dict[str, Any] = {}
 
@@ -116,7 +117,14 @@ def _guarded(action: Any) -> list[Any]:
     except MemoryError:
         return ["memory"]
     except BaseException as error:  # noqa: BLE001 (the code under test raised it; told as data)
-        return ["error", describe(error)]
+        return ["error", [*describe(error), _arguments_of(error)]]
+
+
+def _arguments_of(error: BaseException) -> Any:
+    """What the exception was made from, told; None where that is no data."""
+    with contextlib.suppress(BaseException):
+        return encode(error.args)
+    return None
 
 
 def _call(
@@ -124,11 +132,12 @@ def _call(
 ) -> list[Any]:
     function = lookup(namespace, entry)
     positional = [decode(each) for each in arguments]
-    value = function(*positional, **{name: decode(each) for name, each in keywords.items()})
-    told = encode(value)
+    named = {name: decode(each) for name, each in keywords.items()}
+    given = [*positional, *named.values()]
+    told = encode(function(*positional, **named))
     after = None
-    if mutated and any(isinstance(each, (list, dict, set, bytearray)) for each in positional):
-        after = [encode(each) for each in positional]
+    if mutated and any(isinstance(each, (list, dict, set, bytearray)) for each in given):
+        after = [encode(each) for each in given]
     return ["value", told, after]
 
 

@@ -10,12 +10,17 @@ from __future__ import annotations
 import ast
 import builtins
 import contextlib
-from collections.abc import Callable, Mapping
+import dis
+import sys
+import types
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .frames import read_frame, write_frame
 from .solution import MAX_MESSAGE, describe, module
 from .values import Unencodable, decode, encode
+
+_CACHE, _POP_TOP = dis.opmap["CACHE"], dis.opmap["POP_TOP"]
 
 
 class SolutionError(Exception):
@@ -100,7 +105,8 @@ def _stub(name: str) -> Callable[..., Any]:
         write_frame(["call", name, told, named])
         kind, *rest = read_frame()
         if kind == "value":
-            _write_back(arguments, rest[1])
+            if rest[0] is None or _drops_value(sys._getframe(1)):
+                _write_back([*arguments, *keywords.values()], rest[1])
             return decode(rest[0])
         raise _exception(kind, rest)
 
@@ -108,8 +114,12 @@ def _stub(name: str) -> Callable[..., Any]:
     return ask
 
 
-def _write_back(arguments: tuple[Any, ...], after: Any) -> None:
-    """What the solution changed in its arguments, in place."""
+def _write_back(arguments: Sequence[Any], after: Any) -> None:
+    """What the solution changed in its arguments, where changing them is its result.
+
+    It is where the solution gives nothing or the test drops what it gives. Elsewhere it gets copies
+    alone: emptying `xs` and returning `[]` must not make `f(xs) == sorted(xs)` true.
+    """
     for argument, told in zip(arguments, after or ()):
         if isinstance(argument, (list, bytearray)):
             argument[:] = decode(told)
@@ -119,14 +129,31 @@ def _write_back(arguments: tuple[Any, ...], after: Any) -> None:
             argument.update(changed)
 
 
+def _drops_value(frame: types.FrameType) -> bool:
+    """Whether the test's next step is to throw away the value of the call that it is in."""
+    code = frame.f_code.co_code
+    place = frame.f_lasti + 2
+    while place < len(code) and code[place] == _CACHE:
+        place += 2
+    return place < len(code) and code[place] == _POP_TOP
+
+
 def _exception(kind: str, rest: list[Any]) -> Exception:
-    """The solution's exception again: a built-in one by its name, never one that ends a program."""
+    """The solution's exception again: a built-in one by its name, never one that ends a program.
+
+    Nor one that ends an iteration: `all(map(f, xs))` would take it for the end of `xs`.
+    """
     if kind != "error":
         return SolutionError(str(rest[0]) if rest else kind)
-    name, message, base = rest[0]
+    name, message, base, *given = rest[0]
     found = getattr(builtins, str(base), None)
+    if isinstance(found, type) and issubclass(found, (StopIteration, StopAsyncIteration)):
+        return RuntimeError(f"the solution raised {name}: {message}")
     if isinstance(found, type) and issubclass(found, Exception):
-        with contextlib.suppress(TypeError):  # UnicodeDecodeError and its kind want more arguments
-            made: Exception = found(f"{message}" if name == base else f"{name}: {message}")
+        # UnicodeDecodeError and its kind want more arguments; what was sent may be no value.
+        with contextlib.suppress(TypeError, ValueError):
+            made: Exception = found(*decode(given[0]))
+            if str(made)[:MAX_MESSAGE] != message:
+                made = found(message)
             return made
     return SolutionError(f"{name}: {message}")
