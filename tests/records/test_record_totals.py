@@ -128,3 +128,12 @@ def test_greedy_rollouts_count_nowhere():
 
 def test_examples():
     assert doctest.testmod(totals_module).failed == 0
+
+
+def test_a_sum_is_whole_where_every_number_is():
+    totals = Totals()
+    for number in (0.5, 1, True):
+        totals.count("plays/score", number)
+    totals.count("plays/moves", True)
+    assert totals.finish() == {"plays/score": 2.5, "plays/moves": 1}
+    assert isinstance(totals.finish()["plays/moves"], int)

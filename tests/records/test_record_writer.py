@@ -288,3 +288,22 @@ def _python(code: str) -> str:
         env={"PYTHONPATH": str(Path(__file__).parents[2] / "src"), "PATH": "/usr/bin:/bin"},
     )
     return done.stdout.strip()
+
+
+def test_halves_of_characters_are_replaced_and_never_end_a_run(tmp_path: Path):
+    """What a tool, an environment or a verifier said may hold them, and so may what was logged."""
+    with RunWriter.create(tmp_path / "run", RECIPE, {"note": "\ud83d"}) as writer:
+        row = rollout_rows(0, [group("p", [1.0])])[0]
+        row.update(reason="a\ud83d", messages='[{"content": "\ud83d"}]', logged=["\udc00"])
+        writer.rollouts(0, [row])
+        writer.event("warning", message="\ud83d, then more")
+        writer.event("failed", error="\ud83d\ude00")
+    run = open_run(tmp_path / "run")
+    (read,) = run.rollouts().to_pylist()
+    assert (read["reason"], read["logged"]) == ("a\ufffd", ["\ufffd"])
+    assert json.loads(read["messages"]) == [{"content": "\ufffd"}]
+    assert [event.get("message", event.get("error")) for event in run.events()] == [
+        "\ufffd, then more",
+        "😀",
+    ]
+    assert json.loads((tmp_path / "run" / "environment.json").read_text()) == {"note": "\ufffd"}

@@ -142,6 +142,25 @@ def test_levels_that_the_data_does_not_have_are_refused() -> None:
         picker(["a", "b"], ["easy", "hard"], curriculum={"levels": ["easy", "medium"]})
 
 
+@pytest.mark.parametrize("column", [["1", "2"], [1, 2], ["2", 1], [1.0, 2.0]])
+def test_levels_of_a_table_that_knows_texts_alone(column: list[Any]) -> None:
+    own = picker(["a", "b"], column, curriculum={"levels": [1, 2]})
+    assert own.curriculum is not None
+    expected = {"a"} if str(column[0])[0] == "1" else {"b"}
+    assert {name for name, _ in own.take(2, 0, anything)} == expected
+    named = picker(["a", "b"], [1, 2], curriculum={"levels": ["1", "2"]})
+    assert {name for name, _ in named.take(2, 0, anything)} == {"a"}
+
+
+def test_a_level_that_two_names_fit_is_refused() -> None:
+    words = r"level '1.0' .*levels = \[1, 2\] does not name"
+    with pytest.raises(RecipeError, match=words):
+        picker(["a", "b"], ["1.0", "2"], curriculum={"levels": [1, 2]})
+    # Both are names here, and the data tells them apart.
+    own = picker(["a", "b"], ["1", 1], curriculum={"levels": [1, "1"]})
+    assert {name for name, _ in own.take(2, 0, anything)} == {"b"}
+
+
 def test_a_stream_is_read_in_its_own_order() -> None:
     made = environment(["a"])
     made.streamed = True

@@ -212,8 +212,11 @@ def test_surplus_waits_with_its_version_and_is_counted_stale(tmp_path: Path) -> 
         assert line["groups/count"] + before == (
             line["selection/trained"] + line["selection/discarded"] + line["selection/carried"]
         )
+        settled = table[(table["step"] == step) & table["kind"].isin(["training", "discarded"])]
+        tokens = sum(sum(mask) for mask in settled["mask"])
         useful = line["tokens/with_gradient"]
-        assert line["tokens/gradient_share"] == pytest.approx(useful / line["tokens"])
+        assert line["tokens/gradient_share"] == pytest.approx(useful / tokens)
+        assert line["tokens/gradient_share"] <= 1
     assert (trained["step"] - trained["version"]).max() >= 1
     names = ["prompt_id", "visit", "group_index"]
     once = table[table["kind"] != "waiting"]

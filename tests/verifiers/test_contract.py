@@ -1,6 +1,7 @@
 """The contract: order, types, lengths, exceptions, skip, async. Faults 11, 12, 17 and 35."""
 
 import asyncio
+import json
 import math
 import sys
 import time
@@ -9,8 +10,8 @@ import numpy as np
 import pytest
 
 from groupwise.errors import VerifierError
-from groupwise.types import Prompt, Score
-from groupwise.verifiers import Case, CaseVerifier, Verifier, score_cases
+from groupwise.types import Prompt, Score, StepReward
+from groupwise.verifiers import Case, CaseVerifier, Verifier, contract, score_cases
 
 
 def cases(*texts, answer="7"):
@@ -245,3 +246,64 @@ def test_an_interruption_in_a_verifier_stays_one():
 
     with pytest.raises(KeyboardInterrupt):
         score_cases(PerCase(interrupted), cases("a"))
+
+
+HALF = "\ud83d"
+"""Half of a character, which no encoder takes."""
+
+
+def test_a_score_is_made_of_plain_floats_and_whole_characters():
+    steps = (StepReward(np.float32(0.5), 1),)
+    given = Score(
+        np.float32(0.5), "partial", f"a{HALF}", {f"b{HALF}": np.int64(1), "c": None}, steps
+    )
+    (score,) = score_cases(Whole([given]), cases("x"))
+    assert score == Score(
+        0.5, "partial", "a\ufffd", {"b\ufffd": 1.0, "c": None}, (StepReward(0.5, 1),)
+    )
+    json.dumps([score.value, dict(score.parts), score.steps[0].value])  # as a checkpoint keeps it
+    (score,) = score_cases(Whole([Score(1.0, "correct", None)]), cases("x"))
+    assert score.reason == ""
+    (score,) = score_cases(Whole([Score(1.0, "correct", ValueError("so"))]), cases("x"))
+    assert score.reason == "so"
+
+
+def test_a_part_that_is_no_number_is_named():
+    given = Score(1.0, "correct", "", {"b": "high"})
+    with pytest.raises(VerifierError) as error:
+        score_cases(Whole([1.0, given]), cases("x", "y"))
+    assert str(error.value) == (
+        "verifier 'whole', row 1: the score's parts['b'] is 'high'; give a number, or None"
+    )
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        1e39,
+        -1e39,
+        10**39,
+        Score(1e39, "correct"),
+        Score(1.0, "correct", steps=(StepReward(-1e39, 1),)),
+    ],
+)
+def test_a_value_beyond_float32_names_the_verifier_and_the_row(given):
+    words = r"verifier 'whole', row 1: -?1e\+39 is too large; .* float32, which ends at 3.40282e"
+    with pytest.raises(VerifierError, match=words):
+        score_cases(Whole([1.0, given]), cases("x", "y"))
+    assert float(np.float32(contract.LARGEST_VALUE)) == contract.LARGEST_VALUE
+    (score,) = score_cases(Whole([contract.LARGEST_VALUE]), cases("x"))
+    assert score.value == float(np.finfo(np.float32).max)
+
+
+def test_what_a_verifier_raises_is_told_in_whole_characters():
+    def raises(case):
+        if case.text == "a":
+            raise ValueError(HALF)
+        return 1.0
+
+    score, _ = score_cases(PerCase(raises), cases("a", "b"), "skip")
+    assert score.reason.endswith("ValueError: \ufffd")
+    with pytest.raises(VerifierError) as error:
+        score_cases(PerCase(raises), cases("a"))
+    str(error.value).encode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -54,10 +55,17 @@ def data_hash(prompts: Iterable[Prompt]) -> str:
     digest = hashlib.sha256()
     for prompt in prompts:
         content = [prompt.id, [dict(m) for m in prompt.messages], prompt.text, prompt.answer]
-        line = json.dumps([*content, dict(prompt.columns)], sort_keys=True, default=str)
+        line = json.dumps([*content, dict(prompt.columns)], sort_keys=True, default=_written)
         digest.update(line.encode())
         digest.update(b"\n")
     return digest.hexdigest()
+
+
+def _written(value: Any) -> Any:
+    """A value that JSON has no word for, the same in every process: without order or address."""
+    if isinstance(value, set | frozenset):
+        return sorted(map(str, value))
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", str(value))
 
 
 def _digest(text: str) -> str:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+from groupwise.texts import whole_text
+
 
 def fsync_file(path: Path) -> None:
     """Force a file's content to the disk."""
@@ -59,12 +61,13 @@ def write_text(path: Path, text: str, *, durable: bool = True) -> None:
 
 
 def _write_text(path: Path, text: str) -> None:
-    path.write_bytes(text.encode("utf-8"))
+    path.write_bytes(whole_text(text).encode("utf-8"))
 
 
 def json_line(value: Any) -> str:
     """One value as one line of JSON with its newline."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(", ", ": ")) + "\n"
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(", ", ": "))
+    return whole_text(text) + "\n"
 
 
 def read_json_lines(path: Path, *, torn: Literal["warn", "ignore"] = "warn") -> Iterator[Any]:
@@ -95,7 +98,7 @@ def file_hash(path: str | Path) -> str:
 
 def text_hash(text: str) -> str:
     """SHA-256 of a text's UTF-8 bytes, in hexadecimal."""
-    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def data_hash(value: Any) -> str:

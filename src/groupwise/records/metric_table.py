@@ -137,7 +137,7 @@ def _turn_metrics() -> Iterator[Metric]:
         "calls of each tool as tools/calls/<tool>",
         whole=True,
     )
-    yield Metric("plays/<count>", "any", "sum over rollouts of a play's own count", whole=True)
+    yield Metric("plays/<count>", "any", "sum over rollouts of a play's own count")
 
 
 def _loss_metrics() -> Iterator[Metric]:
@@ -337,9 +337,8 @@ def _update_metrics() -> Iterator[Metric]:
     yield Metric(
         "tokens/gradient_share",
         "share",
-        "`tokens/with_gradient` divided by `tokens`: the share of the step's sampled tokens that "
-        "carry a gradient (above 1 where groups of an earlier step are learned from; over a run, "
-        "divide the sums)",
+        "`tokens/with_gradient` divided by the tokens that the policy chose in the rollouts that "
+        "the step learns from or discards: what is carried on counts in the step that uses it",
         "higher",
     )
     yield Metric(

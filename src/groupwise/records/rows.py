@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from groupwise.records.files import replace_file
+from groupwise.texts import whole_texts
 from groupwise.types import Group, Prompt, Rollout
 
 if TYPE_CHECKING:
@@ -183,21 +184,23 @@ def rows_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
         missing = [name for name in REQUIRED_COLUMNS if name not in row]
         if missing:
             raise ValueError(f"rollout row {number} has no {', '.join(missing)}")
-    known = schema()
-    columns: dict[str, pa.Array] = {
-        field.name: pa.array([row.get(field.name) for row in rows], type=field.type)
-        for field in known
-    }
+    columns: dict[str, pa.Array] = {}
+    for field in schema():
+        values = [row.get(field.name) for row in rows]
+        if pa.types.is_string(field.type):
+            values = whole_texts(values)
+        columns[field.name] = pa.array(values, type=field.type)
     columns["rewards"] = _rewards_array([row["rewards"] for row in rows])
     others = dict.fromkeys(name for row in rows for name in row if name not in columns)
     for name in others:
-        columns[name] = pa.array([row.get(name) for row in rows])
+        columns[name] = pa.array(whole_texts([row.get(name) for row in rows]))
     return pa.table(columns)
 
 
 def _rewards_array(rewards: Sequence[Mapping[str, float | None]]) -> pa.Array:
     import pyarrow as pa
 
+    rewards = [whole_texts(parts) for parts in rewards]
     names = list(dict.fromkeys(name for parts in rewards for name in parts)) or ["reward"]
     return pa.array(
         [{name: parts.get(name) for name in names} for parts in rewards],

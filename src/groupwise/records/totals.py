@@ -32,7 +32,7 @@ class Totals:
     """
 
     means: dict[str, tuple[float, float]] = field(default_factory=dict)
-    counts: dict[str, int] = field(default_factory=dict)
+    counts: dict[str, float] = field(default_factory=dict)
     smallest: dict[str, float] = field(default_factory=dict)
     largest: dict[str, float] = field(default_factory=dict)
 
@@ -46,9 +46,10 @@ class Totals:
         kept = [float(v) for v in values if v is not None and not math.isnan(v)]
         self.mean(name, math.fsum(kept), len(kept))
 
-    def count(self, name: str, number: int) -> None:
-        """Add to a whole-number sum."""
-        self.counts[name] = self.counts.get(name, 0) + int(number)
+    def count(self, name: str, number: float) -> None:
+        """Add to a sum, which is whole where every number is."""
+        add = number if isinstance(number, float) else int(number)
+        self.counts[name] = self.counts.get(name, 0) + add
 
     def low(self, name: str, value: float) -> None:
         """Lower a smallest value."""

@@ -87,11 +87,13 @@ class Curriculum:
 def _place(prompt: Prompt, settings: CurriculumSettings) -> int:
     """The place of a prompt's level. Raises RecipeError."""
     level = prompt.columns.get(settings.column)
-    if level not in settings.levels:
-        known = ", ".join(map(str, settings.levels))
-        raise RecipeError(
-            f"prompt {prompt.id!r} has the level {level!r} in its column {settings.column!r}, "
-            f"which selection.curriculum.levels ({known}) does not name; name every level of the "
-            "data, or another column"
-        )
-    return settings.levels.index(level)
+    if level in settings.levels:
+        return settings.levels.index(level)
+    names = [str(name) for name in settings.levels]
+    if isinstance(level, str | int) and names.count(str(level)) == 1:  # CSV knows texts alone
+        return names.index(str(level))
+    raise RecipeError(
+        f"prompt {prompt.id!r} has the level {level!r} in its column {settings.column!r}, which "
+        f"selection.curriculum.levels = {list(settings.levels)} does not name; name every level of "
+        "the data, or another column"
+    )

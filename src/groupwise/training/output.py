@@ -5,14 +5,18 @@ Left out: what is in the folder (records/) and the weights (checkpoints.py).
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from groupwise.errors import RecipeError
 from groupwise.recipe import Recipe, flatten
 from groupwise.records import refuse_in_use
+from groupwise.records.files import json_line
 
 # What may differ between a run and its continuation: how far it goes and what is looked at.
 _FREE_ON_RESUME = ("training.steps", "evaluation.", "checkpoints.")
@@ -107,3 +111,70 @@ def same_run(folder: Path, recipe: Recipe) -> None:
             f"equals the unbroken one only with the same recipe (free: training.steps, "
             "[evaluation], [checkpoints]); name another output, or give the recipe it was made with"
         )
+
+
+_DATA = ("data_hash", "file_bytes")
+"""What of an environment's description is its data; a changed one makes another run."""
+
+
+def same_data(folder: Path, now: Mapping[str, Any]) -> list[str]:
+    """Refuse to go on where the data or the template is not what the run in `folder` began with.
+
+    `now` has the entries of `environment.json` that are compared; one that either side lacks is
+    passed over. Returns what else has changed, in words: verifiers, tools, facts of the data.
+    Raises RecipeError.
+    """
+    before = _recorded(folder)
+    there, here = before.get("environment") or {}, json.loads(json_line(now["environment"]))
+    data = _differences(_data_of(there), _data_of(here))
+    if data:
+        raise RecipeError(
+            f"{str(folder)!r} was made with other data ({data}): the rest of the run would not be "
+            "the rest of that run. Restore the data, or name another output"
+        )
+    changed = [key for key in sorted(there.keys() & here.keys()) if there[key] != here[key]]
+    notes = [
+        f"{key} is not what the run began with: {there[key]!r:.200} there, {here[key]!r:.200} now"
+        for key in changed
+    ]
+    if before.get("template_hash", now["template_hash"]) != now["template_hash"]:
+        if not now["template_reads_clock"]:
+            raise RecipeError(
+                f"{str(folder)!r} was made with another tokenizer or chat template: prompts would "
+                "have other ids. Restore the model's folder, or name another output"
+            )
+        notes.append("the chat template writes the date, and it is another day: prompts differ")
+    return notes
+
+
+def _recorded(folder: Path) -> dict[str, Any]:
+    """What `environment.json` says. Raises RecipeError where it cannot be read."""
+    try:
+        found = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RecipeError(
+            f"{str(folder / 'environment.json')!r} cannot be read, and says which data the run was "
+            f"made with: {error}. Restore it, or name another output"
+        ) from error
+    return dict(found)
+
+
+def _data_of(description: Mapping[str, Any], within: str = "") -> dict[str, Any]:
+    """The entries that are an environment's data, its sources' too, as `sources.sums.data_hash`."""
+    found: dict[str, Any] = {}
+    for key, value in description.items():
+        if key in (*_DATA, "splits"):
+            found[f"{within}{key}"] = value
+        elif key == "sources":
+            for name, source in value.items():
+                found |= _data_of(source, f"{within}sources.{name}.")
+    return found
+
+
+def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    """What differs, where both know it, in words; empty where nothing does."""
+    return ", ".join(
+        f"{key} {there[key]!s:.60} there, {here[key]!s:.60} now"
+        for key in sorted(there.keys() & here.keys())
+        if there[key] != here[key]
+    )

@@ -25,7 +25,7 @@ from groupwise.checkpoints import (
     restore_model,
 )
 from groupwise.environments import Environment, environment_from_settings
-from groupwise.errors import RecipeError
+from groupwise.errors import GroupwiseError, RecipeError
 from groupwise.evaluation import EvaluationSets, evaluate, evaluation_sets
 from groupwise.learner import CriticLearner, Learner, TrainingSettings
 from groupwise.policies import (
@@ -219,7 +219,12 @@ class Session:
         }
         for name, tensor in tensors.items():
             owner, _, rest = name.partition(".")
-            groups[owner][rest] = tensor
+            groups.setdefault(owner, {})[rest] = tensor
+        if "state" not in groups["collector"]:
+            raise GroupwiseError(
+                "the checkpoint has no collector.state, which says which prompts come next: it "
+                "was written by another version or changed since; start the run again"
+            )
         self.collector.load_tensor(groups["collector"]["state"])
         if self.learner.reference is not None:
             own = dict(self.learner.reference.model.named_parameters())

@@ -24,7 +24,14 @@ from groupwise.training.agreement import check_agreement
 from groupwise.training.auditing import audit_before, audit_warnings
 from groupwise.training.callbacks import Callback
 from groupwise.training.interruption import Interrupted, Interruption
-from groupwise.training.output import claim, clear, default_output, holds_run, same_run
+from groupwise.training.output import (
+    claim,
+    clear,
+    default_output,
+    holds_run,
+    same_data,
+    same_run,
+)
 from groupwise.training.session import Prepared, Session, open_session, prepare
 from groupwise.training.train import Loop
 
@@ -58,10 +65,11 @@ def train(
     if resume and output is None:
         raise RecipeError("resume goes on with the run in a folder; name it: output (--output)")
     folder = Path(output) if output is not None else default_output(name)
+    place = folder.absolute()  # a reward function or a tool may change the working directory
     going_on = claim(folder, resume=resume, overwrite=overwrite)
     if going_on:
         same_run(folder, resolved)
-        run = open_run(folder)
+        run = open_run(place)
         if _finished(run, resolved.training.steps):
             for callback in callbacks:
                 callback.on_warning(
@@ -69,8 +77,9 @@ def train(
                 )
             return run
     prepared = prepare(resolved)
+    changes = same_data(place, _identity(prepared)) if going_on else []
     for callback in callbacks:
-        callback.on_start(prepared, folder)
+        callback.on_start(prepared, place)
         if resume and not going_on:
             callback.on_warning(f"no run in {folder} to go on with: a new one starts")
     audited = None
@@ -81,9 +90,13 @@ def train(
                 callback.on_warning(message)
 
         audited = audit_before(prepared.environment, prepared.model.template, notice)
-    with _record(prepared, folder, going_on, audited) as writer:
-        _train(prepared, writer, going_on, callbacks, audit_warnings(audited))
-    return open_run(folder)
+    warnings = [
+        *(("audit", warning) for warning in audit_warnings(audited)),
+        *(("resume", change) for change in changes),
+    ]
+    with _record(prepared, place, going_on, audited) as writer:
+        _train(prepared, writer, going_on, callbacks, warnings)
+    return open_run(place)
 
 
 def _check_callbacks(callbacks: Any) -> None:
@@ -111,9 +124,8 @@ def _record(
     text = prepared.recipe.to_toml()
     environment = describe_machine(
         recipe_hash=text_hash(text),
-        environment=prepared.environment.describe(),
+        **_identity(prepared),
         audit=audited,
-        template_hash=prepared.model.template.hash,
         model=prepared.model.name,
         algorithm=prepared.recipe.algorithm.to_table(),
     )
@@ -122,12 +134,22 @@ def _record(
     return RunWriter.create(folder, text, environment)
 
 
+def _identity(prepared: Prepared) -> dict[str, Any]:
+    """What of the data, the verifiers and the template is recorded, and is compared on resume."""
+    template = prepared.model.template
+    return {
+        "environment": prepared.environment.describe(),
+        "template_hash": template.hash,
+        "template_reads_clock": template.reads_clock,
+    }
+
+
 def _train(
     prepared: Prepared,
     writer: RunWriter,
     going_on: bool,
     callbacks: Sequence[Callback],
-    warnings: Sequence[str] = (),
+    warnings: Sequence[tuple[str, str]] = (),
 ) -> None:
     session = open_session(prepared)
     try:
@@ -145,7 +167,7 @@ def _run(
     going_on: bool,
     callbacks: Sequence[Callback],
     notes: Sequence[str],
-    warnings: Sequence[str],
+    warnings: Sequence[tuple[str, str]],
 ) -> dict[str, Any]:
     """The remaining steps; however they end, the record says how. Returns the summary."""
     loop = Loop(session, writer, callbacks)
@@ -157,8 +179,8 @@ def _run(
                 callback.on_ready(session)
                 for note in (*notes, *session.notes()):
                     callback.on_warning(note)
-            for warning in warnings:
-                loop.warn(warning, about="audit")
+            for about, warning in warnings:
+                loop.warn(warning, about=about)
             loop.run(interruption)
         summary = loop.summary("finished")
         writer.summary(summary)

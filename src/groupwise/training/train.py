@@ -156,7 +156,7 @@ class Loop:
                 "staleness": _staleness(collected.groups, step),
                 "tokens": tokens,
                 "tokens/trained": int(batch.mask.sum()),
-                **_with_gradient(batch, tokens),
+                **_with_gradient(batch, collected),
                 "tokens_total": self.session.tokens_total,
                 "tokens_per_second": tokens / self.clock.seconds["step"],
                 "updates_total": self.session.learner.update,
@@ -316,11 +316,17 @@ def _rows(step: int, collected: Collected, batch: Batch) -> list[dict[str, Any]]
     ]
 
 
-def _with_gradient(batch: Batch, tokens: int) -> dict[str, Value]:
-    """How many of the batch's tokens have an advantage, and their share of those sampled."""
+def _with_gradient(batch: Batch, collected: Collected) -> dict[str, Value]:
+    """How many of the batch's tokens have an advantage, and their share of what the step settled.
+
+    Surplus groups are settled by the step that learns from them or discards them, so no token is
+    in two steps' shares, and none is above 1.
+    """
     advantages = batch.advantages
     per_token = advantages.unsqueeze(1) if advantages.dim() == 1 else advantages
     useful = int((batch.mask & (per_token != 0)).sum())
+    settled = [*collected.groups, *collected.discarded]
+    tokens = sum(each.num_tokens for group in settled for each in group.rollouts)
     return {
         "tokens/with_gradient": useful,
         "tokens/gradient_share": useful / tokens if tokens else None,

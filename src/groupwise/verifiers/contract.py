@@ -14,16 +14,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import isawaitable
+from numbers import Real
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from groupwise.errors import VerifierError
-from groupwise.types import FinishReason, Message, Prompt, Score
+from groupwise.texts import whole_text
+from groupwise.types import FinishReason, Message, Prompt, Score, StepReward
 from groupwise.verifiers.waiting import DeadlinePassed, gather, is_theirs, within
 from groupwise.verifiers.worker import ToldError
 
 OnError = Literal["stop", "skip"]
+
+LARGEST_VALUE = (2 - 2**-23) * 2.0**127
+"""The largest number of float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,7 +378,9 @@ def as_score(name: str, row: int, value: Any) -> Score:
     `not_applicable`. numpy and torch scalars count as numbers.
     """
     if isinstance(value, Score):
-        return value
+        for number in (value.value, *(step.value for step in value.steps or ())):
+            _refuse_too_large(name, row, number)
+        return _recordable(name, row, value)
     if value is None:
         return Score(None, "not_applicable", f"{name} does not apply")
     if not isinstance(value, (bool, int, float)) and getattr(value, "shape", None) == ():
@@ -392,16 +399,54 @@ def as_score(name: str, row: int, value: Any) -> Score:
             f"verifier {name!r}, row {row}: expected a finite number, got {number}; "
             "return None where it does not apply"
         )
+    _refuse_too_large(name, row, number)
     if number >= 1:
         return Score(number, "correct", f"{name} gave {number:g}")
     return Score(number, "incorrect" if number <= 0 else "partial", f"{name} gave {number:g}")
 
 
+def _recordable(name: str, row: int, score: Score) -> Score:
+    """The score in plain floats, its reason and its parts' names texts of whole characters.
+
+    Raises VerifierError for a part that is no number.
+    """
+    given: Mapping[str, Any] = score.parts
+    for part, value in given.items():
+        if not (value is None or isinstance(value, Real)):
+            raise VerifierError(
+                f"verifier {name!r}, row {row}: the score's parts[{part!r}] is {value!r:.80}; "
+                "give a number, or None"
+            )
+    reason: Any = score.reason
+    return Score(
+        _plain(score.value),
+        score.outcome,
+        whole_text("" if reason is None else str(reason)),
+        {whole_text(str(part)): _plain(value) for part, value in score.parts.items()},
+        None
+        if score.steps is None
+        else tuple(StepReward(float(step.value), step.end) for step in score.steps),
+    )
+
+
+def _plain(number: float | None) -> float | None:
+    return None if number is None else float(number)
+
+
+def _refuse_too_large(name: str, row: int, number: float | None) -> None:
+    if number is not None and abs(number) > LARGEST_VALUE:
+        raise VerifierError(
+            f"verifier {name!r}, row {row}: {number:g} is too large; rewards are learned from in "
+            f"float32, which ends at {LARGEST_VALUE:g}"
+        )
+
+
 def describe_error(error: BaseException) -> str:
     """The error's type and message in one line."""
+    words = whole_text(str(error))
     if isinstance(error, ToldError):
-        return str(error)
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        return words
+    return f"{type(error).__name__}: {words}" if words else type(error).__name__
 
 
 def _shorten(text: str, limit: int = 80) -> str:

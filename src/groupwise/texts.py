@@ -1,0 +1,46 @@
+"""Text that came from somebody else's code, made fit to be encoded and bounded in length.
+
+Left out: the prompts of a data set, which are refused and not repaired (`templates/template.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def whole_text(text: str) -> str:
+    """The text with U+FFFD for every half of a surrogate pair; two halves that fit are joined.
+
+    Neither UTF-8 nor a tokenizer takes a half, and a program that the policy wrote can print one.
+
+    >>> whole_text("a" + chr(0xD83D)) == "a" + chr(0xFFFD)
+    True
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def whole_texts(value: Any) -> Any:
+    """`whole_text` of every text in mappings, lists and tuples, keys included."""
+    if isinstance(value, str):
+        return whole_text(value)
+    if isinstance(value, Mapping):
+        return {whole_texts(key): whole_texts(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(whole_texts, value)) if type(value) in (list, tuple) else value
+    return value
+
+
+def shortened(text: str, characters: int) -> str:
+    """At most so many characters, and how many more there were.
+
+    >>> shortened("abcdef", 4)
+    'abcd... (2 characters more)'
+    """
+    if len(text) <= characters:
+        return text
+    return f"{text[:characters]}... ({len(text) - characters} characters more)"

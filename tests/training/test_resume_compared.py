@@ -1,0 +1,223 @@
+"""What a resumed run is compared with: data, template, tools; and where a record is written."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import groupwise as gw
+from groupwise.environments import Environment
+from groupwise.errors import GroupwiseError, RecipeError
+from groupwise.policies.tiny import build_tiny
+from groupwise.recipe import load_recipe
+from groupwise.training.callbacks import Callback
+from groupwise.training.output import same_data
+from groupwise.training.session import open_session, prepare
+from groupwise.types import Prompt
+from groupwise.verifiers import load_verifier
+
+SUMS = [(a, b) for a in range(6) for b in range(4)]
+
+
+class StopAfter(Callback):
+    """Ends the run in the record of its third step, and keeps what a person was told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def on_step(self, line: Any) -> None:
+        if line["step"] == 2:
+            raise KeyboardInterrupt
+
+    def on_warning(self, message: str) -> None:
+        self.told.append(message)
+
+
+class Told(StopAfter):
+    """Keeps what a person was told, and lets the run go on."""
+
+    def on_step(self, line: Any) -> None:
+        pass
+
+
+def jsonl(path: Path, sums: Any, more: int = 0) -> str:
+    rows = [{"prompt": f"{a}+{b}=", "answer": str(a + b + more)} for a, b in sums]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def recipe(environment: dict[str, Any], **tables: Any) -> dict[str, Any]:
+    return {
+        "seed": 3,
+        "model": {"name": "tiny"},
+        "environment": {"audit": False, **environment},
+        "algorithm": {"preset": "grpo"},
+        "sampling": {"group_size": 2, "max_tokens": 3},
+        "training": {"prompts_per_step": 2, "steps": 4, "learning_rate": 1e-3},
+        "evaluation": {"every": 0, "samples": 1, "max_prompts": 2},
+        "checkpoints": {"every": 2, "keep": 3},
+        **tables,
+    }
+
+
+def dataset(folder: Path, **arguments: Any) -> dict[str, Any]:
+    path = jsonl(folder / "train.jsonl", SUMS)
+    return {"name": "dataset", "path": path, "verifiers": [{"name": "number"}], **arguments}
+
+
+def begun(table: dict[str, Any], output: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        gw.train(table, output=output, callbacks=[StopAfter()])
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    found = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+
+
+def test_other_answers_are_another_run(tmp_path: Path) -> None:
+    table = recipe(dataset(tmp_path))
+    begun(table, tmp_path / "run")
+    before = files(tmp_path / "run")
+    jsonl(tmp_path / "train.jsonl", SUMS, more=1)
+    with pytest.raises(
+        RecipeError, match=r"was made with other data \(data_hash [0-9a-f]{60} there"
+    ):
+        gw.train(table, output=tmp_path / "run", resume=True)
+    assert files(tmp_path / "run") == before
+    jsonl(tmp_path / "train.jsonl", SUMS)
+    assert gw.train(table, output=tmp_path / "run", resume=True).summary["steps"] == 4
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_a_stream_that_grew_is_another_run(tmp_path: Path, mixed: bool) -> None:
+    streamed = dataset(tmp_path, streaming=True, shuffle_buffer=2, checked_rows=4)
+    streamed["heldout_path"] = jsonl(tmp_path / "held.jsonl", [(7, 2)])
+    table = recipe(streamed)
+    if mixed:
+        table = recipe({"name": "mixture", "sources": [{**streamed, "label": "file"}]})
+    begun(table, tmp_path / "run")
+    jsonl(tmp_path / "train.jsonl", [*SUMS, (8, 1)])
+    size = (tmp_path / "train.jsonl").stat().st_size
+    words = rf"sources\.file\.file_bytes \d+ there, {size} now" if mixed else rf"{size} now"
+    with pytest.raises(RecipeError, match=words):
+        gw.train(table, output=tmp_path / "run", resume=True)
+
+
+def test_another_chat_template_is_another_run(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(build_tiny(), folder)
+    table = recipe(dataset(tmp_path, chat=True), model={"name": str(folder)})
+    begun(table, tmp_path / "run")
+    template = folder / "chat_template.jinja"
+    template.write_text("{# other #}" + template.read_text())
+    with pytest.raises(RecipeError, match="was made with another tokenizer or chat template"):
+        gw.train(table, output=tmp_path / "run", resume=True)
+
+
+def test_a_template_that_writes_the_date_is_a_warning(tmp_path: Path) -> None:
+    known = {"environment": {"data_hash": "x", "tools": [1]}, "template_hash": "monday"}
+    (tmp_path / "environment.json").write_text(json.dumps(known))
+    now = {"environment": {"data_hash": "x", "tools": [1], "new": 1}, "template_hash": "tuesday"}
+    assert same_data(tmp_path, {**now, "template_reads_clock": True}) == [
+        "the chat template writes the date, and it is another day: prompts differ"
+    ]
+    with pytest.raises(RecipeError, match="another tokenizer"):
+        same_data(tmp_path, {**now, "template_reads_clock": False})
+    (tmp_path / "environment.json").write_text("{")
+    with pytest.raises(RecipeError, match=r"environment\.json' cannot be read"):
+        same_data(tmp_path, {**now, "template_reads_clock": False})
+
+
+def test_other_documents_of_a_tool_are_told_and_recorded(tmp_path: Path) -> None:
+    documents = tmp_path / "documents.txt"
+    documents.write_text("Rome is old.")
+    tools = [{"name": "search", "arguments": {"path": str(documents)}}]
+    table = recipe(dataset(tmp_path, chat=True, tools=tools))
+    begun(table, tmp_path / "run")
+    documents.write_text("Rome is new.")
+    told = Told()
+    run = gw.train(table, output=tmp_path / "run", resume=True, callbacks=[told])
+    (message,) = [event["message"] for event in run.events("warning") if event["about"] == "resume"]
+    assert message.startswith("tools is not what the run began with: [{'name': 'search'")
+    assert message in told.told
+
+
+class Odd(Environment):
+    """Columns that JSON has no word for, and that cannot be copied."""
+
+    def __init__(self, seed: int) -> None:
+        columns = {"names": {"b", "a", "c"}, "lock": threading.Lock(), "thing": object()}
+        prompts = [Prompt(str(n), text=f"{n}+1=", answer=n + 1, columns=columns) for n in range(4)]
+        super().__init__("odd", load_verifier("number"), {"train": prompts})
+
+
+def test_columns_of_any_kind_are_the_same_data(tmp_path: Path) -> None:
+    table = recipe({"name": "test_resume_compared:Odd"})
+    begun(table, tmp_path / "run")
+    run = gw.train(table, output=tmp_path / "run", resume=True)
+    assert (run.summary["status"], run.events("warning")) == ("finished", [])
+
+
+def test_a_checkpoint_without_the_order_of_prompts_is_refused_by_name(tmp_path: Path) -> None:
+    session = open_session(prepare(load_recipe(recipe(dataset(tmp_path)))))
+    tensors = session.extra_tensors()
+    session.load_extra_tensors(tensors)
+    del tensors["collector.state"]
+    with pytest.raises(GroupwiseError, match=r"has no collector\.state.*start the run again"):
+        session.load_extra_tensors(tensors)
+    session.close()
+
+
+def test_resume_where_there_is_no_run_starts_one_and_says_so(tmp_path: Path) -> None:
+    told = Told()
+    run = gw.train(
+        recipe(dataset(tmp_path)), output=tmp_path / "new", resume=True, callbacks=[told]
+    )
+    assert run.summary["steps"] == 4
+    assert f"no run in {tmp_path / 'new'} to go on with: a new one starts" in told.told
+
+
+def wandering(completions: list[Any], **_: Any) -> list[float]:
+    """Works somewhere else from its first call on."""
+    os.chdir(os.environ["ELSEWHERE"])
+    return [float(len(completion) % 2) for completion in completions]
+
+
+def test_a_reward_that_changes_the_directory_does_not_split_the_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    home.mkdir()
+    elsewhere.mkdir()
+    monkeypatch.setenv("ELSEWHERE", str(elsewhere))
+    monkeypatch.chdir(home)
+    jsonl(home / "train.jsonl", SUMS)
+    jsonl(home / "held.jsonl", [(7, 2)])
+    streamed = {"streaming": True, "shuffle_buffer": 2, "checked_rows": 4}
+    table = recipe(
+        {
+            "name": "dataset",
+            "path": "train.jsonl",
+            "heldout_path": "held.jsonl",
+            "verifiers": [{"name": "test_resume_compared:wandering"}],
+            **streamed,
+        },
+        evaluation={"every": 2, "samples": 1, "max_prompts": 2},
+        training={"prompts_per_step": 8, "steps": 4, "learning_rate": 1e-3},  # beyond one epoch
+    )
+    run = gw.train(table, output="runs/a")
+    assert Path.cwd() == elsewhere
+    assert run.folder == home / "runs" / "a"
+    assert list(elsewhere.iterdir()) == []
+    assert run.rollouts().num_rows == 4 * 8 * 2
+    assert (run.folder / "checkpoints" / "step_000004").is_dir()
+    assert run.evaluation_rollouts(4).num_rows > 0
+    monkeypatch.chdir(home)
+    assert gw.train(table, output="runs/a", resume=True).folder == run.folder
