@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
 
 from groupwise.environments import Environment, EnvironmentSettings, environment_from_settings
+from groupwise.environments.registry import _put_around
 from groupwise.environments.user import SimulatedUser, UserSettings
 from groupwise.errors import RecipeError
 from groupwise.policies import load_policy
@@ -46,12 +48,12 @@ def said(rollout: Rollout) -> list[str]:
 
 def test_rules_answer_in_order_and_none_ends_it() -> None:
     rules = [
-        {"when": "(?i)where", "say": "To {city}, {please}.", "once": True},
+        {"when": "(?i)where", "say": "To {city}, please.", "once": True},
         {"when": "bye"},
         {"when": "[?]", "say": "Hm."},
     ]
     rollout = talked({"rules": rules}, ["Where?", "Where then?", "Rome"])
-    assert said(rollout) == ["To Rome, {please}.", "Hm."]
+    assert said(rollout) == ["To Rome, please.", "Hm."]
     assert (rollout.reward, len(rollout.turns)) == (1.0, 3)
     assert rollout.extras["counts"] == {"user_answers": 2}
     assert said(talked({"rules": rules}, ["bye?"])) == []
@@ -130,3 +132,50 @@ def test_a_user_of_a_recipe_and_tools_together() -> None:
     assert environment.answers == "tool"
     described = environment.describe()
     assert described["user"]["rules"][0]["say"] == "y"
+
+
+def trips(table: dict[str, Any] | None, *prompts: Prompt) -> Environment:
+    """The environment of a recipe with that `[environment.user]`, its prompts looked at."""
+    environment = Environment("trips", compose([{"name": "exact"}]), {"train": list(prompts)})
+    settings = EnvironmentSettings.model_validate(
+        {"name": "x", **({} if table is None else {"user": table})}
+    )
+    _put_around(environment, settings)
+    template = load_policy("tiny", device="cpu").template
+    for prompt in prompts:
+        environment.prompt_ids(prompt, template)
+    return environment
+
+
+def chat(**columns: Any) -> Prompt:
+    return Prompt("p", ({"role": "user", "content": "Book."},), answer="Rome", columns=columns)
+
+
+@pytest.mark.parametrize(
+    ("table", "prompt", "words"),
+    [
+        ({"rules": [{"say": "Yes."}]}, Prompt("p", text="Book.", answer="Rome"), "'p' is raw text"),
+        ({"rules": [{"say": "{nope}"}]}, chat(city="Rome"), r"\{nope\} is no column of prompt 'p'; "
+         "it has answer, city"),
+        ({"url": "http://x", "model": "m", "instructions": "{nope}"}, chat(), r"\{nope\} is no"),
+        ({}, chat(user=[{"when": "(", "say": "x"}]), "of prompt 'p': .*no regular expression"),
+        ({}, chat(user=[{"wen": "a"}]), "did you mean 'when'"),
+        ({}, chat(user="hello"), "column `user` of prompt 'p' is 'hello'; give a list of rules"),
+        ({}, chat(user=["hello"]), "'hello' is no table"),
+        ({}, chat(), "no rules, no url, and no prompt has a column `user`"),
+    ],
+)  # fmt: skip
+def test_a_user_who_could_not_answer_is_refused_before_the_run(
+    table: dict[str, Any], prompt: Prompt, words: str
+) -> None:
+    with pytest.raises(RecipeError, match=words):
+        trips(table, prompt)
+
+
+def test_rules_of_rows_and_the_note_that_nobody_plays_them() -> None:
+    rules = [{"when": "where", "say": "{city}", "once": None}, {"when": "bye", "say": None}]
+    assert trips({}, chat(user=rules, city="Rome")).notes == []
+    somebody = replace(chat(user="somebody"), id="q")
+    (note,) = trips(None, chat(user=rules), somebody).notes
+    assert note.startswith("prompts whose column `user` holds a user's rules")
+    assert note.endswith(": 1")

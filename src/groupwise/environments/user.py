@@ -20,6 +20,9 @@ from groupwise.errors import RecipeError
 from groupwise.templates import Template
 from groupwise.types import Message, Prompt, Score
 from groupwise.verifiers.endpoint import EndpointError, post_json
+from groupwise.verifiers.names import validated
+
+_COLUMN = re.compile(r"\{(\w+)\}")
 
 
 class Rule(BaseModel):
@@ -97,6 +100,26 @@ class SimulatedUser(Wrapper):
     def around(self, play: Play, template: Template) -> Play:
         return UserPlay(play, self.settings)
 
+    def prompt(self, prompt: Prompt, template: Template) -> Prompt:
+        """The prompt as it is; RecipeError where the user could not answer in its conversation."""
+        if prompt.text is not None:
+            raise RecipeError(
+                f"environment.user: prompt {prompt.id!r} is raw text, and a user answers in chats; "
+                "give the prompts as messages (dataset: chat = true)"
+            )
+        if self.settings.url is None:
+            said = [rule.say or "" for rule in rules_for(prompt, self.settings)]
+        else:
+            said = [self.settings.instructions]
+        known = {*prompt.columns, "answer"}
+        for name in _COLUMN.findall("".join(said)):
+            if name not in known:
+                raise RecipeError(
+                    f"environment.user: {{{name}}} is no column of prompt {prompt.id!r}; it has "
+                    f"{', '.join(sorted(known))}"
+                )
+        return prompt
+
     def describe(self) -> dict[str, Any]:
         return {"user": self.settings.model_dump(mode="json", exclude={"key_variable"})}
 
@@ -109,8 +132,7 @@ class UserPlay(Play):
         self.inner = inner
         self.settings = settings
         self.rewards, self.counts = inner.rewards, inner.counts
-        own = inner.prompt.columns.get("user") or ()
-        self.rules = [*(Rule.model_validate(each) for each in own), *settings.rules]
+        self.rules = rules_for(inner.prompt, settings) if settings.url is None else []
         self.used: set[int] = set()
         self.said: list[Message] = list(inner.prompt.messages)
 
@@ -173,6 +195,47 @@ class UserPlay(Play):
         self.inner.close()
 
 
+def rules_for(prompt: Prompt, settings: UserSettings) -> list[Rule]:
+    """The rules in the prompt's own column `user`, then the table's.
+
+    Raises RecipeError where the column holds something else.
+    """
+    column = prompt.columns.get("user") or ()
+    if not isinstance(column, list | tuple):
+        raise RecipeError(
+            f"environment.user: the column `user` of prompt {prompt.id!r} is {column!r:.60}; give "
+            'a list of rules, as [{"when": "which city", "say": "Rome"}]'
+        )
+    where = f"environment.user: rule of prompt {prompt.id!r}"
+    own = [validated(Rule, _table(each, where), where) for each in column]
+    return [*own, *settings.rules]
+
+
+def _table(value: Any, where: str) -> dict[str, Any]:
+    """A rule's keys; those that a table of other rows has, and this one lacks, are None."""
+    if not isinstance(value, Mapping):
+        raise RecipeError(f"{where}: {value!r:.60} is no table; give when and say")
+    return {str(key): each for key, each in value.items() if each is not None}
+
+
+def has_rules(prompt: Prompt) -> bool:
+    """Whether the column `user` holds what looks like rules."""
+    column = prompt.columns.get("user")
+    return isinstance(column, list | tuple) and any(
+        isinstance(each, Mapping) and each.keys() & Rule.model_fields.keys() for each in column
+    )
+
+
+def check_rules(settings: UserSettings, prompts: Sequence[Prompt]) -> None:
+    """RecipeError where neither the table nor any prompt says what the user answers."""
+    if settings.rules or settings.url or any(prompt.columns.get("user") for prompt in prompts):
+        return
+    raise RecipeError(
+        "environment.user: there are no rules, no url, and no prompt has a column `user`: the user "
+        'would never answer; give rules = [{ when = "which city", say = "Rome" }], or a url'
+    )
+
+
 def _from_the_users_side(said: Sequence[Message]) -> list[Message]:
     """The conversation with the roles exchanged: the simulated user is the one who writes."""
     roles = {"user": "assistant", "assistant": "user"}
@@ -185,7 +248,7 @@ def _from_the_users_side(said: Sequence[Message]) -> list[Message]:
 
 def _filled(text: str, prompt: Prompt) -> str:
     values: Mapping[str, Any] = {**prompt.columns, "answer": prompt.answer}
-    return re.sub(r"\{(\w+)\}", lambda found: str(values.get(found[1], found[0])), text)
+    return _COLUMN.sub(lambda found: str(values.get(found[1], found[0])), text)
 
 
 def _headers(settings: UserSettings) -> dict[str, str]:

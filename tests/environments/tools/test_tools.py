@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +22,7 @@ from groupwise.environments.tools import (
     load_tools,
 )
 from groupwise.environments.tools.calculator import calculator
-from groupwise.environments.tools.retrieval import Index, Passage
+from groupwise.environments.tools.retrieval import Index, Passage, read_passages
 from groupwise.environments.tools.schema import function_schema, type_schema
 from groupwise.errors import RecipeError
 from groupwise.policies import load_policy
@@ -109,6 +110,9 @@ def test_arguments_are_checked(arguments: dict[str, Any], words: str) -> None:
         ("3+4*2", "11"), ("(3 + 4) * 12", "84"), ("-2**2", "-4"), ("2**-1", "0.5"), ("1/3", "0.333"
          "333333333"), ("10/4", "2.5"), ("1,234 × 10", "12340"), ("2^10", "1024"), ("0.1+0.2",
          "0.3"), ("1e3", "1000"), ("2**3**2", "512"), ("--3", "3"), ("7 / 7", "1"),
+        ("(1/3)**1000", "7.5638913231e-478"),
+        ("-(1/2)**1000/2**1000", "-8.70980981622e-603"), ("2-1,234,567", "-1234565"),
+        ("1/4,000", "0.00025"), ("1,234.5*2", "2469"), ("1_000+1", "1001"),
     ],
 )  # fmt: skip
 def test_the_calculator(expression: str, value: str) -> None:
@@ -118,7 +122,7 @@ def test_the_calculator(expression: str, value: str) -> None:
 @pytest.mark.parametrize(
     "expression",
     ["", "1/0", "0**-1", "3+", "(3", "3)", "3 4", "x+1", "__import__('os')", "9**9**9", "2**0.5",
-     "1" * 201, "(" * 200, "9**999*9**999*9**999"],
+     "1" * 201, "(" * 200, "9**999*9**999*9**999", "1,5+1", "1,23", "1,2345", "0,123", "1.5,000"],
 )  # fmt: skip
 def test_the_calculator_refuses(expression: str) -> None:
     with pytest.raises(ToolError):
@@ -334,3 +338,98 @@ def test_python_runs_in_the_sandbox() -> None:
     ):
         with pytest.raises(ToolError, match=words):
             tool.call({"code": code})
+
+
+def test_halves_of_characters_that_a_program_prints(tmp_path: Path) -> None:
+    def half(text: str) -> str:
+        """Gives half a character, or raises with one."""
+        if text == "raise":
+            raise ValueError("\ud83d")
+        return "\ud83d"
+
+    group = played([Tool.of(half)], [call("half", text="x"), call("half", text="raise"), "144"])
+    told = [m["content"] for m in group.rollouts[0].extras["messages"] if m["role"] == "tool"]
+    assert told == ["\ufffd", "error: ValueError: \ufffd"]
+    asked = '<tool_call>{"name": "\\ud800", "arguments": {}}</tool_call>'
+    (message, *_) = played([Tool.of(half)], [asked, "144"]).rollouts[0].extras["messages"][1:]
+    assert message["name"] == "\ufffd"
+    assert "there is no tool" in message["content"]
+
+
+def test_search_reads_what_editors_write(tmp_path: Path) -> None:
+    content = '{"text": "one\u2028line\u0085still"}\r\n{"title": "T", "text": "half \\ud83d"}\n'
+    (tmp_path / "a.jsonl").write_bytes(b"\xef\xbb\xbf" + content.encode())
+    passages = read_passages(tmp_path, 10)
+    assert passages == [
+        Passage("a.jsonl:1", "one\u2028line\u0085still"),
+        Passage("T", "half \ufffd"),
+    ]
+    (tmp_path / "b.txt").write_bytes(b"\xef\xbb\xbfone\r\n\r\ntwo\n")
+    assert read_passages(tmp_path / "b.txt", 1) == [
+        Passage("b.txt", "one"),
+        Passage("b.txt", "two"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.txt", b"fine\ncaf\xe9\n", r"a\.txt, line 2: not UTF-8 text; save it as UTF-8"),
+        ("a.jsonl", b'{"text": "x"}\n{"text": 3}\n', r"line 2: .*3.*; give a JSON object"),
+        ("a.jsonl", b'{"text": "x", "title": ["t"]}\n', r"line 1: .*give a JSON object"),
+        ("a.jsonl", b"[1]\n", r"line 1: .*give a JSON object"),
+        ("a.jsonl", b"[" * 100_000 + b"\n", r"line 1: .*give a JSON object"),
+    ],
+)
+def test_documents_that_cannot_be_read(
+    tmp_path: Path, name: str, content: bytes, words: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(RecipeError, match=f"tool 'search': .*{words}"):
+        read_passages(tmp_path, 10)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "words"),
+    [
+        ("python", {"packages": "numpy"}, r"packages = 'numpy'.*as \[\"numpy\"\]"),
+        ("python", {"packages": ["nope"]}, "package 'nope' is not installed"),
+        ("python", {"packages": ["nope.inner"]}, "package 'nope.inner' is not installed"),
+        ("python", {"tier": "x"}, "tier = 'x'.*'auto'"),
+        ("python", {"time_limit": "x"}, r"time_limit = 'x'.*as 5\.0"),
+        ("python", {"time_limit": 0}, "time_limit = 0.*greater than 0"),
+        ("search", {"path": ".", "top": "3"}, "top = '3'.*as 3"),
+        ("search", {"path": ".", "top": 0}, "top = 0.*greater than or equal to 1"),
+        ("search", {"path": ".", "top": -1}, "top = -1"),
+        ("search", {"path": 5}, "path = 5.*as \"documents/\""),
+        ("search", {}, "path is missing"),
+        ("search", {"paths": "x"}, "did you mean 'path'"),
+        ("calculator", {"digits": 3}, "takes no arguments"),
+    ],
+)  # fmt: skip
+def test_arguments_of_built_in_tools_are_checked_when_they_are_built(
+    name: str, arguments: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(RecipeError, match=words):
+        load_tools([ToolSettings(name=name, arguments=arguments)])
+
+
+class Adder:
+    """Adds to a number."""
+
+    def __init__(self, more: int) -> None:
+        self.more = more
+
+    def __call__(self, number: int) -> int:
+        return number + self.more
+
+
+def test_a_callable_object_is_a_tool() -> None:
+    tool = Tool.of(Adder(3))
+    assert tool.name == "Adder"
+    assert tool.schema["function"]["description"] == "Adds to a number."
+    assert tool.schema["function"]["parameters"]["properties"] == {"number": {"type": "integer"}}
+    assert tool.call({"number": 4}) == 7
+    tool = Tool.of(partial(weather, days=3), name="forecast")
+    assert tool.call({"city": "Rome"}) == "Rome: 3 days of sun in C"
+    assert tool.schema["function"]["parameters"]["required"] == ["city"]

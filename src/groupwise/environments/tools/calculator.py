@@ -1,11 +1,14 @@
 """The tool `calculator`: exact arithmetic on an expression, parsed here and never run as code.
 
-Numbers, + - * / ** and parentheses. Whole numbers stay whole; others are given with 12 digits.
+Numbers, + - * / ** and parentheses. Whole numbers stay whole; others are given with 12 digits. A
+comma stands between groups of three digits, as in 1,000, and nowhere else.
 """
 
 from __future__ import annotations
 
 import re
+import sys
+from decimal import Context, Decimal
 from fractions import Fraction
 
 from groupwise.environments.tools.tool import ToolError
@@ -15,7 +18,8 @@ DEEPEST = 40
 _LARGEST_EXPONENT = 1000
 _LARGEST_DIGITS = 1000
 _TOKEN = re.compile(r"\s*(?:(\d+(?:\.\d*)?(?:[eE][+-]?\d{1,3})?|\.\d+)|(\*\*|[-+*/()^]))")
-_SIGNS = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", ",": "", "_": ""})
+_SIGNS = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "_": ""})
+_THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})+(?![\d,])")
 
 
 def calculator(expression: str) -> str:
@@ -27,6 +31,10 @@ def calculator(expression: str) -> str:
     value = _Parser(expression).value()
     if value.denominator == 1:
         return str(value.numerator)
+    if abs(value) < sys.float_info.min:  # a float would be 0, or have fewer digits
+        digits = Context(prec=12)
+        tiny = digits.divide(Decimal(value.numerator), Decimal(value.denominator))
+        return f"{tiny.normalize(digits):e}"
     try:
         return f"{float(value):.12g}"
     except OverflowError as error:
@@ -39,6 +47,12 @@ class _Parser:
     def __init__(self, text: str) -> None:
         if len(text) > LONGEST:
             raise ToolError(f"the expression has more than {LONGEST} characters")
+        text = _THOUSANDS.sub(lambda found: found[0].replace(",", ""), text)
+        if "," in text:
+            raise ToolError(
+                "a comma stands between groups of three digits alone, as in 1,000; "
+                "write decimals with a point"
+            )
         text = text.translate(_SIGNS).strip()
         self.tokens: list[str] = []
         at = 0

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from groupwise.errors import RecipeError
+from groupwise.texts import whole_text
 
 K1, B = 1.5, 0.75
 _WORD = re.compile(r"\w+")
@@ -97,7 +98,7 @@ def read_passages(path: Path, words_a_passage: int) -> list[Passage]:
     passages: list[Passage] = []
     for file in files:
         name = file.name if path.is_file() else file.relative_to(path).as_posix()
-        text = file.read_text(encoding="utf-8")
+        text = _read(file, name)
         if file.suffix == ".jsonl":
             passages += _json_lines(name, text)
         else:
@@ -118,17 +119,37 @@ def documents_hash(path: str) -> str:
     return digest.hexdigest()
 
 
+def _read(file: Path, name: str) -> str:
+    """The file's text, its lines ended by `\\n` alone. RecipeError where it is not UTF-8."""
+    content = file.read_bytes()
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise RecipeError(
+            f"tool 'search': {name}, line {line}: not UTF-8 text; save it as UTF-8"
+        ) from error
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
 def _json_lines(name: str, text: str) -> list[Passage]:
+    """A passage a line. Only `\\n` ends a line: JSON texts may hold every other separator."""
     found = []
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
-            found.append(Passage(str(row.get("title", f"{name}:{number}")), str(row["text"])))
-        except (ValueError, KeyError, AttributeError) as error:
-            raise RecipeError(f"tool 'search': {name}, line {number}: no JSON with a 'text'"
-                              ) from error  # fmt: skip
+        except (ValueError, RecursionError):
+            row = None
+        row = row if isinstance(row, dict) else {}
+        title, words = row.get("title", f"{name}:{number}"), row.get("text")
+        if not isinstance(title, str) or not isinstance(words, str):
+            raise RecipeError(
+                f"tool 'search': {name}, line {number}: {line.strip()!r:.60}; give a JSON object "
+                'with texts, as {"text": "...", "title": "..."}, the title where there is one'
+            )
+        found.append(Passage(whole_text(title), whole_text(words)))
     return found
 
 

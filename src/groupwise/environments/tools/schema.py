@@ -6,6 +6,7 @@ The description is the docstring up to its arguments; each argument's is its lin
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 import types
@@ -28,7 +29,10 @@ def function_schema(function: Callable[..., Any], name: str) -> dict[str, Any]:
 
     Raises RecipeError where the function has no docstring, an argument no type, or takes *args.
     """
-    words, described = read_docstring(inspect.getdoc(function) or "")
+    written = function if inspect.isroutine(function) else _behind(function)
+    words, described = read_docstring(
+        inspect.getdoc(written if written.__doc__ else function) or ""
+    )
     if not words:
         raise RecipeError(
             f"tool {name!r} has no docstring; write what it does, so that the policy can know"
@@ -36,7 +40,7 @@ def function_schema(function: Callable[..., Any], name: str) -> dict[str, Any]:
     properties: dict[str, Any] = {}
     required: list[str] = []
     try:
-        hints = get_type_hints(function)
+        hints = get_type_hints(written)
     except (NameError, TypeError) as error:
         raise RecipeError(f"tool {name!r}: its type hints cannot be read: {error}") from error
     for argument in inspect.signature(function).parameters.values():
@@ -58,6 +62,16 @@ def function_schema(function: Callable[..., Any], name: str) -> dict[str, Any]:
         "type": "function",
         "function": {"name": name, "description": words, "parameters": parameters},
     }
+
+
+def _behind(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that a callable object stands for: a partial's own, else its `__call__`."""
+    if isinstance(function, functools.partial):
+        return _behind(function.func)
+    if inspect.isroutine(function) or inspect.isclass(function):
+        return function
+    called: Callable[..., Any] = inspect.unwrap(type(function).__call__)
+    return called
 
 
 def type_schema(hint: Any, where: str) -> dict[str, Any]:

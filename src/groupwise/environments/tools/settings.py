@@ -10,8 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from groupwise.environments.tools.tool import Tool
 from groupwise.errors import RecipeError
+from groupwise.sandbox import TierChoice
+from groupwise.sandbox.packages import find_packages
 from groupwise.verifiers import import_object
-from groupwise.verifiers.names import unknown_name
+from groupwise.verifiers.names import unknown_name, validated
 
 BUILTIN_TOOLS = ("calculator", "python", "search")
 
@@ -38,6 +40,32 @@ class ToolSettings(BaseModel):
         return {"name": value} if isinstance(value, str) else value
 
 
+class PythonArguments(BaseModel):
+    """The arguments of the tool `python`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    time_limit: float = Field(default=5.0, gt=0, description="Seconds of a program, as 5.0.")
+    memory_megabytes: int = Field(default=512, ge=1, description="Memory of a program, as 512.")
+    packages: list[str] = Field(
+        default_factory=list,
+        description='What a program may import beside the standard library, as ["numpy"].',
+    )
+    tier: TierChoice = Field(
+        default="auto", description="How it is isolated, as auto: docs/security.md."
+    )
+
+
+class SearchArguments(BaseModel):
+    """The arguments of the tool `search`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    path: str = Field(min_length=1, description='A file or a folder, as "documents/".')
+    top: int = Field(default=3, ge=1, description="Passages of one answer at most, as 3.")
+    words_a_passage: int = Field(default=120, ge=1, description="Words of a passage, as 120.")
+
+
 def load_tools(settings: Sequence[ToolSettings]) -> list[Tool]:
     """The tools that a recipe names. RecipeError for a name or arguments that do not exist."""
     return [_load(each) for each in settings]
@@ -48,16 +76,24 @@ def _load(settings: ToolSettings) -> Tool:
     if settings.name == "calculator":
         from groupwise.environments.tools.calculator import calculator
 
-        return Tool.of(_made(settings, None, calculator))
+        if settings.arguments:
+            raise RecipeError("tool 'calculator' takes no arguments; leave them out")
+        return Tool.of(calculator)
     if settings.name == "python":
         from groupwise.environments.tools.python import make_python
 
-        return Tool.of(_made(settings, make_python), facts=facts)
+        python = validated(PythonArguments, settings.arguments, "tool 'python'")
+        try:
+            find_packages(python.packages)
+        except RecipeError as error:
+            raise RecipeError(f"tool 'python': {error}") from error
+        return Tool.of(make_python(**python.model_dump()), facts=facts)
     if settings.name == "search":
         from groupwise.environments.tools.retrieval import documents_hash, make_search
 
-        tool = Tool.of(_made(settings, make_search))
-        facts = {**facts, "documents": documents_hash(settings.arguments["path"])}
+        search = validated(SearchArguments, settings.arguments, "tool 'search'")
+        tool = Tool.of(make_search(**search.model_dump()))
+        facts = {**facts, "documents": documents_hash(search.path)}
         return Tool(tool.name, tool.function, tool.schema, facts)
     if ":" not in settings.name:
         raise unknown_name("tool", settings.name, [*BUILTIN_TOOLS, "module:function"])
@@ -72,16 +108,8 @@ def _load(settings: ToolSettings) -> Tool:
     return Tool.of(made, facts={"source": settings.name, **facts})
 
 
-def _made(
-    settings: ToolSettings,
-    make: Callable[..., Any] | None,
-    plain: Callable[..., Any] | None = None,
-) -> Any:
-    """What `make` gives for the arguments, or the plain function where there can be none."""
-    if make is None:
-        if settings.arguments:
-            raise RecipeError(f"tool {settings.name!r} takes no arguments; leave them out")
-        return plain
+def _made(settings: ToolSettings, make: Callable[..., Any]) -> Any:
+    """What the user's function gives for the arguments."""
     try:
         inspect.signature(make).bind(**settings.arguments)
     except TypeError as error:

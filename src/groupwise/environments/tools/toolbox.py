@@ -28,6 +28,7 @@ from groupwise.templates import (
     tool_message,
     tool_style,
 )
+from groupwise.texts import shortened
 from groupwise.types import Message, Prompt, Score
 
 MOST_CALLS = 8
@@ -111,9 +112,7 @@ class Toolbox(Wrapper):
 
     def cut(self, text: str) -> str:
         """At most `characters` of a result."""
-        if len(text) <= self.characters:
-            return text
-        return f"{text[: self.characters]}... ({len(text) - self.characters} characters more)"
+        return shortened(text, self.characters)
 
 
 def _text(value: Any) -> Any:
