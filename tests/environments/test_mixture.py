@@ -191,13 +191,62 @@ def test_overlap_between_sources_is_refused(sources, tmp_path):
     more = {"name": "dataset", "label": "more", "path": path, "verifiers": NUMBER}
     with pytest.raises(RecipeError) as error:
         mixture([*sources, more])
-    assert "1 held-out prompts of source 'sums' are in the training data of source 'more'" in str(
-        error.value
+    assert str(error.value) == (
+        "source 'more': a training prompt is held out in source 'sums': held.jsonl, line 1 = "
+        'more.jsonl, line 1; take it out, or set on_overlap of the mixture to "drop" or "allow"'
     )
-    assert "(held.jsonl, line 1 = more.jsonl, line 1)" in str(error.value)
     allowed = mixture([*sources, more], on_overlap="allow")
     assert allowed.describe()["overlap"] == 1
     assert "held-out prompts that are also in the training data: 1" in allowed.notes
+    path = jsonl(tmp_path, "more.jsonl", [{"prompt": f"{n}+1=", "answer": n + 1} for n in (20, 30)])
+    dropped = mixture([*sources, more], on_overlap="drop")
+    assert dropped.describe()["splits"] == {"train": 15, "heldout_sums": 1}
+    cursor = dropped.cursor(0)
+    visited = {dropped.prompt(cursor.at(index)[1]).text for index in range(60)}
+    assert "30+1=" in visited
+    assert "20+1=" not in visited
+    nested = {"name": "mixture", "label": "both", "sources": [more]}
+    inner = mixture([*sources, nested], on_overlap="drop")
+    cursor = inner.cursor(0)
+    assert "20+1=" not in {inner.prompt(cursor.at(index)[1]).text for index in range(60)}
+
+
+def test_overlap_is_seen_whether_a_source_words_chats_or_raw_text(sources, tmp_path):
+    path = jsonl(tmp_path, "more.jsonl", [{"prompt": "20+1= ", "answer": 21}])
+    more = {"name": "dataset", "label": "more", "path": path, "verifiers": NUMBER, "system": "Add."}
+    with pytest.raises(RecipeError, match=r"held\.jsonl, line 1 = more\.jsonl, line 1"):
+        mixture([*sources, more])
+
+
+def test_rows_of_a_stream_that_another_source_holds_out(sources, tmp_path):
+    """Row 41 is behind the checked ones: it is looked at when it is read, whoever holds it out."""
+    content = [{"prompt": f"{n}+2=", "answer": n + 2} for n in range(60)]
+    content[40] = {"prompt": "20+1= ", "answer": 21}
+    streamed = {
+        "name": "dataset",
+        "label": "stream",
+        "path": jsonl(tmp_path, "stream.jsonl", content),
+        "heldout_path": jsonl(tmp_path, "own.jsonl", [{"prompt": "9+9=", "answer": 18}]),
+        "verifiers": NUMBER,
+        "streaming": True,
+        "shuffle_buffer": 1,
+        "checked_rows": 10,
+    }
+    place = r"source 'sums': held.jsonl, line 1 = stream.jsonl, line 41"
+    late = mixture([sources[0], streamed]).cursor(0)
+    with pytest.raises(RecipeError, match=place):
+        [late.at(index) for index in range(240)]
+    with pytest.raises(RecipeError, match=place):
+        mixture([sources[0], {**streamed, "checked_rows": 50}])
+    dropping = mixture([sources[0], streamed], on_overlap="drop")
+    cursor = dropping.cursor(0)
+    visited = [dropping.prompt(cursor.at(index)[1]).text for index in range(240)]
+    assert {f"{n}+2=" for n in range(60) if n != 40} < set(visited)
+    assert "20+1= " not in visited
+    assert cursor.state_dict()["stream"]["dropped"] == {"overlap": 1}
+    allowed = mixture([sources[0], streamed], on_overlap="allow")
+    cursor = allowed.cursor(0)
+    assert "20+1= " in {allowed.prompt(cursor.at(index)[1]).text for index in range(240)}
 
 
 def test_what_a_mixture_refuses(sources, tmp_path):

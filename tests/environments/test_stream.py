@@ -215,7 +215,7 @@ def test_nothing_usable_ends(stream):
     environment = stream(rows(12), checked_rows=10)
     environment.fit(lambda prompt: len(prompt.text), 100, drop=True, advice="")
     environment._too_long = lambda prompt: "too long"
-    with pytest.raises(RecipeError, match=r"no usable row in a whole epoch.*too_long"):
+    with pytest.raises(RecipeError, match=r"no usable row in epoch 0: dropped so far.*too_long"):
         environment.cursor(0).at(0)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
 
@@ -82,3 +83,49 @@ def test_what_waits_in_line_fails_at_the_end() -> None:
     with pytest.raises(RuntimeError, match="closed before it was started"):
         waiting.result()
     release.set()
+
+
+async def sleeper(seconds: float) -> str:
+    time.sleep(seconds)
+    return "slept"
+
+
+async def brief() -> str:
+    await asyncio.sleep(0.01)
+    return "brief"
+
+
+def test_a_coroutine_that_holds_up_the_loop_is_named_and_stops_nobody_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    waits = Waits()
+    held = waits.start(lambda: sleeper(3.0), 0.4)
+    time.sleep(0.1)
+    beside = waits.start(brief, 4.0)  # another loop takes it once a second has passed
+    with pytest.raises(TimeoutError) as error:
+        held.result()
+    assert re.fullmatch(
+        r"no answer after 0\.4 s; sleeper \(.*test_waits\.py, line \d+\) holds up the event loop "
+        r"of all rollouts: await what is slow in it, .*",
+        str(error.value),
+    )
+    started = time.monotonic()
+    assert beside.result() == "brief"
+    assert waits.start(brief, 4.0).result() == "brief"
+    assert time.monotonic() - started < 2.0
+    assert [record.message.partition(" (")[0] for record in caplog.records] == ["sleeper"]
+    waits.close()
+
+
+def test_who_shares_a_loop_that_is_held_up_is_told_why() -> None:
+    waits = Waits()
+    beside = waits.start(lambda: asyncio.sleep(0.3, "late"), 0.8)
+    time.sleep(0.1)
+    held = waits.start(lambda: sleeper(2.0), 5.0)
+    with pytest.raises(TimeoutError, match=r"no answer after 0\.8 s; sleeper .* holds up"):
+        beside.result()
+    assert held.result() == "slept"
+    plain = waits.start(lambda: time.sleep(0.5), 0.1)
+    with pytest.raises(TimeoutError, match=r"no answer after 0\.1 s$"):
+        plain.result()
+    waits.close()

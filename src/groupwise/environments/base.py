@@ -6,15 +6,19 @@ of its own overrides `start` and returns its own `Play`.
 
 from __future__ import annotations
 
+import copy
+import inspect
 import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
 from groupwise.environments.identity import data_hash
 from groupwise.environments.order import Cursor, PromptCursor
+from groupwise.environments.overlap import Elsewhere
+from groupwise.environments.splits import checked_splits
 from groupwise.environments.waits import Waits
 from groupwise.errors import RecipeError
 from groupwise.templates import Template
@@ -22,6 +26,7 @@ from groupwise.types import Message, Outcome, Prompt, Score
 from groupwise.verifiers import Case, Verifier, score_cases
 
 Judged = Literal["last", "all"]
+OnOverlap = Literal["refuse", "drop", "allow"]
 
 SHOWN = 5
 """How many prompts a message names."""
@@ -33,6 +38,8 @@ _NOTED = {
     "dropped_overlap": "training prompts dropped for being in the held-out data too",
     "dropped_bad_answers": "prompts dropped because their verifier rejects their gold answer",
     "dropped_too_long": "prompts dropped because they leave no room for a completion",
+    "unused_user_rules": "prompts whose column `user` holds a user's rules, which nobody plays: "
+    "there is no [environment.user]",
 }
 """Facts that are counts worth telling, where they are not 0."""
 
@@ -43,9 +50,10 @@ class Play:
     The policy has read the prompt's messages (`first()`; a play cannot change them).
     `next(completion)` gives the messages that answer a completion, or None where the rollout has
     ended; it may be `async` or slow: it runs beside the sampler, with a deadline
-    (`Limits.wait_seconds`). What it raises marks this rollout as failed. `rewards` takes one number
-    for every completion, where turns have rewards of their own; `counts` takes counts that the
-    metrics add up (`plays/<name>`).
+    (`Limits.wait_seconds`), as `result` and `close` have. What they raise marks this rollout as
+    failed. `rewards` takes one number for every completion, where turns have rewards of their own;
+    `counts` takes finite numbers by name that the metrics add up (`plays/<name>`). `prompt` is the
+    play's own copy.
     """
 
     def __init__(self, prompt: Prompt) -> None:
@@ -76,6 +84,23 @@ class Play:
 
     def close(self) -> None:
         """Ends what the play started; called once, however it ended."""
+
+
+def checked_play(play: Any, prompt: Prompt) -> Play:
+    """What `start` gave for a prompt. RecipeError where that is no play."""
+    if not isinstance(play, Play):
+        if inspect.iscoroutine(play):
+            play.close()
+        raise RecipeError(
+            f"start gave {play!r:.80} for prompt {prompt.id!r}; give an object of a class derived "
+            "from groupwise.environments.Play"
+        )
+    if not all(hasattr(play, name) for name in ("prompt", "rewards", "counts")):
+        raise RecipeError(
+            f"the __init__ of {type(play).__name__}, which start gave for prompt {prompt.id!r}, "
+            "does not call super().__init__(prompt)"
+        )
+    return play
 
 
 class Wrapper:
@@ -114,7 +139,8 @@ class Limits:
 
     `turns` completions; `turn_tokens` sampled tokens a turn (None: what is left of the rollout's
     `sampling.max_tokens`); `seconds` from the rollout's start; `wait_seconds` for one answer of the
-    environment; `length` positions of the model, prompt and context included (None: no bound).
+    environment, and for its verdict and its end; `length` positions of the model, prompt and
+    context included (None: no bound); `characters` of one message of the environment.
     """
 
     turns: int = 16
@@ -122,6 +148,7 @@ class Limits:
     seconds: float | None = 600.0
     wait_seconds: float = 60.0
     length: int | None = None
+    characters: int | None = 20_000
 
 
 class Environment:
@@ -137,6 +164,9 @@ class Environment:
     """
 
     judged: Judged = "last"
+    on_overlap: OnOverlap = "refuse"
+    """A training prompt that is held out, too, of an environment named as `module:Class`: refuse,
+    drop it from training, or allow."""
     streamed: bool = False
     """Whether training prompts are read as the run goes; `prompts()` are then only the first."""
 
@@ -147,15 +177,16 @@ class Environment:
         splits: Mapping[str, Sequence[Prompt]],
         facts: Mapping[str, Any] | None = None,
     ) -> None:
-        """`facts` are further entries of `describe()`. `RecipeError` where `train` is empty."""
-        if not splits.get("train"):
-            raise RecipeError(f"environment {name!r} has no training prompts; its data is empty")
+        """`facts` are further entries of `describe()`.
+
+        Raises RecipeError where `train` is empty, and as `checked_splits`.
+        """
         self.name = name
         self.verifier = verifier
         self.strict: Verifier | None = None
         self.limits = Limits()
         self.wrappers: tuple[Wrapper, ...] = ()
-        self._splits = {split: tuple(prompts) for split, prompts in splits.items()}
+        self._splits = checked_splits(name, splits)
         self._facts = dict(facts or {})
         self._by_id = {prompt.id: prompt for each in self._splits.values() for prompt in each}
         self.places: dict[str, str] = {}
@@ -217,23 +248,42 @@ class Environment:
         self.remove(too_long, "dropped_too_long")
         return {each: length for each, length in lengths.items() if length <= room}
 
-    def remove(self, ids: Collection[str], fact: str) -> None:
-        """Take prompts out of every split and count them as `fact`.
+    def remove(self, ids: Collection[str], fact: str, split: str | None = None) -> None:
+        """Take prompts out of a split, of every one by default, and count them as `fact`.
 
         Raises RecipeError where no training prompt is left.
         """
         gone = set(ids)
         self._splits = {
-            split: tuple(prompt for prompt in prompts if prompt.id not in gone)
-            for split, prompts in self._splits.items()
+            each: tuple(p for p in prompts if p.id not in gone or split not in (None, each))
+            for each, prompts in self._splits.items()
         }
         if not self._splits["train"]:
             raise RecipeError(
                 f"environment {self.name!r}: no training prompt is left of {len(gone)} that were "
                 f"dropped ({fact})"
             )
-        self._by_id = {each: prompt for each, prompt in self._by_id.items() if each not in gone}
+        self._by_id = {prompt.id: prompt for each in self._splits.values() for prompt in each}
         self._facts[fact] = int(self._facts.get(fact, 0)) + len(gone)
+
+    def count(self, fact: str, number: int) -> None:
+        """Put a count among the facts, where it is not 0."""
+        if number:
+            self._facts[fact] = number
+
+    def keep_apart(self, others: Elsewhere) -> int:
+        """How many held-out prompts of another source are training prompts here, to the letter.
+
+        Dropped and counted, or refused with RecipeError, as `others` says.
+        """
+        found = {
+            prompt.id: same
+            for prompt in self.prompts()
+            if (same := others.found(prompt, self.place(prompt.id)))
+        }
+        if found and others.on_overlap == "drop":
+            self.remove(found, "dropped_overlap", split="train")
+        return len({number for same in found.values() for number in same})
 
     @property
     def gives_steps(self) -> bool:
@@ -251,7 +301,9 @@ class Environment:
 
     def open(self, prompt: Prompt, template: Template) -> Play:
         """`start`, with the wrappers around it, the last one outermost."""
-        play = self.start(prompt)
+        # A play of somebody's own may change what it was given; the prompt is everyone's.
+        own = prompt if type(self).start is Environment.start else copied(prompt)
+        play = checked_play(self.start(own), prompt)
         for wrapper in self.wrappers:
             play = wrapper.around(play, template)
         return play
@@ -322,3 +374,20 @@ class Environment:
         self.verifier.close()
         if self.strict is not None:
             self.strict.close()
+
+
+def copied(prompt: Prompt) -> Prompt:
+    """The prompt with values of its own; one that cannot be copied (a lock, a client) is shared."""
+    return replace(
+        prompt,
+        messages=_copied_value(prompt.messages),
+        answer=_copied_value(prompt.answer),
+        columns={name: _copied_value(value) for name, value in prompt.columns.items()},
+    )
+
+
+def _copied_value(value: Any) -> Any:
+    try:
+        return copy.deepcopy(value)
+    except Exception:  # noqa: BLE001 (what the value's own class says of copying)
+        return value

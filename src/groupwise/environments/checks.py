@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,20 +12,55 @@ from groupwise.verifiers import Verifier
 
 SHOWN = 5
 """How many rows a message names."""
+DEEPEST = 100
+"""Lists and objects of a column within one another."""
 
 
-def check_characters(values: Mapping[str, Any], where: str) -> None:
-    """`RecipeError` naming the column whose text holds half of a surrogate pair.
+def check_values(values: Mapping[str, Any], where: str) -> None:
+    """`RecipeError` naming the column whose text holds half of a surrogate pair, whose lists and
+    objects lie too deep for what reads and writes them later, or whose keys are no texts.
 
-    JSON's `"\\ud800"` gives one; it is no character, and no tokenizer takes it.
+    JSON's `"\\ud800"` gives half a pair; it is no character, and no tokenizer takes it.
     """
     for column, value in values.items():
+        if _deeper_than(value, DEEPEST):
+            raise RecipeError(
+                f"{where}: column {column!r} holds lists or objects more than {DEEPEST} deep; "
+                "flatten them, or give them as a text"
+            )
         found = _lone_surrogate(value)
         if found is not None:
             raise RecipeError(
                 f"{where}: column {column!r} holds {found!r}, half of a surrogate pair, which is "
                 "no character; write the whole character or take it out"
             )
+        try:
+            json.dumps(value, sort_keys=True, default=str)
+        except (TypeError, ValueError) as error:
+            raise RecipeError(
+                f"{where}: column {column!r} cannot be written as JSON ({error}); give objects "
+                "whose keys are texts"
+            ) from error
+
+
+def _deeper_than(value: Any, depth: int) -> bool:
+    """Whether lists and objects lie more than `depth` within one another, found without recursion.
+
+    >>> _deeper_than([[1]], 1), _deeper_than([[1]], 2)
+    (True, False)
+    """
+    level = {id(value): value}  # one that holds itself many times over is looked at once a level
+    for _ in range(depth + 1):
+        level = {id(part): part for each in level.values() for part in _parts(each)}
+        if not level:
+            return False
+    return True
+
+
+def _parts(value: Any) -> list[Any]:
+    if isinstance(value, Mapping):
+        return [*value.keys(), *value.values()]
+    return list(value) if isinstance(value, (list, tuple)) else []
 
 
 def _lone_surrogate(value: Any) -> str | None:
@@ -35,11 +71,7 @@ def _lone_surrogate(value: Any) -> str | None:
         except UnicodeEncodeError as error:
             return value[error.start]
         return None
-    if isinstance(value, Mapping):
-        parts = [*value.keys(), *value.values()]
-    else:
-        parts = list(value) if isinstance(value, (list, tuple)) else []
-    return next((found for part in parts if (found := _lone_surrogate(part))), None)
+    return next((found for part in _parts(value) if (found := _lone_surrogate(part))), None)
 
 
 def check_columns(

@@ -90,6 +90,11 @@ def _checked(
     train = accepted(train, settings, verifier)
     heldout = accepted(heldout, settings, verifier)
     dropped = num_rows - len(train) - len(heldout)
+    if not train:
+        raise RecipeError(
+            f"{settings.where}: no training prompt is left; the verifier rejects all "
+            f"{dropped} gold answers that were dropped"
+        )
     train, overlaps = _apart(train, heldout, settings)
     if settings.on_conflict == "refuse":
         _refuse_conflicts([*train, *heldout], settings)
@@ -137,6 +142,11 @@ def _apart(
         gone = {number for number, _ in [*found.exact, *found.near]}
         train = [task for number, task in enumerate(train) if number not in gone]
         counts["dropped_overlap"] = len(gone)
+        if not train:
+            raise RecipeError(
+                f"{settings.where}: no training prompt is left; all {len(gone)} are held out, too, "
+                'and on_overlap = "drop" takes them out of training'
+            )
     return train, counts
 
 

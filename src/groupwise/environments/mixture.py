@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from groupwise.environments.base import Environment, Judged, Play
 from groupwise.environments.mixed_verifier import SEPARATOR, MixedVerifier
 from groupwise.environments.order import Cursor
-from groupwise.environments.overlap import HeldOut, Overlap
+from groupwise.environments.overlap import Elsewhere
 from groupwise.errors import RecipeError
 from groupwise.types import Prompt
 from groupwise.verifiers import Combine, VerifierSettings
@@ -59,10 +59,11 @@ class MixtureSettings(BaseModel):
     sources: tuple[SourceSettings, ...] = Field(
         min_length=1, description="The environments, each a table with name, weight and arguments."
     )
-    on_overlap: Literal["refuse", "allow"] = Field(
+    on_overlap: Literal["refuse", "drop", "allow"] = Field(
         default="refuse",
-        description="A held-out prompt of one source in the training data of another: refuse, or "
-        "allow and count.",
+        description="A held-out prompt of one source in the training data of another, to the "
+        "letter: refuse, drop it from training, or allow; counted in any case. Rows of a stream "
+        "are checked when they are read.",
     )
 
 
@@ -115,6 +116,7 @@ class MixtureEnvironment(Environment):
     def __init__(self, parts: Mapping[str, Environment], settings: MixtureSettings) -> None:
         self.parts = dict(parts)
         self._weights = {source.key: source.weight for source in settings.sources}
+        overlap = _kept_apart(self.parts, settings)
         splits: dict[str, list[Prompt]] = {"train": []}
         for key, part in self.parts.items():
             for split in part.splits:
@@ -126,7 +128,7 @@ class MixtureEnvironment(Environment):
         facts: dict[str, Any] = {
             "shares": {key: weight / total for key, weight in self._weights.items()},
             "sources": {key: part.describe() for key, part in self.parts.items()},
-            "overlap": _overlap(self.parts, settings),
+            "overlap": overlap,
         }
         verifier = MixedVerifier({key: part.verifier for key, part in self.parts.items()})
         super().__init__("mixture", verifier, splits, facts)
@@ -148,6 +150,11 @@ class MixtureEnvironment(Environment):
         key, _, inner = id.partition(SEPARATOR)
         found = self._by_id.get(id)
         return _named(key, self.parts[key].prompt(inner)) if found is None else found
+
+    def keep_apart(self, others: Elsewhere) -> int:
+        num = sum(part.keep_apart(others) for part in self.parts.values())  # and their orders
+        super().keep_apart(others)
+        return num
 
     def start(self, prompt: Prompt) -> Play:
         key, _, inner = prompt.id.partition(SEPARATOR)
@@ -252,23 +259,18 @@ def _named(key: str, prompt: Prompt) -> Prompt:
     return replace(prompt, id=f"{key}{SEPARATOR}{prompt.id}")
 
 
-def _overlap(parts: Mapping[str, Environment], settings: MixtureSettings) -> int:
+def _kept_apart(parts: Mapping[str, Environment], settings: MixtureSettings) -> int:
     """How many held-out prompts of a source are, to the letter, in another one's training data."""
     num = 0
     for key, part in parts.items():
         held = [p for split in part.splits if split != "train" for p in part.prompts(split=split)]
-        index = HeldOut(held, near=0)
+        places = [part.place(prompt.id) for prompt in held]
+        others = Elsewhere(held, places, key, settings.on_overlap)
         for other, source in parts.items():
-            if other == key:
+            if other == key or not held:
                 continue
-            found = {number: train for train, number in Overlap(source.prompts(), index).exact}
-            num += len(found)
-            if found and settings.on_overlap == "refuse":
-                number, train = next(iter(found.items()))
-                raise RecipeError(
-                    f"environment 'mixture': {len(found)} held-out prompts of source {key!r} are "
-                    f"in the training data of source {other!r} ({part.place(held[number].id)} = "
-                    f"{source.place(source.prompts()[train].id)}); take them out, or set "
-                    'on_overlap = "allow"'
-                )
+            try:
+                num += source.keep_apart(others)
+            except RecipeError as error:
+                raise RecipeError(f"source {other!r}: {error}") from error
     return num

@@ -12,8 +12,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
 
 from groupwise.environments.identity import normalised_text
+from groupwise.errors import RecipeError
 from groupwise.types import Prompt
 
 NGRAM = 8
@@ -89,6 +93,53 @@ class Overlap:
         for number, found in shared.items():
             pairs = ((number, other) for other in heldout.near_to(found - common))
             self.near += [pair for pair in pairs if pair not in exact]
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """Held-out prompts of another source, which no training prompt may be, to the letter.
+
+    `places` name them; `on_overlap` says what is done about one that is. Sources may word the same
+    question as raw text and as a chat, with a system message or without: roles do not count.
+    """
+
+    prompts: Sequence[Prompt]
+    places: Sequence[str]
+    source: str
+    on_overlap: Literal["refuse", "drop", "allow"]
+
+    @cached_property
+    def _numbers(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for number, prompt in enumerate(self.prompts):
+            found.setdefault(asked(prompt), []).append(number)
+        return found
+
+    def found(self, prompt: Prompt, place: str) -> list[int]:
+        """Which of them a training prompt is. RecipeError where that is refused."""
+        same = self._numbers.get(asked(prompt), [])
+        if same and self.on_overlap == "refuse":
+            raise RecipeError(
+                f"a training prompt is held out in source {self.source!r}: "
+                f"{self.places[same[0]]} = {place}; take it out, or set on_overlap of the mixture "
+                'to "drop" or "allow"'
+            )
+        return same
+
+
+def asked(prompt: Prompt) -> str:
+    """What a prompt asks, normalised alike: the words of its messages, without roles and without
+    what a system message says.
+
+    >>> asked(Prompt("p", text=" 3+4="))
+    '3+4='
+    >>> asked(Prompt("p", messages=({"role": "user", "content": "3+4= "},)))
+    '3+4='
+    """
+    if prompt.text is not None:
+        return normalised_text(prompt)
+    told = [m for m in prompt.messages if m.get("role") != "system"] or prompt.messages
+    return normalised_text(Prompt("", text="\n".join(str(m.get("content")) for m in told)))
 
 
 def common_runs(shared: Iterable[set[Run]], num_prompts: int) -> set[Run]:

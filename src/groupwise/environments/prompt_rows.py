@@ -8,15 +8,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from groupwise.environments.chat_messages import message_fault
 from groupwise.environments.dataset_settings import DatasetSettings
 from groupwise.environments.identity import prompt_id
 from groupwise.environments.readers import Row
 from groupwise.errors import RecipeError
 from groupwise.types import Message, Prompt
 from groupwise.verifiers import Verifier
-
-ROLES = ("system", "user", "assistant", "tool")
-"""The roles a chat's messages may have."""
 
 
 def prompt_of(row: Row, settings: DatasetSettings, verifier: Verifier) -> Prompt:
@@ -56,7 +54,11 @@ def _messages(content: Any, row: Row, settings: DatasetSettings) -> tuple[Messag
             f"of messages with role and content; got {content!r:.80}"
         )
     for number, message in enumerate(content, start=1):
-        _check_message(message, f"{row.where}: message {number} of column {settings.prompt!r}")
+        fault = message_fault(message)
+        if fault is not None:
+            raise RecipeError(
+                f"{row.where}: message {number} of column {settings.prompt!r} {fault}"
+            )
     if content[-1]["role"] not in ("user", "tool"):
         raise RecipeError(
             f"{row.where}: the last message of column {settings.prompt!r} has the role "
@@ -64,15 +66,6 @@ def _messages(content: Any, row: Row, settings: DatasetSettings) -> tuple[Messag
             "message or a tool's"
         )
     return tuple(dict(message) for message in content)
-
-
-def _check_message(message: dict[str, Any], where: str) -> None:
-    if message["role"] not in ROLES:
-        raise RecipeError(f"{where} has the role {message['role']!r}; legal: {', '.join(ROLES)}")
-    content = message["content"]
-    if isinstance(content, str) or (content is None and message.get("tool_calls")):
-        return
-    raise RecipeError(f"{where} has the content {content!r:.60}; give a text")
 
 
 def _column(row: Row, name: str, field: str) -> Any:
@@ -93,7 +86,7 @@ def _answer(row: Row, settings: DatasetSettings) -> Any:
 def _filled(template: str, row: Row) -> str:
     try:
         return template.format(**row.values)
-    except (KeyError, IndexError, ValueError) as error:
+    except (LookupError, ValueError, AttributeError, TypeError) as error:
         raise RecipeError(
             f"environment.template cannot be filled from {row.where} ({error!r}); columns are "
             f"{', '.join(row.values)}; a brace that stays is written twice"

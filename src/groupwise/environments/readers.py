@@ -21,6 +21,8 @@ from groupwise.errors import RecipeError
 from groupwise.verifiers import import_object
 from groupwise.verifiers.contract import describe_error
 
+LONGEST_FIELD = 2**31 - 1
+"""Characters of a CSV field: a long context is one field."""
 MOST_ROWS = 5_000_000
 """A generator that gives more rows than this never ends, or should be streamed."""
 
@@ -141,15 +143,22 @@ def _read_json(file: Path, start: int) -> Iterator[Row]:
 
 
 def _read_table(file: Path, delimiter: str, start: int) -> Iterator[Row]:
+    csv.field_size_limit(LONGEST_FIELD)
     with _utf8(file, newline="") as lines:
-        reader = csv.DictReader(lines, delimiter=delimiter)
-        _check_header(reader.fieldnames or (), file)
-        for values in islice(reader, start, None):
-            where = f"{file.name}, line {reader.line_num}"
-            if None in values or any(value is None for value in values.values()):
-                names = ", ".join(reader.fieldnames or ())
-                raise RecipeError(f"{where}: not as many fields as the header has ({names})")
-            yield Row(where, dict(values))
+        reader = csv.DictReader(lines, delimiter=delimiter, strict=True)
+        try:
+            _check_header(reader.fieldnames or (), file)
+            for values in islice(reader, start, None):
+                where = f"{file.name}, line {reader.line_num}"
+                if None in values or any(value is None for value in values.values()):
+                    names = ", ".join(reader.fieldnames or ())
+                    raise RecipeError(f"{where}: not as many fields as the header has ({names})")
+                yield Row(where, dict(values))
+        except csv.Error as error:
+            raise RecipeError(
+                f"{file.name}, line {reader.line_num + 1}: {error}; a field with commas, quotes or "
+                'line ends stands in double quotes, and a quote within it is written twice: ""'
+            ) from error
 
 
 def _check_header(names: Sequence[str], file: Path) -> None:
@@ -169,16 +178,27 @@ def _read_parquet(file: Path, start: int) -> Iterator[Row]:
 
     try:
         table = parquet.ParquetFile(file)
-    except (OSError, ValueError) as error:
-        raise RecipeError(f"{file.name} cannot be read as Parquet: {error}") from error
+    except Exception as error:
+        raise RecipeError(
+            f"{file.name} cannot be read as Parquet: {_in_one_line(error)}"
+        ) from error
     with table:
         passed = 0
-        for batch in table.iter_batches(batch_size=1024):
+        for batch in _told(table.iter_batches(batch_size=1024), file.name, what="batch of rows"):
             skip = min(max(start - passed, 0), batch.num_rows)
             if skip < batch.num_rows:
-                rows = batch.slice(skip).to_pylist()
+                rows = _told(_dicts(batch.slice(skip)), file.name, start=passed + skip)
                 yield from _rows_from(rows, file.name, passed + skip)
             passed += batch.num_rows
+
+
+def _dicts(batch: Any) -> Iterator[dict[str, Any]]:
+    """A batch's rows; where one of them cannot be read, those before it and then what it raises."""
+    try:
+        yield from batch.to_pylist()
+    except Exception:  # noqa: BLE001 (raised again with its row)
+        for number in range(batch.num_rows):
+            yield from batch.slice(number, 1).to_pylist()
 
 
 def _read_function(path: str, split: str, seed: int, start: int) -> Iterator[Row]:
@@ -187,9 +207,7 @@ def _read_function(path: str, split: str, seed: int, start: int) -> Iterator[Row
     What it raises stops the run with its row named.
     """
     function = import_object(path, "data")
-    taken = inspect.signature(function).parameters if callable(function) else {}
-    given = {name: value for name, value in {"split": split, "seed": seed}.items() if name in taken}
-    found = function(**given) if callable(function) else function
+    found = _called(function, path, split, seed) if callable(function) else function
     if not isinstance(found, Iterable) or isinstance(found, str | bytes | Mapping):
         raise RecipeError(
             f"environment.path = {path!r} gave a {type(found).__name__}; give a function that "
@@ -198,13 +216,33 @@ def _read_function(path: str, split: str, seed: int, start: int) -> Iterator[Row
     return _numbered(_told(found, path), path, start)
 
 
-def _told(values: Iterable[Any], path: str) -> Iterator[Any]:
-    number = 0
+def _called(function: Callable[..., Any], path: str, split: str, seed: int) -> Any:
+    values = {"split": split, "seed": seed}
     try:
-        for number, each in enumerate(values, start=1):  # noqa: B007 (read where it raises)
+        signature = inspect.signature(function)
+        given = {name: value for name, value in values.items() if name in signature.parameters}
+        signature.bind(**given)
+    except (TypeError, ValueError) as error:
+        raise RecipeError(
+            f"environment.path = {path!r}: {error}; it is called with split and seed, if it takes "
+            "them, and nothing else: give its other arguments defaults"
+        ) from error
+    try:
+        return function(**given)
+    except Exception as error:
+        raise RecipeError(
+            f"environment.path = {path!r}: the call raised {_in_one_line(error)}"
+        ) from error
+
+
+def _told(values: Iterable[Any], path: str, what: str = "row", start: int = 0) -> Iterator[Any]:
+    """The values; `RecipeError` with the place where getting the next one raises."""
+    number = start
+    try:
+        for number, each in enumerate(values, start=start + 1):  # noqa: B007 (read where it raises)
             yield each
     except Exception as error:
-        raise RecipeError(f"{path}, row {number + 1}: raised {describe_error(error)}") from error
+        raise RecipeError(f"{path}, {what} {number + 1}: raised {_in_one_line(error)}") from error
 
 
 def _read_datasets(
@@ -222,14 +260,43 @@ def _read_datasets(
                     )
                 data = data[split]
         else:
+            _check_kinds(Path(path).expanduser(), field)
             data = datasets.load_dataset(path, config, split=split, streaming=streaming)
-    except (OSError, ValueError, ConnectionError) as error:
+    except RecipeError:
+        raise
+    except Exception as error:
         raise RecipeError(
             f"{field} = {path!r} is neither a file ending in {', '.join(READERS)} nor a folder or "
-            f"name that `datasets` can load (split {split!r}): {type(error).__name__}: {error}"
+            f"name that `datasets` can load (split {split!r}): {_in_one_line(error)}"
         ) from error
-    rest = data.skip(start) if start else data
-    return _rows_from(rest, f"{path} ({split})", start)
+    rest, name = data.skip(start) if start else data, f"{path} ({split})"
+    return _rows_from(_told(rest, name, start=start), name, start)
+
+
+def _check_kinds(folder: Path, field: str) -> None:
+    """`RecipeError` where a folder holds data files of several kinds: `datasets` reads one of them
+    and passes over the others in silence. A README.md may say how they belong together.
+    """
+    if not folder.is_dir() or (folder / "README.md").is_file():
+        return
+    kinds: dict[str, Path] = {}
+    for file in sorted(folder.rglob("*")):
+        kind = file.suffix.lower().replace(".jsonl", ".json")
+        hidden = any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
+        if kind in READERS and not hidden and not file.name.startswith("dataset_info"):
+            kinds.setdefault(kind, file.relative_to(folder))
+    if len(kinds) > 1:
+        raise RecipeError(
+            f"{field} = {str(folder)!r} holds files of several kinds "
+            f"({', '.join(map(str, kinds.values()))}), of which one would be read; name a file, or "
+            "keep one kind in the folder"
+        )
+
+
+def _in_one_line(error: BaseException) -> str:
+    """An error and its cause, for a message; what libraries write over many lines is cut off."""
+    cause = "" if error.__cause__ is None else f"; {describe_error(error.__cause__)}"
+    return f"{' '.join(f'{describe_error(error)}{cause}'.split()):.600}"
 
 
 def _numbered(values: Iterable[Any], name: str, start: int) -> Iterator[Row]:
@@ -253,13 +320,20 @@ def _json(text: str, where: str) -> Any:
 
     try:
         return json.loads(text, object_pairs_hook=unique)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except RecipeError:
+        raise
+    except (ValueError, RecursionError) as error:  # a number of 5,000 digits is no JSON error
         raise RecipeError(f"{where}: not JSON: {error}") from error
 
 
 def _object(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise RecipeError(f"{where}: a {type(value).__name__}, not an object with columns")
+    for name in value:
+        if not isinstance(name, str):
+            raise RecipeError(
+                f"{where}: the column name {name!r} is a {type(name).__name__}; give a text"
+            )
     return dict(value)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -14,11 +13,12 @@ from pydantic import BaseModel
 
 from groupwise.environments.base import Environment, Wrapper
 from groupwise.environments.checks import check_answers, check_columns
+from groupwise.environments.own import own_environment
 from groupwise.environments.settings import EnvironmentSettings
 from groupwise.environments.tools import Toolbox, load_tools
-from groupwise.environments.user import SimulatedUser
+from groupwise.environments.user import SimulatedUser, check_rules, has_rules
 from groupwise.errors import RecipeError
-from groupwise.verifiers import Combine, Composite, VerifierSettings, compose, import_object
+from groupwise.verifiers import Combine, Composite, VerifierSettings, compose
 from groupwise.verifiers.names import unknown_name
 
 BUILTIN: dict[str, str] = {
@@ -122,7 +122,7 @@ def _made(
 
         return make_reasoning_gym(name, arguments, seed=seed, verifiers=verifiers)
     if ":" in name:
-        return _custom(name, seed, verifiers, arguments)
+        return own_environment(name, seed, verifiers, arguments)
     target = BUILTIN.get(name) or offered().get(name)
     if target is None:
         known = [*BUILTIN, *offered(), f"{REASONING_GYM}:<task>", "module:Class"]
@@ -178,45 +178,19 @@ def _put_around(made: Environment, settings: EnvironmentSettings) -> None:
         turn_tokens=settings.turn_tokens,
         seconds=settings.max_seconds,
         wait_seconds=settings.wait_seconds,
+        characters=settings.answer_characters,
     )
     if settings.judged is not None:
         made.judged = settings.judged
     wrappers: list[Wrapper] = []
     if settings.user is not None:
+        check_rules(settings.user, made.prompts(split="all"))
         wrappers.append(SimulatedUser(settings.user))
+    else:
+        made.count("unused_user_rules", sum(map(has_rules, made.prompts(split="all"))))
     if settings.tools:
         tools = load_tools(settings.tools)
         wrappers.append(
             Toolbox(tools, seconds=settings.tool_seconds, characters=settings.tool_characters)
         )
     made.wrappers = tuple(wrappers)
-
-
-def _custom(
-    name: str,
-    seed: int,
-    verifiers: Sequence[Mapping[str, Any] | VerifierSettings],
-    arguments: Mapping[str, Any],
-) -> Environment:
-    """A user's class or function, called with `seed`, its arguments, and `verifiers` if any."""
-    found = import_object(name, "environment")
-    if not callable(found):
-        raise RecipeError(
-            f"environment {name!r} is not callable; give a class derived from "
-            "groupwise.environments.Environment, or a function that returns one"
-        )
-    if verifiers:
-        arguments = {**arguments, "verifiers": verifiers}
-    try:
-        inspect.signature(found).bind(seed=seed, **arguments)
-    except TypeError as error:
-        raise RecipeError(
-            f"environment {name!r} cannot be called with seed and {sorted(arguments)}: {error}"
-        ) from error
-    made = found(seed=seed, **arguments)
-    if not isinstance(made, Environment):
-        raise RecipeError(
-            f"environment {name!r} gave a {type(made).__name__}, not an Environment; derive it "
-            "from groupwise.environments.Environment"
-        )
-    return made

@@ -60,6 +60,12 @@ class EnvironmentSettings(BaseModel):
     tool_characters: int = Field(
         default=4000, ge=1, description="Characters of a tool's result; the rest is cut off."
     )
+    answer_characters: int = Field(
+        default=20_000,
+        ge=1,
+        description="Characters of one message of the environment or the user; the rest is cut "
+        "off.",
+    )
     user: UserSettings | None = Field(
         default=None,
         description="A user who answers the policy, by rules or through an endpoint.",

@@ -11,13 +11,14 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 
 from groupwise.environments.base import Environment
 from groupwise.environments.dataset_settings import DatasetSettings
 from groupwise.environments.identity import normalised_text
 from groupwise.environments.order import Cursor
-from groupwise.environments.overlap import HeldOut, common_runs
-from groupwise.environments.readers import Row, iter_rows
+from groupwise.environments.overlap import Elsewhere, HeldOut, common_runs
+from groupwise.environments.readers import Row, is_file, iter_rows
 from groupwise.environments.stream_order import StreamCursor
 from groupwise.environments.tasks import (
     Task,
@@ -71,8 +72,12 @@ class StreamEnvironment(Environment):
         self._seed = seed
         self._heldout = heldout
         self._index = HeldOut([task.prompt for task in heldout], settings.near_overlap)
+        self._elsewhere: list[Elsewhere] = []
         self._drops_long = False
         self._too_long: Callable[[Prompt], str | None] = lambda prompt: None
+        # Rows are read again and again, wherever the process then works.
+        file = Path(settings.path).expanduser()
+        self._file = file.absolute() if is_file(settings.path) else None
         self._remembered: OrderedDict[str, Prompt] = OrderedDict()
         rows = list(islice(self.rows(0), settings.checked_rows))
         if not rows:
@@ -93,6 +98,7 @@ class StreamEnvironment(Environment):
             "checked_rows": len(rows),
             **{f"dropped_{why}": count for why, count in dropped.items()},
             "arguments": settings.model_dump(mode="json"),
+            **({"file_bytes": self._file.stat().st_size} if self._file is not None else {}),
         }
         prompts = [task.prompt for task in heldout]
         splits = {"train": first[:PREVIEW], "heldout": prompts}
@@ -102,7 +108,7 @@ class StreamEnvironment(Environment):
     def rows(self, start: int) -> Iterator[Row]:
         """The training rows of one epoch from the `start`-th on."""
         found = iter_rows(
-            self._settings.path,
+            self._settings.path if self._file is None else str(self._file),
             config=self._settings.config,
             split=self._settings.split,
             seed=self._seed,
@@ -141,6 +147,9 @@ class StreamEnvironment(Environment):
 
     def _overlaps(self, task: Task) -> str | None:
         """Whether a row is held out, too, and is dropped for it; refused where that is asked."""
+        elsewhere = [each for each in self._elsewhere if each.found(task.prompt, task.where)]
+        if any(each.on_overlap == "drop" for each in elsewhere):
+            return "overlap"
         text = normalised_text(task.prompt)
         exact = self._index.same(text)
         near = [] if exact else self._index.near_to(self._index.shared(text) - self._common)
@@ -150,6 +159,15 @@ class StreamEnvironment(Environment):
             pairs = [(task.where, self._heldout[other].where) for other in (exact or near)]
             refuse_overlap(self._settings, pairs if exact else [], [] if exact else pairs)
         return "overlap" if self._settings.on_overlap == "drop" else None
+
+    def keep_apart(self, others: Elsewhere) -> int:
+        """As for any environment: the checked rows are looked at now, the others when reached."""
+        rows = list(islice(self.rows(0), self._settings.checked_rows))
+        tasks = tasks_of(rows, self._settings, self.verifier, self._seed)
+        found = {number for task in tasks for number in others.found(task.prompt, task.where)}
+        super().keep_apart(others)
+        self._elsewhere.append(others)
+        return len(found)
 
     def _length(self, task: Task) -> str | None:
         words = self._too_long(task.prompt)

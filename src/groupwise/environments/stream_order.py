@@ -26,6 +26,10 @@ BATCH = 64
 """Rows that are checked together."""
 _DRAWN = 4096
 """Delays that are drawn together."""
+_USED_UP = (
+    "it gave no rows at all. Rows are read anew every epoch: a generator that is used up gives "
+    "none again, so name the function that makes it"
+)
 
 
 class Source(Protocol):
@@ -157,7 +161,8 @@ class StreamCursor:
         if not rows:
             if self._fruitless:
                 raise RecipeError(
-                    f"the stream gave no usable row in a whole epoch; dropped: {dict(self._seen)}"
+                    f"the stream gave no usable row in epoch {self._place.epoch}: "
+                    + (f"dropped so far {dict(self._seen)}" if self._seen else _USED_UP)
                 )
             self._begin(Place(self._place.epoch + 1))
             return

@@ -12,8 +12,8 @@ from typing import Any
 
 from groupwise.environments.checks import (
     SHOWN,
-    check_characters,
     check_columns,
+    check_values,
     rejected_answers,
     rejected_message,
 )
@@ -38,7 +38,7 @@ def tasks_of(
 ) -> list[Task]:
     """The tasks of rows; `RecipeError` naming the first row that cannot be one."""
     for row in rows:
-        check_characters(row.values, row.where)
+        check_values(row.values, row.where)
     prepared = (settings.prepared(row, seed) for row in rows)
     return [Task(row.where, prompt_of(row, settings, verifier)) for row in prepared]
 

@@ -2,24 +2,29 @@
 
 Python cannot end a thread, so one that overruns is left behind (it is a daemon and does not hold up
 the end of the process): its future fails, its place is free, and whoever waits goes on. Awaitables
-run on one event loop that lives as long as this object, so that a client can be kept open. Left
-out: what a failure means.
+run on one event loop that lives as long as this object, so that a client can be kept open; one that
+holds it up is named, and those that come next get another. Left out: what a failure means.
 """
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 import itertools
+import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from inspect import isawaitable
+from inspect import isawaitable, iscoroutine
 from typing import Any
 
+from groupwise.environments.event_loop import EventLoop
+
 Call = Callable[[], Any]
+
+PATIENCE = 5.0
+"""Seconds, or a quarter of a deadline, after which an event loop that does not react is held up."""
 
 
 class Waits:
@@ -39,7 +44,8 @@ class Waits:
         self._due: list[tuple[float, int, Future[Any], float]] = []
         self._numbers = itertools.count()
         self._watch: threading.Thread | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loops: list[EventLoop] = []  # the last one takes what comes; the others were held up
+        self._placed: dict[Future[Any], EventLoop] = {}
         self._closed = False
 
     def start(self, call: Call, seconds: float) -> Future[Any]:
@@ -61,14 +67,14 @@ class Waits:
             self._closed = True
             dropped = [future for _, _, future in self._line]
             self._line.clear()
-            loop, self._loop = self._loop, None
+            loops, self._loops = self._loops, []
             self._lock.notify_all()
         for future in dropped:
             future.set_exception(RuntimeError("closed before it was started"))
-        if loop is not None:
-            loop.call_soon_threadsafe(loop.stop)
+        for loop in loops:
+            loop.stop()
 
-    # Everything below is called with the lock held, except `_run` and `_watching`.
+    # `_next` is called with the lock held, the others without.
 
     def _next(self) -> None:
         while self._line and self._running < self.at_once:
@@ -88,11 +94,10 @@ class Waits:
         try:
             result = call()
             if isawaitable(result):
-                result = asyncio.run_coroutine_threadsafe(
-                    _awaited(result, seconds), self._event_loop()
-                ).result()
+                result = self._begin(result, seconds, future).result()
         except BaseException as error:  # noqa: BLE001 (handed to whoever waits)
             failure = error
+        self._placed.pop(future, None)
         if self._take(future):
             if failure is None:
                 future.set_result(result)
@@ -122,24 +127,51 @@ class Waits:
                     continue
             for _, _, future, seconds in late:
                 if self._take(future):
-                    future.set_exception(TimeoutError(f"no answer after {seconds:g} s"))
+                    # What follows may take its time; the clock does not wait for it.
+                    threading.Thread(
+                        target=self._too_late, args=(future, seconds), daemon=True
+                    ).start()
 
-    def _event_loop(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                threading.Thread(target=_forever, args=(self._loop,), daemon=True).start()
-            return self._loop
+    def _too_late(self, future: Future[Any], seconds: float) -> None:
+        loop = self._placed.get(future)
+        held = "" if loop is None or loop.answers(0.1) else _held(loop)
+        words = f"no answer after {seconds:g} s{held and '; '}{held}"
+        future.set_exception(TimeoutError(words))
+
+    def _begin(self, awaitable: Any, seconds: float, future: Future[Any]) -> Future[Any]:
+        try:
+            loop = self._placed[future] = self._event_loop(seconds)
+        except BaseException:
+            if iscoroutine(awaitable):
+                awaitable.close()  # or Python warns that nobody awaited it
+            raise
+        return loop.start(awaitable, seconds)
+
+    def _event_loop(self, seconds: float) -> EventLoop:
+        """The loop that awaitables share; a new one where something holds it up."""
+        while True:
+            with self._lock:
+                if self._closed:
+                    raise RuntimeError("closed: nothing is waited for any more")
+                if not self._loops:
+                    self._loops.append(EventLoop())
+                loop = self._loops[-1]
+            if loop.answers(min(PATIENCE, seconds / 4)):
+                return loop
+            held = _held(loop)
+            with self._lock:
+                if self._loops and self._loops[-1] is loop:
+                    self._loops.append(EventLoop())
+                    if held:
+                        logging.getLogger("groupwise").warning("%s", held)
 
 
-def _forever(loop: asyncio.AbstractEventLoop) -> None:
-    asyncio.set_event_loop(loop)
-    try:
-        loop.run_forever()
-    finally:
-        loop.close()
-
-
-async def _awaited(awaitable: Any, seconds: float) -> Any:
-    async with asyncio.timeout(seconds):
-        return await awaitable
+def _held(loop: EventLoop) -> str:
+    """Who holds up the loop and what to do about it; empty where nobody does."""
+    holder = loop.holder
+    if holder is None:
+        return ""
+    return (
+        f"{holder} holds up the event loop of all rollouts: await what is slow in it, as "
+        "asyncio.sleep in place of time.sleep, or make it a plain function, which has a thread"
+    )

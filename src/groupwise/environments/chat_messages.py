@@ -1,0 +1,54 @@
+"""What a chat's messages must be: those of a row, of a prompt of one's own, of a play's answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from groupwise.types import Message
+
+ROLES = ("system", "user", "assistant", "tool")
+"""The roles a chat's messages may have."""
+_EXAMPLE = '[{"role": "user", "content": "Go on."}]'
+
+
+def message_fault(message: Any) -> str | None:
+    """What is wrong with a message and what would be right, as `has the role 'bot'; ...`.
+
+    >>> message_fault({"role": "bot", "content": "Hi."})
+    "has the role 'bot'; legal: system, user, assistant, tool"
+    """
+    if not isinstance(message, Mapping):
+        return f"is {message!r:.60}, a {type(message).__name__}; give a dict with role and content"
+    if "role" not in message:
+        return (
+            f"has no role, only {', '.join(map(str, message)) or 'nothing'}; legal: "
+            + ", ".join(ROLES)
+        )
+    if message["role"] not in ROLES:
+        return f"has the role {message['role']!r:.60}; legal: {', '.join(ROLES)}"
+    content = message.get("content")
+    if isinstance(content, str) or (content is None and message.get("tool_calls")):
+        return None
+    if "content" not in message:
+        return "has no content; give a text"
+    return f"has the content {content!r:.60}; give a text"
+
+
+def answer_messages(answer: Any) -> list[Message]:
+    """The messages that a play's `next` gave. Raises ValueError in one line where they are none."""
+    if not isinstance(answer, list | tuple):
+        raise ValueError(
+            f"`next` gave {answer!r:.60}, a {type(answer).__name__}; give a list of messages, as "
+            f"{_EXAMPLE}, or None where the rollout has ended"
+        )
+    if not answer:
+        raise ValueError(
+            f"`next` gave an empty list; give messages, as {_EXAMPLE}, or None where the rollout "
+            "has ended"
+        )
+    for number, message in enumerate(answer, start=1):
+        fault = message_fault(message)
+        if fault is not None:
+            raise ValueError(f"`next` gave messages of which number {number} {fault}")
+    return [dict(message) for message in answer]

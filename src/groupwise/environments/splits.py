@@ -1,0 +1,59 @@
+"""Prompts by split, as an environment's constructor takes them: what they must be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from groupwise.environments.identity import data_hash
+from groupwise.errors import RecipeError
+from groupwise.types import Prompt
+
+_LEGAL = 'as {"train": [Prompt(...), ...], "heldout": [...]}'
+
+
+def checked_splits(name: str, splits: Any) -> dict[str, tuple[Prompt, ...]]:
+    """The splits as tuples. RecipeError naming the place of what is no prompt, or of an id that two
+    prompts have; the same prompt may be in two splits.
+    """
+    where = f"environment {name!r}"
+    if not isinstance(splits, Mapping):
+        raise RecipeError(
+            f"{where}: splits is a {type(splits).__name__}; give prompts by split, {_LEGAL}"
+        )
+    found: dict[str, tuple[Prompt, ...]] = {}
+    for split, prompts in splits.items():
+        if not isinstance(split, str) or not isinstance(prompts, Iterable):
+            raise RecipeError(
+                f"{where}: split {split!r} is a {type(prompts).__name__}; give prompts by split, "
+                f"{_LEGAL}"
+            )
+        found[split] = tuple(prompts)
+    if not found.get("train"):
+        raise RecipeError(f"{where} has no training prompts; its data is empty")
+    _check_ids(where, found)
+    return found
+
+
+def _check_ids(where: str, splits: Mapping[str, tuple[Any, ...]]) -> None:
+    seen: dict[str, tuple[str, str, Prompt]] = {}
+    for split, prompts in splits.items():
+        for number, prompt in enumerate(prompts, start=1):
+            place = f"prompt {number} of split {split!r}"
+            if not isinstance(prompt, Prompt):
+                raise RecipeError(
+                    f"{where}: {place} is a {type(prompt).__name__}; give a groupwise.types.Prompt"
+                )
+            if not isinstance(prompt.id, str) or not prompt.id:
+                raise RecipeError(
+                    f"{where}: {place} has the id {prompt.id!r:.60}; give a text that is not "
+                    "empty, as groupwise.environments.prompt_id makes from the content"
+                )
+            other_split, other, same = seen.setdefault(prompt.id, (split, place, prompt))
+            if same is prompt and other == place:
+                continue
+            if other_split == split or data_hash([same]) != data_hash([prompt]):
+                raise RecipeError(
+                    f"{where}: {other} and {place} have the same id {prompt.id!r}; give each "
+                    "prompt its own, as groupwise.environments.prompt_id makes from the content"
+                )

@@ -1,0 +1,247 @@
+"""Environments of one's own: what is wrong with one has one message, before anything loads."""
+
+from __future__ import annotations
+
+import pytest
+
+from groupwise.environments import load_environment
+from groupwise.environments.base import Environment
+from groupwise.environments.chat_messages import answer_messages
+from groupwise.environments.own import own_environment
+from groupwise.errors import RecipeError
+from groupwise.types import Prompt
+from groupwise.verifiers import compose
+
+HEAD = """
+from groupwise.environments import Environment, Play, prompt_id
+from groupwise.types import Prompt, Score
+from groupwise.verifiers import compose
+
+NUMBER = compose([{"name": "number"}])
+
+def ask(n, **more):
+    return Prompt(more.pop("id", f"p{n}"), text=f"{n}+1=", answer=n + 1, **more)
+
+def made(train, heldout=(), verifier=NUMBER):
+    return Environment("mine", verifier, {"train": train, "heldout": heldout})
+
+class Base(Environment):
+    def __init__(self, seed=0):
+        super().__init__("mine", NUMBER, {"train": [ask(1), ask(2)], "heldout": [ask(3)]})
+"""
+
+
+@pytest.fixture
+def written(tmp_path, monkeypatch, request):
+    """Loads `Mine` of a module that holds the given source."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    numbers = iter(range(100))
+
+    def of(source, **arguments):
+        module = f"own_{request.node.name.partition('[')[0]}_{id(request)}_{next(numbers)}"
+        (tmp_path / f"{module}.py").write_text(HEAD + source)
+        return load_environment(f"{module}:Mine", **arguments)
+
+    return of
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("class Mine:\n    def __init__(self, seed=0): pass", "gave a Mine, not an Environment"),
+        (
+            "class Mine(Environment):\n    def __init__(self, seed=0): self.seed = seed",
+            "the __init__ of Mine does not call super().__init__(",
+        ),
+        (
+            "class Mine(Base):\n    def __init__(self, seed=0): {}['size']",
+            "raised KeyError: 'size' (",
+        ),
+        ("class Mine(Base):\n    def __init__(self): pass", "cannot be called with seed and []"),
+        (
+            "def Mine(seed): return made([ask(1)], verifier=lambda text: 1.0)",
+            "is no Verifier; give groupwise.verifiers.compose(",
+        ),
+        (
+            'def Mine(seed): return Environment("mine", NUMBER, [ask(1)])',
+            "splits is a list; give prompts by split, as {",
+        ),
+        (
+            'def Mine(seed): return Environment("mine", NUMBER, {"train": 3})',
+            "split 'train' is a int; give prompts by split",
+        ),
+        (
+            'def Mine(seed): return Environment("mine", NUMBER, {"heldout": [ask(1)]})',
+            "has no training prompts",
+        ),
+        (
+            'def Mine(seed): return made([ask(1), {"prompt": "x"}])',
+            "prompt 2 of split 'train' is a dict; give a groupwise.types.Prompt",
+        ),
+        (
+            "def Mine(seed): return made([ask(1, id=7)])",
+            "prompt 1 of split 'train' has the id 7; give a text",
+        ),
+        (
+            "def Mine(seed): return made([ask(1, id='a'), ask(2), ask(3, id='a')])",
+            "prompt 1 of split 'train' and prompt 3 of split 'train' have the same id 'a'",
+        ),
+        (
+            "def Mine(seed): return made([ask(1, id='a')], [ask(2, id='a')])",
+            "prompt 1 of split 'train' and prompt 1 of split 'heldout' have the same id 'a'",
+        ),
+        ("def Mine(seed): return made([Prompt('a', text=5)])", "prompt a: text = 5; give a text"),
+        (
+            "def Mine(seed): return made([Prompt('a', messages=({'role': 'bot'},))])",
+            "prompt a: message 1 has the role 'bot'; legal: system, user, assistant, tool",
+        ),
+        (
+            "def Mine(seed): return made([ask(1, columns={'t': {1: 2, 'a': 3}})])",
+            "column 't' cannot be written as JSON ('<' not supported",
+        ),
+        (
+            "def Mine(seed): return made([Prompt('a', text='x', answer='none')])",
+            "1 gold answer is rejected by their own verifier: prompt 'a' (answer 'none')",
+        ),
+    ],
+)
+def test_what_is_no_environment(written, source, words):
+    with pytest.raises(RecipeError) as error:
+        written(source)
+    message = str(error.value)
+    assert words in message
+    assert message.startswith("environment '")
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("start", "words"),
+    [
+        ("pass", "start gave None for prompt 'p1'; give an object of a class derived from "),
+        ("return Play", "start gave <class 'groupwise.environments.base.Play'> for prompt 'p1'"),
+        ("return Bare()", "the __init__ of Bare, which start gave for prompt 'p1', does not call"),
+        ("return self.one", "start gave the same play twice; give every rollout one of its own"),
+        ("return Play()", "start(prompt p1) raised TypeError: "),
+        ("raise OSError('no server')", "start(prompt p1) raised OSError: no server ("),
+    ],
+)
+def test_starts_that_give_no_play(written, start, words):
+    source = (
+        "class Bare(Play):\n    def __init__(self): pass\n"
+        "class Mine(Base):\n    one = Play(ask(1))\n    def start(self, prompt):\n"
+        f"        {start}\n"
+    )
+    with pytest.raises(RecipeError) as error:
+        written(source)
+    assert words in str(error.value)
+
+
+def test_an_asynchronous_start(written):
+    with pytest.raises(RecipeError, match="start gave <coroutine object"):
+        written("class Mine(Base):\n    async def start(self, prompt): return Play(prompt)\n")
+
+
+def test_a_play_that_is_tried_is_closed_again(written):
+    source = (
+        "class Mine(Base):\n    opened = closed = 0\n    def start(self, prompt):\n"
+        "        Mine.opened += 1\n        return Closing(prompt)\n"
+        "class Closing(Play):\n    def close(self): Mine.closed += 1\n"
+    )
+    mine = type(written(source))
+    assert (mine.opened, mine.closed) == (2, 2)
+
+
+BOTH = (
+    "class Mine(Environment):\n    on_overlap = {!r}\n    def __init__(self, seed=0):\n"
+    "        train = [ask(1), ask(2, id='q'), ask(3)]\n"
+    "        held = [Prompt('h', text=' 2+1= ', answer=3), ask(3)]\n"
+    '        super().__init__("mine", NUMBER, {{"train": train, "heldout": held}})\n'
+)
+
+
+def test_what_is_held_out_and_trained_on(written):
+    """Prompt q asks what h asks; p3 is the same prompt on both sides."""
+    with pytest.raises(RecipeError) as error:
+        written(BOTH.format("refuse"))
+    assert (
+        "2 training prompts are held out, too (prompt q = prompt h; prompt p3 = prompt p3); take "
+        'them out of one side, or set its attribute on_overlap to "drop" (from training) or "allow"'
+    ) in str(error.value)
+    dropped = written(BOTH.format("drop"))
+    assert [prompt.id for prompt in dropped.prompts()] == ["p1"]
+    assert [prompt.id for prompt in dropped.prompts(split="heldout")] == ["h", "p3"]
+    assert dropped.prompt("p3").answer == 4
+    facts = dropped.describe()
+    assert (facts["overlap"], facts["dropped_overlap"]) == (2, 2)
+    allowed = written(BOTH.format("allow"))
+    assert (len(allowed), allowed.describe()["overlap"]) == (3, 2)
+    with pytest.raises(RecipeError, match="on_overlap = 'no' is not one of 'refuse', 'drop'"):
+        written(BOTH.format("no"))
+
+
+def test_plays_may_hide_what_their_prompts_do_not_say(written):
+    """All prompts say the same words; the number to be found is a column."""
+    source = (
+        "def task(n): return Prompt(f'n{n}', text='Guess.', answer=1, columns={'number': n})\n"
+        "class Mine(Environment):\n    held = 5\n    def __init__(self, seed=0, held=5):\n"
+        '        super().__init__("mine", NUMBER, {"train": [task(1), task(2)], '
+        '"heldout": [task(held)]})\n'
+        "    def start(self, prompt): return Play(prompt)\n"
+    )
+    assert len(written(source)) == 2
+    with pytest.raises(RecipeError, match="1 training prompts are held out, too"):
+        written(source, held=2)
+    turnless = source.replace("    def start(self, prompt): return Play(prompt)\n", "")
+    with pytest.raises(RecipeError, match="2 training prompts are held out, too"):
+        written(turnless)
+
+
+def test_a_start_of_an_environment_that_is_made_in_place_is_checked_too():
+    class Nothing(Environment):
+        def start(self, prompt):
+            return None
+
+    prompt = Prompt("p", text="3+4=", answer=7)
+    environment = Nothing("mine", compose([{"name": "number"}]), {"train": [prompt]})
+    with pytest.raises(RecipeError, match="start gave None for prompt 'p'"):
+        environment.open(prompt, None)  # type: ignore[arg-type]
+
+
+def test_a_callable_whose_signature_is_unknown():
+    with pytest.raises(RecipeError, match="environment 'builtins:dict' gave a dict, not an Env"):
+        own_environment("builtins:dict", 0, (), {})
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ("Go on.", "`next` gave 'Go on.', a str; give a list of messages, as [{"),
+        ({"role": "user", "content": "x"}, "a dict; give a list of messages"),
+        (5, "`next` gave 5, a int; give a list"),
+        ([], "`next` gave an empty list; give messages, as [{"),
+        (["x"], "`next` gave messages of which number 1 is 'x', a str; give a dict with role and"),
+        ([{"content": "x"}], "number 1 has no role, only content; legal: system, user"),
+        ([{}], "number 1 has no role, only nothing; legal: system, user"),
+        ([{"role": "bot", "content": "x"}], "number 1 has the role 'bot'; legal: system, user,"),
+        ([{"role": ["user"], "content": "x"}], "number 1 has the role ['user']; legal: system"),
+        ([{"role": "user"}], "number 1 has no content; give a text"),
+        ([{"role": "user", "content": None}], "number 1 has the content None; give a text"),
+        ([{"role": "user", "content": 7}], "number 1 has the content 7; give a text"),
+        (
+            ({"role": "user", "content": "x"}, {"role": "tool", "content": ["x"]}),
+            "number 2 has the content ['x']; give a text",
+        ),
+    ],
+)
+def test_answers_that_are_no_messages(answer, words):
+    with pytest.raises(ValueError, match="`next` gave") as error:
+        answer_messages(answer)
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_answers_that_are_messages():
+    told = ({"role": "tool", "content": "7", "name": "add"}, {"role": "user", "content": ""})
+    assert answer_messages(told) == list(told)
+    called = {"role": "assistant", "content": None, "tool_calls": [{"name": "add"}]}
+    assert answer_messages([called]) == [called]

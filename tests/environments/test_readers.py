@@ -1,0 +1,159 @@
+"""Rows that cannot be read: one message with file and line, whatever library found it out."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as parquet
+import pytest
+
+from groupwise.environments import load_environment
+from groupwise.environments.readers import iter_rows, read_rows
+from groupwise.errors import RecipeError
+
+NUMBER = [{"name": "number"}]
+ROWS = [{"prompt": f"{n}+1=", "answer": str(n + 1)} for n in range(3)]
+
+
+def refused(path, **arguments):
+    with pytest.raises(RecipeError) as error:
+        load_environment("dataset", verifiers=NUMBER, path=str(path), **arguments)
+    message = str(error.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", b'prompt,answer\n"3+4=,7\n5+6=,11\n', "a.csv, line 2: unexpected end of data; a"),
+        ("a.csv", b'prompt,answer\n"3+4="x,7\n', "a.csv, line 2: ',' expected after '\"'; a field"),
+        ("a.csv", b'"prompt"x,answer\n3+4=,7\n', "a.csv, line 1: ',' expected after"),
+        ("a.tsv", b'prompt\tanswer\n"3+4=\t7\n', "a.tsv, line 2: unexpected end of data"),
+        ("a.jsonl", b'{"prompt": "x", "answer": ' + b"7" * 5000 + b"}\n", "a.jsonl, line 1: not"),
+        ("a.json", b'[{"prompt": "x", "answer": ' + b"7" * 5000 + b"}]", "a.json: not JSON"),
+        ("a.jsonl", b'{"prompt": ' + b"[" * 100_000, "a.jsonl, line 1: not JSON"),
+        (
+            "a.jsonl",
+            json.dumps(ROWS[0]).encode() + b'\n{"prompt": "x", "answer": 1, "more": '
+            + b"[" * 150 + b"]" * 150 + b"}\n",
+            "a.jsonl, line 2: column 'more' holds lists or objects more than 100 deep; flatten",
+        ),
+        ("a.parquet", b"no parquet at all", "a.parquet cannot be read as Parquet: "),
+        ("a.parquet", b"", "a.parquet cannot be read as Parquet: "),
+    ],
+)  # fmt: skip
+def test_files(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    assert message in refused(tmp_path / name)
+
+
+def test_a_field_of_a_megabyte(tmp_path):
+    (tmp_path / "a.csv").write_text(f"prompt,answer\n{'x' * 1_000_000},7\n")
+    (row,) = read_rows(str(tmp_path / "a.csv"))
+    assert len(row.values["prompt"]) == 1_000_000
+
+
+def test_parquet_that_breaks_off(tmp_path):
+    path = tmp_path / "a.parquet"
+    table = pa.table({"prompt": [f"{n}+1=" for n in range(5000)], "answer": list(range(1, 5001))})
+    parquet.write_table(table, path, compression="none", use_dictionary=False)
+    content = bytearray(path.read_bytes())
+    content[4:2000] = b"\xff" * 1996
+    path.write_bytes(content)
+    assert refused(path).startswith("a.parquet, batch of rows 1: raised ")
+
+
+def test_parquet_with_text_that_is_none(tmp_path):
+    path = tmp_path / "a.parquet"
+    text = pa.array([b"3+4=", b"\xff\xfe"]).cast(pa.string(), safe=False)
+    parquet.write_table(pa.table({"prompt": text, "answer": [7, 8]}), path)
+    assert refused(path).startswith("a.parquet, row 2: raised UnicodeDecodeError: ")
+
+
+def test_rows_behind_the_first_of_parquet(tmp_path):
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pa.table({"n": list(range(3000))}), path)
+    rows = list(iter_rows(str(path), start=1500))
+    assert [row.values["n"] for row in rows] == list(range(1500, 3000))
+    assert (rows[0].where, rows[-1].where) == ("a.parquet, row 1501", "a.parquet, row 3000")
+
+
+@pytest.mark.parametrize(
+    ("template", "error"),
+    [
+        ("{prompt.foo}", "AttributeError"),
+        ("{prompt[foo]}", "TypeError"),
+        ("{prompt[99]}", "IndexError"),
+        ("{prompt:d}", "ValueError"),
+        ("{0}", "IndexError"),
+        ("{", "ValueError"),
+        ("{nope}", "KeyError"),
+    ],
+)
+def test_templates(tmp_path, template, error):
+    (tmp_path / "a.jsonl").write_text(json.dumps(ROWS[0]) + "\n")
+    message = refused(tmp_path / "a.jsonl", template=template)
+    assert message.startswith(
+        f"environment.template cannot be filled from a.jsonl, line 1 ({error}"
+    )
+    assert message.endswith("columns are prompt, answer; a brace that stays is written twice")
+
+
+FUNCTIONS = """
+ROW = {"prompt": "3+4=", "answer": 7}
+
+def wants(folder):
+    yield ROW
+
+def raises():
+    raise OSError("no disk")
+
+def numbered():
+    yield {**ROW, 3: "x"}
+
+def keyed():
+    yield {**ROW, "table": {1: "a", "b": 2}}
+
+def circle():
+    more = []
+    more += [more, more]
+    yield {**ROW, "more": more}
+
+USED = iter([ROW])
+NUMBER = 5
+"""
+
+
+def test_functions(tmp_path, monkeypatch):
+    (tmp_path / "reader_rows.py").write_text(FUNCTIONS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name, message in [
+        ("wants", "environment.path = 'reader_rows:wants': missing a required argument: 'folder'"),
+        ("raises", "environment.path = 'reader_rows:raises': the call raised OSError: no disk"),
+        ("numbered", "reader_rows:numbered, row 1: the column name 3 is a int; give a text"),
+        ("keyed", "reader_rows:keyed, row 1: column 'table' cannot be written as JSON ('<' not"),
+        ("circle", "reader_rows:circle, row 1: column 'more' holds lists or objects more than 100"),
+        ("NUMBER", "environment.path = 'reader_rows:NUMBER' gave a int; give a function"),
+    ]:
+        assert message in refused(f"reader_rows:{name}")
+
+
+def test_a_folder_of_files_of_several_kinds(tmp_path):
+    (tmp_path / "mixed").mkdir()
+    (tmp_path / "mixed" / "a.jsonl").write_text(json.dumps(ROWS[0]) + "\n")
+    (tmp_path / "mixed" / "b.csv").write_text("prompt,answer\n3+4=,7\n")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / "a.jsonl").write_text('{"prompt": "x", "answer": 1}\n{"prompt": [1]}\n')
+    assert refused(tmp_path / "mixed") == (
+        f"environment.path = '{tmp_path / 'mixed'}' holds files of several kinds (a.jsonl, b.csv), "
+        "of which one would be read; name a file, or keep one kind in the folder"
+    )
+    assert refused(tmp_path / "empty").startswith(
+        f"environment.path = '{tmp_path / 'empty'}' is neither a file"
+    )
+    assert f"{tmp_path / 'odd'} (train), row 2: column 'prompt' must be" in refused(
+        tmp_path / "odd"
+    )
