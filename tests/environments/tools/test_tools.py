@@ -357,7 +357,10 @@ def test_halves_of_characters_that_a_program_prints(tmp_path: Path) -> None:
 
 
 def test_search_reads_what_editors_write(tmp_path: Path) -> None:
-    content = '{"text": "one\u2028line\u0085still"}\r\n{"title": "T", "text": "half \\ud83d"}\n'
+    content = (
+        '{"text": "one\u2028line\u0085still", "title": null}\r\n'
+        '{"title": "T", "text": "half \\ud83d"}\n'
+    )
     (tmp_path / "a.jsonl").write_bytes(b"\xef\xbb\xbf" + content.encode())
     passages = read_passages(tmp_path, 10)
     assert passages == [
@@ -430,6 +433,23 @@ def test_a_callable_object_is_a_tool() -> None:
     assert tool.schema["function"]["description"] == "Adds to a number."
     assert tool.schema["function"]["parameters"]["properties"] == {"number": {"type": "integer"}}
     assert tool.call({"number": 4}) == 7
+    assert Tool.of(partial(partial(weather), days=3)).name == "weather"
     tool = Tool.of(partial(weather, days=3), name="forecast")
     assert tool.call({"city": "Rome"}) == "Rome: 3 days of sun in C"
     assert tool.schema["function"]["parameters"]["required"] == ["city"]
+
+
+def seven(x: int) -> int:
+    """Gives no function."""
+    return 7
+
+
+def test_a_class_of_a_recipe_is_made_and_what_is_no_function_is_refused() -> None:
+    (tool,) = load_tools([ToolSettings(name="test_tools:Adder", arguments={"more": 2})])
+    assert tool.call({"number": 4}) == 6
+    with pytest.raises(
+        RecipeError, match=r"test_tools:Adder': missing a required argument: 'more'"
+    ):
+        load_tools([ToolSettings(name="test_tools:Adder")])
+    with pytest.raises(RecipeError, match="test_tools:seven' gave 7; let it give a function"):
+        load_tools([ToolSettings(name="test_tools:seven", arguments={"x": 1})])

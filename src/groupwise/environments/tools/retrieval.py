@@ -75,7 +75,7 @@ def make_search(*, path: str, top: int = 3, words_a_passage: int = 120) -> Calla
 
     Raises RecipeError where there is nothing to read.
     """
-    index = Index(read_passages(Path(path), words_a_passage))
+    index = Index(read_passages(Path(path).expanduser(), words_a_passage))
 
     def search(query: str) -> str:
         """Searches the documents and gives back the passages that fit best.
@@ -114,14 +114,17 @@ def read_passages(path: Path, words_a_passage: int) -> list[Passage]:
 def documents_hash(path: str) -> str:
     """A hash of every passage, for the record."""
     digest = hashlib.sha256()
-    for passage in read_passages(Path(path), 1):
+    for passage in read_passages(Path(path).expanduser(), 1):
         digest.update(f"{passage.source}\0{passage.text}\0".encode())
     return digest.hexdigest()
 
 
 def _read(file: Path, name: str) -> str:
     """The file's text, its lines ended by `\\n` alone. RecipeError where it is not UTF-8."""
-    content = file.read_bytes()
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise RecipeError(f"tool 'search': {name} cannot be read: {error}") from error
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -143,7 +146,9 @@ def _json_lines(name: str, text: str) -> list[Passage]:
         except (ValueError, RecursionError):
             row = None
         row = row if isinstance(row, dict) else {}
-        title, words = row.get("title", f"{name}:{number}"), row.get("text")
+        title, words = row.get("title"), row.get("text")
+        if title is None:
+            title = f"{name}:{number}"
         if not isinstance(title, str) or not isinstance(words, str):
             raise RecipeError(
                 f"tool 'search': {name}, line {number}: {line.strip()!r:.60}; give a JSON object "

@@ -31,7 +31,7 @@ class ToolSettings(BaseModel):
         default_factory=dict,
         description="python: time_limit, memory_megabytes, packages, tier. search: path, top, "
         "words_a_passage. A `module:function` with arguments is called with them and gives the "
-        "tool.",
+        "tool; a class always is.",
     )
 
     @model_validator(mode="before")
@@ -102,9 +102,11 @@ def _load(settings: ToolSettings) -> Tool:
         return found
     if not callable(found):
         raise RecipeError(f"tool {settings.name!r} is no function; give one, or a Tool")
-    made = _made(settings, found) if settings.arguments else found
+    made = _made(settings, found) if settings.arguments or inspect.isclass(found) else found
     if isinstance(made, Tool):
         return made
+    if not callable(made):
+        raise RecipeError(f"tool {settings.name!r} gave {made!r:.60}; let it give a function")
     return Tool.of(made, facts={"source": settings.name, **facts})
 
 

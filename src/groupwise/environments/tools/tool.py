@@ -5,6 +5,7 @@ Left out: which calls a completion holds (`templates.tool_calls`) and their dead
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,7 +51,7 @@ class Tool:
         facts: Mapping[str, Any] | None = None,
     ) -> Tool:
         """A tool from a function; RecipeError where its schema cannot be made."""
-        name = name or str(getattr(function, "__name__", type(function).__name__))
+        name = name or _name_of(function)
         return cls(name, function, function_schema(function, name), facts or {})
 
     def call(self, arguments: Mapping[str, Any]) -> Any:
@@ -77,6 +78,13 @@ class Tool:
                 raise ToolError(
                     f"{self.name}: argument {name!r} is {value!r:.60}; give {_wanted(known[name])}"
                 )
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    """A function's name, that of the one behind a partial, or that of an object's class."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return str(getattr(function, "__name__", type(function).__name__))
 
 
 def _fits(value: object, schema: Mapping[str, Any]) -> bool:
