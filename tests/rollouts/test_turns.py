@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +15,8 @@ from groupwise.environments import Environment, Limits, Play
 from groupwise.errors import GroupwiseError, VerifierError
 from groupwise.policies import load_policy
 from groupwise.randomness import stream_key
+from groupwise.records import group_totals, rollout_rows
+from groupwise.records.rows import rows_table
 from groupwise.rollouts import collect
 from groupwise.samplers import SamplingSettings, ScriptedSampler
 from groupwise.templates import Template
@@ -366,3 +370,208 @@ def test_ends_of_steps_in_words_that_go_on(template: Template) -> None:
     rollout = group.rollouts[0]
     assert rollout.score.steps == (StepReward(1.0, 6), StepReward(1.0, 12))
     assert rollout.step_ends == (5, 12)
+
+
+# What somebody else's code gives.
+
+
+class Foreign(Asks):
+    """Answers with what no encoder takes, and with far too much."""
+
+    def next(self, completion: str) -> Sequence[Message] | None:
+        if completion == "long":
+            return [{"role": "user", "content": "x" * 100}]
+        if completion == "raise":
+            raise OSError("\ud83d")
+        answer = super().next(completion)
+        return answer and [{"role": "user", "content": "a\ud83db", "name": "\ud800"}]
+
+
+def test_halves_of_characters_are_replaced_where_they_enter(template: Template) -> None:
+    (group,), _ = played(Asking(Foreign), template, ["ask", "done"])
+    rollout = group.rollouts[0]
+    assert rollout.reward == 1.0
+    told = {"role": "user", "content": "a\ufffdb", "name": "\ufffd"}
+    assert rollout.extras["messages"][1] == told
+    assert rollout.turns[1].context_ids == template.continuation(
+        rollout.turns[0].completion.token_ids, [told]
+    )
+    (group,), _ = played(Asking(Foreign), template, ["raise", "done"], group_size=2)
+    table = rows_table(rollout_rows(0, [group]))
+    assert table["reason"].to_pylist()[0].endswith("OSError: \ufffd")
+
+
+def test_a_message_of_the_environment_has_a_longest_length(template: Template) -> None:
+    (group,), _ = played(Asking(Foreign, characters=10), template, ["long", "done"])
+    said = group.rollouts[0].extras["messages"][1]["content"]
+    assert said == "xxxxxxxxxx... (90 characters more)"
+
+
+class Stuck(Asks):
+    """Takes its time at the end, and before its verdict."""
+
+    method = "result"
+
+    def result(self) -> Score | None:
+        if self.method == "result":
+            time.sleep(1.0)
+        return super().result()
+
+    def close(self) -> None:
+        if self.method == "close":
+            time.sleep(1.0)
+
+
+@pytest.mark.parametrize("method", ["result", "close"])
+def test_a_verdict_or_an_end_that_never_comes(
+    template: Template, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    monkeypatch.setattr(Stuck, "method", method)
+    started = time.monotonic()
+    with pytest.raises(GroupwiseError, match=r"its (result|end) raised TimeoutError: .* 0\.1 s"):
+        played(Asking(Stuck, wait_seconds=0.1), template, ["done"])
+    assert time.monotonic() - started < 0.9
+
+
+class Counting(Asks):
+    """Counts what its class says."""
+
+    counted: Any = ("score", 0.5)
+
+    def next(self, completion: str) -> Sequence[Message] | None:
+        super().next(completion)
+        name, value = self.counted
+        if completion == "count":
+            self.counts[name] = value
+        return None
+
+
+@pytest.mark.parametrize(
+    ("counted", "words"),
+    [
+        (("score", "text"), "its counts['score'] = 'text'; give a finite number under a name"),
+        (("score", float("nan")), "its counts['score'] = nan"),
+        (("score", 10**400), "its counts['score'] = 1000"),
+        ((7, 1), "its counts[7] = 1"),
+        (("", 1), "its counts[''] = 1"),
+        (("tools/calls", 0.5), "its counts['tools/calls'] = 0.5; give a whole number"),
+    ],
+)
+def test_counts_that_are_none_fail_that_rollout_by_name(
+    template: Template, monkeypatch: pytest.MonkeyPatch, counted: Any, words: str
+) -> None:
+    monkeypatch.setattr(Counting, "counted", counted)
+    (group,), _ = played(Asking(Counting), template, ["count", "done"], group_size=2)
+    failed, right = group.rollouts
+    assert words in failed.score.reason
+    assert (failed.reward, right.reward) == (None, 1.0)
+    group_totals([group])
+
+
+def test_counts_need_not_be_whole(template: Template) -> None:
+    (group,), _ = played(Asking(Counting), template, ["count"], group_size=3)
+    found = group_totals([group]).finish()
+    assert (found["plays/score"], found["plays/heard"]) == (1.5, 3)
+
+
+class Grabbing(Asks):
+    """Changes the prompt that it was given."""
+
+    def next(self, completion: str) -> Sequence[Message] | None:
+        self.prompt.columns["seen"].append(completion)
+        self.prompt.columns["more"] = 1  # type: ignore[index]
+        return None
+
+
+def test_a_play_cannot_change_the_prompt_of_others(template: Template) -> None:
+    environment = Asking(Grabbing)
+    shared = replace(prompt("r"), columns={"seen": []})
+    environment._splits = {"train": (shared,)}
+    (group,), _ = played(environment, template, ["done", "no"], group_size=2)
+    assert [rollout.reward for rollout in group.rollouts] == [1.0, 0.0]
+    assert shared.columns == {"seen": []}
+
+
+class Odd(Asks):
+    """Answers with what its class says, once."""
+
+    answer: Any = None
+
+    def next(self, completion: str) -> Any:
+        return None if completion == "done" else self.answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ("go on", "`next` gave 'go on', a str; give a list of messages"),
+        ([], "an empty list"),
+        ([{"role": "user"}], "number 1 has no content"),
+        ([{"role": "user", "content": None}], "has the content None; give a text"),
+        ([{"role": "bot", "content": "x"}], "has the role 'bot'; legal: system, user"),
+        ([{"role": "user", "content": "x"}, 5], "number 2 is 5, a int"),
+    ],
+)
+def test_answers_that_are_no_messages_fail_that_rollout_by_name(
+    template: Template, monkeypatch: pytest.MonkeyPatch, answer: Any, words: str
+) -> None:
+    monkeypatch.setattr(Odd, "answer", answer)
+    (group,), _ = played(Asking(Odd), template, ["ask", "done"], group_size=2)
+    failed, right = group.rollouts
+    assert words in failed.score.reason
+    assert (failed.reward, failed.finish_reason, right.reward) == (None, "error", 1.0)
+
+
+def test_a_start_that_never_comes(template: Template) -> None:
+    class Slow(Asking):
+        def start(self, prompt: Prompt) -> Play:
+            time.sleep(1.0)
+            return super().start(prompt)
+
+    began = time.monotonic()
+    with pytest.raises(GroupwiseError, match=r"its start raised TimeoutError: no answer after 0\."):
+        played(Slow(wait_seconds=0.1), template, ["done"])
+    assert time.monotonic() - began < 0.9
+
+
+def test_a_play_may_be_given_its_result(template: Template) -> None:
+    class Given(Asks):
+        def __init__(self, prompt: Prompt) -> None:
+            super().__init__(prompt)
+            self.result = lambda: Score(0.5, "partial")  # type: ignore[method-assign]
+
+    (group,), _ = played(Asking(Given), template, ["done"])
+    assert group.rollouts[0].extras["result"] == Score(0.5, "partial")
+
+
+class Leaves(Asks):
+    """Goes on counting when its time is over."""
+
+    def next(self, completion: str) -> Sequence[Message] | None:
+        if completion == "done":
+            return None
+        ended = time.monotonic() + 0.6
+        while time.monotonic() < ended:
+            self.counts[f"place {len(self.counts)}"] += 1
+        return None
+
+
+def test_a_method_that_was_left_behind_may_go_on_counting(template: Template) -> None:
+    environment = Asking(Leaves, wait_seconds=0.1)
+    (group,), _ = played(environment, template, ["ask", "done"], group_size=2)
+    failed, right = group.rollouts
+    assert "turn 1: TimeoutError: no answer after 0.1 s" in failed.score.reason
+    assert (failed.reward, right.reward) == (None, 1.0)
+    counts = failed.extras["counts"]
+    assert len(counts) > 1
+    assert set(counts.values()) == {1}
+
+
+def test_columns_that_cannot_be_copied_are_shared(template: Template) -> None:
+    environment = Asking()
+    lock = threading.Lock()
+    shared = replace(prompt("r"), columns={"lock": lock, "seen": [1]})
+    play = environment.open(shared, template)
+    assert play.prompt == shared
+    assert play.prompt.columns["lock"] is lock
+    assert play.prompt.columns["seen"] is not shared.columns["seen"]

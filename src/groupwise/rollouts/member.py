@@ -6,21 +6,28 @@ samples, and who scores.
 
 from __future__ import annotations
 
+import math
+import re
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from numbers import Integral, Real
+from typing import Any, Literal, TypeVar
 
 from groupwise.environments import Environment, Play
+from groupwise.environments.chat_messages import answer_messages
 from groupwise.randomness import Purpose, stream_key
 from groupwise.rollouts.judged import spoken, turn_steps
 from groupwise.samplers import SamplingSettings
 from groupwise.templates import Template
+from groupwise.texts import shortened, whole_text, whole_texts
 from groupwise.types import Completion, FinishReason, Message, Prompt, Request, Score, Turn
 from groupwise.verifiers.contract import describe_error
+from groupwise.verifiers.waiting import Beside, DeadlinePassed
 
+Value = TypeVar("Value")
 Limit = Literal["turns", "tokens", "length", "seconds"]
 
 
@@ -64,6 +71,7 @@ class Member:
         self.failure: str | None = None
         self.limit: Limit | None = None
         self.result: Score | None = None
+        self.counts: dict[str, float] = {}
         self._ids = prompt_ids
         self._context = prompt_ids
         self._ended = ended
@@ -72,9 +80,16 @@ class Member:
         self._turn_tokens = 0
         self._play: Play | None = None
         try:
-            self._play = setting.environment.open(prompt, setting.template)
+            self._play = self._opened()
         except Exception as error:  # noqa: BLE001 (the environment's own: this rollout failed)
             self.failure = f"its start raised {describe_error(error)}"
+
+    def _opened(self) -> Play:
+        """The play, started beside and within the time of an answer where `start` is not ours."""
+        environment, template = self.setting.environment, self.setting.template
+        if type(environment).start is Environment.start:
+            return environment.open(self.prompt, template)
+        return self._beside(lambda: environment.open(self.prompt, template))
 
     @property
     def one_turn(self) -> bool:
@@ -173,16 +188,16 @@ class Member:
         if answer is None:
             self._end()
             return None
-        if not _is_messages(answer):
-            self.failure = (
-                f"turn {self._answers}: `next` gave {answer!r:.80}; give messages, or None"
-            )
+        try:
+            messages = [self._taken(message) for message in answer_messages(answer)]
+        except ValueError as error:
+            self.failure = f"turn {self._answers}: {error}"
             self._end()
             return None
-        self.messages += answer
+        self.messages += messages
         with self.setting.encoding:  # a tokenizer's settings change while it encodes
             context = self.setting.template.continuation(
-                self.turns[-1].completion.token_ids, list(answer), **self.setting.variables
+                self.turns[-1].completion.token_ids, messages, **self.setting.variables
             )
         self.limit = self._reached(len(context))
         if self.limit is not None:
@@ -191,6 +206,17 @@ class Member:
         self._context, self._turn_tokens = context, 0
         self._ids = (*self._ids, *context)
         return self.request()
+
+    def _taken(self, message: Message) -> Message:
+        """A message as the context takes it: whole characters, and not more than the limit.
+
+        What a tool says was cut by its own limit.
+        """
+        taken: dict[str, Any] = whole_texts(message)
+        content, limit = taken.get("content"), self.setting.environment.limits.characters
+        if isinstance(content, str) and limit is not None and taken["role"] != "tool":
+            taken["content"] = shortened(content, limit)
+        return taken
 
     def _reached(self, context: int) -> Limit | None:
         limits = self.setting.environment.limits
@@ -244,7 +270,7 @@ class Member:
 
     def _own_verdict(self, play: Play) -> Score | None:
         try:
-            result = play.result()
+            result: Score | None = self._in_time("result")
             if result is not None and play.rewards:
                 read = spoken(self.turns, self.continued, "all")
                 result = replace(result, steps=turn_steps(self.turns, read, play.rewards))
@@ -252,10 +278,31 @@ class Member:
             self.failure = self.failure or f"its result raised {describe_error(error)}"
             result = None
         try:
-            play.close()
+            self.counts = _checked_counts(play.counts)
+        except ValueError as error:
+            self.failure = self.failure or f"its {error}"
+        try:
+            self._in_time("close")
         except Exception as error:  # noqa: BLE001 (as above)
             self.failure = self.failure or f"its end raised {describe_error(error)}"
         return result
+
+    def _in_time(self, method: Literal["result", "close"]) -> Any:
+        """What a method of the play gives, in a thread of its own where it is not `Play`'s.
+
+        Raises TimeoutError where that takes longer than an answer may.
+        """
+        call = getattr(self._play, method)
+        if getattr(call, "__func__", None) is getattr(Play, method):
+            return call()
+        return self._beside(call)
+
+    def _beside(self, call: Callable[[], Value]) -> Value:
+        seconds = self.setting.environment.limits.wait_seconds
+        try:
+            return Beside(call).result(seconds)
+        except DeadlinePassed:
+            raise TimeoutError(f"no answer after {seconds:g} s") from None
 
     def _last_reason(self, reason: FinishReason) -> None:
         last = self.turns[-1]
@@ -272,7 +319,7 @@ class Member:
         return {
             **begins,
             "messages": tuple(self.messages),
-            "counts": dict(self._play.counts) if self._play is not None else {},
+            "counts": self.counts,
             "limit": self.limit,
             "failure": self.failure,
             "continued": tuple(self.continued),
@@ -280,9 +327,23 @@ class Member:
         }
 
 
-def _is_messages(answer: Any) -> bool:
-    return (
-        isinstance(answer, Sequence)
-        and bool(answer)
-        and all(isinstance(message, Mapping) and "role" in message for message in answer)
-    )
+_COUNT_NAME = re.compile(r"(?!tools/(?:\Z|/))[^/\n][^\n]*")
+_MOST = 1e300
+
+
+def _checked_counts(counts: Any) -> dict[str, float]:
+    """A play's counts as numbers. Raises ValueError for what no metric can be made of."""
+    if not isinstance(counts, Mapping):
+        raise ValueError(f"counts = {counts!r:.80}; give finite numbers by name")
+    counts = dict(counts)  # a method that was left behind may still be counting
+    for name, value in counts.items():
+        number: Any = value if isinstance(value, Real) else math.nan
+        named = isinstance(name, str) and _COUNT_NAME.fullmatch(name)
+        if not named or not abs(number) <= _MOST:
+            raise ValueError(f"counts[{name!r}] = {value!r:.80}; give a finite number under a name")
+        if name.startswith("tools/") and not isinstance(value, Integral):
+            raise ValueError(f"counts[{name!r}] = {value!r:.80}; give a whole number of tool calls")
+    return {
+        whole_text(name): int(value) if isinstance(value, Integral) else float(value)
+        for name, value in counts.items()
+    }
