@@ -139,8 +139,8 @@ class Limits:
 
     `turns` completions; `turn_tokens` sampled tokens a turn (None: what is left of the rollout's
     `sampling.max_tokens`); `seconds` from the rollout's start; `wait_seconds` for one answer of the
-    environment, and for its verdict and its end; `length` positions of the model, prompt and
-    context included (None: no bound); `characters` of one message of the environment.
+    environment, and for its start, its verdict and its end; `length` positions of the model, prompt
+    and context included (None: no bound); `characters` of one message of the environment.
     """
 
     turns: int = 16

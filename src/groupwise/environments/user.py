@@ -15,10 +15,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from groupwise.environments.around import Around
 from groupwise.environments.base import Play, Wrapper
 from groupwise.errors import RecipeError
 from groupwise.templates import Template
-from groupwise.types import Message, Prompt, Score
+from groupwise.types import Message, Prompt
 from groupwise.verifiers.endpoint import EndpointError, post_json
 from groupwise.verifiers.names import validated
 
@@ -124,14 +125,13 @@ class SimulatedUser(Wrapper):
         return {"user": self.settings.model_dump(mode="json", exclude={"key_variable"})}
 
 
-class UserPlay(Play):
+class UserPlay(Around):
     """Another play whose end the user may put off by answering."""
 
     def __init__(self, inner: Play, settings: UserSettings) -> None:
-        super().__init__(inner.prompt)
-        self.inner = inner
+        super().__init__(inner)
         self.settings = settings
-        self.rewards, self.counts = inner.rewards, inner.counts
+        self.rewards = inner.rewards
         self.rules = rules_for(inner.prompt, settings) if settings.url is None else []
         self.used: set[int] = set()
         self.said: list[Message] = list(inner.prompt.messages)
@@ -145,7 +145,7 @@ class UserPlay(Play):
             words = await self._asked() if self.settings.url else self._by_rule(completion)
             if words is None:
                 return None
-            self.counts["user_answers"] += 1
+            self.told["user_answers"] += 1
             answer = [{"role": "user", "content": words}]
         self.said += answer
         return answer
@@ -187,12 +187,6 @@ class UserPlay(Play):
                 continue
             return None if settings.done in words else words
         raise AssertionError("tries is at least 1")
-
-    def result(self) -> Score | None:
-        return self.inner.result()
-
-    def close(self) -> None:
-        self.inner.close()
 
 
 def rules_for(prompt: Prompt, settings: UserSettings) -> list[Rule]:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import pytest
 
-from groupwise.environments import Environment, load_environment
+from groupwise.environments import Environment, Play, load_environment
 from groupwise.environments.tools import (
     Tool,
     Toolbox,
@@ -28,6 +28,7 @@ from groupwise.errors import RecipeError
 from groupwise.policies import load_policy
 from groupwise.rollouts import collect
 from groupwise.samplers import SamplingSettings, ScriptedSampler
+from groupwise.templates import tool_style
 from groupwise.types import Group, Prompt
 from groupwise.verifiers import compose
 
@@ -453,3 +454,27 @@ def test_a_class_of_a_recipe_is_made_and_what_is_no_function_is_refused() -> Non
         load_tools([ToolSettings(name="test_tools:Adder")])
     with pytest.raises(RecipeError, match="test_tools:seven' gave 7; let it give a function"):
         load_tools([ToolSettings(name="test_tools:seven", arguments={"x": 1})])
+
+
+class Scoring(Play):
+    """Counts in a table of its own, made when the play ends."""
+
+    counted: Any = None
+
+    def next(self, completion: str) -> None:
+        self.counts = self.counted
+
+
+@pytest.mark.parametrize("counted", [{"score": 0.5}, {"tools/calls": 7}, "nothing"])
+def test_counts_of_a_play_within_tools(monkeypatch: pytest.MonkeyPatch, counted: Any) -> None:
+    monkeypatch.setattr(Scoring, "counted", counted)
+    inner = Scoring(Prompt("p", text="x"))
+    play = ToolPlay(inner, Toolbox([Tool.of(Adder(3))]), tool_style(load_policy("tiny").template))
+    assert play.next(call("Adder", number=1))[0]["content"] == "4"
+    assert play.counts == {"tools/calls": 1, "tools/calls/Adder": 1}
+    assert play.next("144") is None
+    if counted == "nothing":
+        assert play.counts == "nothing"
+    else:
+        calls = 1 + counted.get("tools/calls", 0)
+        assert play.counts == {**counted, "tools/calls": calls, "tools/calls/Adder": 1}

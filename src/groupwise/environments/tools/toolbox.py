@@ -14,6 +14,7 @@ from functools import cached_property
 from inspect import isawaitable
 from typing import Any
 
+from groupwise.environments.around import Around
 from groupwise.environments.base import Play, Wrapper
 from groupwise.environments.tools.tool import Tool, ToolError, ToolUnavailable
 from groupwise.environments.waits import Waits
@@ -131,15 +132,13 @@ def _written(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-class ToolPlay(Play):
+class ToolPlay(Around):
     """Another play with tools: the calls of a completion are answered here, the rest there."""
 
     def __init__(self, inner: Play, toolbox: Toolbox, style: ToolStyle) -> None:
-        super().__init__(inner.prompt)
-        self.inner = inner
+        super().__init__(inner)
         self.toolbox = toolbox
         self.style = style
-        self.counts = inner.counts
 
     def next(self, completion: str) -> Any:
         """Tool messages where there are calls, else what the inner play says."""
@@ -149,7 +148,7 @@ class ToolPlay(Play):
         self.rewards.append(0.0)
         answers = self._run(parsed.calls)
         for error in parsed.errors:
-            self.counts["tools/errors"] += 1
+            self.told["tools/errors"] += 1
             answers.append(tool_message(ToolCall("tool_call", {}), f"error: {error}"))
         return answers
 
@@ -172,12 +171,12 @@ class ToolPlay(Play):
         started = [self.toolbox.start(call) for call in calls[:MOST_CALLS]]
         messages = []
         for call, future in zip(calls, started):
-            self.counts["tools/calls"] += 1
+            self.told["tools/calls"] += 1
             if call.name in self.toolbox.tools:
-                self.counts[f"tools/calls/{call.name}"] += 1
+                self.told[f"tools/calls/{call.name}"] += 1
             messages.append(tool_message(call, self._told(future)))
         for call in calls[MOST_CALLS:]:
-            self.counts["tools/errors"] += 1
+            self.told["tools/errors"] += 1
             words = f"error: only {MOST_CALLS} calls at a time are run"
             messages.append(tool_message(call, words))
         return messages
@@ -190,17 +189,14 @@ class ToolPlay(Play):
         except ToolError as error:
             words = str(error)
         except TimeoutError as error:
-            self.counts["tools/timeouts"] += 1
+            self.told["tools/timeouts"] += 1
             words = str(error)
         except Exception as error:  # noqa: BLE001 (the tool's own: told to the policy)
             words = f"{type(error).__name__}: {error}"
-        self.counts["tools/errors"] += 1
+        self.told["tools/errors"] += 1
         return self.toolbox.cut(f"error: {words}")
 
     def result(self) -> Score | None:
         if not self.inner.rewards:
             self.rewards.clear()  # a play without rewards of turns has none for tool turns either
-        return self.inner.result()
-
-    def close(self) -> None:
-        self.inner.close()
+        return super().result()
