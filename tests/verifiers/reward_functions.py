@@ -103,3 +103,34 @@ def one_short(completions, **kwargs):
 class NoVerifier:
     def __call__(self, completions, **kwargs):
         return [0.0] * len(completions)
+
+
+def swallows_everything(completions, **kwargs):
+    import time
+
+    while "stuck" in completions:
+        try:  # noqa: SIM105
+            time.sleep(0.01)
+        except BaseException:  # noqa: BLE001, S110 (what users write)
+            pass
+    return [1.0] * len(completions)
+
+
+def catastrophic_pattern(completions, **kwargs):
+    import re
+
+    text = "a" * 60 + "b" if "stuck" in completions else "a"
+    return [1.0 if re.fullmatch(r"(a+)+", text) else 0.0] * len(completions)
+
+
+def counts_for_ever(completions, **kwargs):
+    return [float(sum(range(10**13 if "stuck" in completions else 2)))] * len(completions)
+
+
+async def swallows_its_cancellation(completions, **kwargs):
+    while "stuck" in completions:
+        try:  # noqa: SIM105
+            await asyncio.sleep(0.01)
+        except BaseException:  # noqa: BLE001, S110 (what users write)
+            pass
+    return [1.0] * len(completions)

@@ -2,6 +2,9 @@
 
 import asyncio
 import doctest
+import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -174,3 +177,65 @@ def test_no_thread_is_left():
         within(30, lambda: 1)
     time.sleep(0.05)
     assert threading.active_count() <= before + 1
+
+
+NEVER_GIVE_IN = [
+    "swallows_everything",
+    "catastrophic_pattern",
+    "counts_for_ever",
+    "swallows_its_cancellation",
+]
+
+ONE_BATCH = """
+import sys, threading
+from groupwise.types import Prompt
+from groupwise.verifiers import compose, score_cases, waiting
+from groupwise.verifiers.contract import Case
+
+waiting.GIVING_IN = 1.5
+verifier = compose([{"name": f"reward_functions:{sys.argv[1]}", "deadline": 0.3}])
+
+def score():
+    print(score_cases(verifier, [Case(Prompt("p", text="q"), "good")])[0].value, flush=True)
+    try:
+        score_cases(verifier, [Case(Prompt("p", text="q"), "stuck")])
+    except Exception as error:
+        print(type(error).__name__, flush=True)
+
+if sys.argv[2] == "here":
+    score()
+else:
+    thread = threading.Thread(target=score)
+    thread.start()
+    thread.join()
+"""
+
+
+@pytest.mark.parametrize("name", NEVER_GIVE_IN)
+@pytest.mark.parametrize("place", ["here", "in a thread"])
+def test_a_call_that_never_gives_in_ends_with_the_process(name, place):
+    """Where it runs in the main thread or lets no other run; else its thread is left behind."""
+    run = subprocess.run(
+        [sys.executable, "-c", ONE_BATCH, name, place],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    swallows = name.startswith("swallows")
+    if swallows and (place == "in a thread" or name == "swallows_its_cancellation"):
+        assert (run.returncode, run.stdout) == (0, "1.0\nVerifierError\n"), run.stderr
+        return
+    assert (run.returncode, run.stdout) == (1, "1.0\n"), run.stderr
+    assert "Timeout" in run.stderr
+    assert f" in {name}" in run.stderr
+    told = "did not end at its deadline of 0.3 s and swallows every interruption"
+    assert (told in run.stderr) == swallows
+
+
+def test_a_call_that_ended_leaves_no_clock():
+    for place in (lambda check: check(), from_a_thread):
+        assert place(lambda: within(30, lambda: list(waiting._ends)))
+        with pytest.raises(DeadlinePassed):
+            place(lambda: within(0.1, sleep))
+        assert waiting._ends == []

@@ -8,6 +8,7 @@ completion that overruns alone is `verifier_timeout`: not scored, and counted.
 from __future__ import annotations
 
 import importlib
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -30,6 +31,8 @@ WORKER = "groupwise.verifiers.isolated:make"
 MAX_TIMEOUTS = 8
 """After so many completions of a batch that overran with no other reply between them, the rest is
 not asked: a verifier that hangs on everything costs a few limits, not one for every completion."""
+
+logger = logging.getLogger("groupwise.verifiers")
 
 Job = tuple[int, Sequence[Case]]
 Judged = tuple[list[Score], VerifierLogs] | str
@@ -94,6 +97,16 @@ class Isolated(Verifier):
     def _one_by_one(self, cases: Sequence[Case]) -> list[Score]:
         jobs: list[Job] = [(self._step, [case]) for case in cases]
         replies = self._pool.map(jobs, self.time_limit, max_timeouts=MAX_TIMEOUTS)
+        unasked = sum(reply.kind == "unasked" for reply in replies)
+        if unasked:
+            logger.warning(
+                "verifier %r: %d completions in a row had no verdict within its time_limit of "
+                "%g s; %d others of the batch were not asked and count as timeouts too",
+                self.name,
+                MAX_TIMEOUTS,
+                self.time_limit,
+                unasked,
+            )
         scores: list[Score] = []
         for row, reply in enumerate(replies):
             if reply.kind == "timeout":

@@ -1,17 +1,23 @@
 """Waits that end: for awaitables from ordinary code, and for calls with a deadline.
 
-A notebook, a web server or the samplers' own loop may be running in this thread; then awaitables
-run in a loop of their own in another thread, and the call waits for it. Left out: code that never
-gives in, which only the end of its process stops (`workers.py`).
+Awaitables run in a loop of their own in another thread, and the call waits for it: a notebook, a
+web server or the samplers' own loop may be running in this one, and a wait that is cut short leaves
+behind a coroutine that swallows its cancellation. Code that never gives in is stopped by nothing
+but the end of its process: of this one at last, or of a worker's (`workers.py`), after which the
+others go on.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
+import faulthandler
+import os
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 Value = TypeVar("Value")
@@ -20,6 +26,12 @@ _SIGNAL = signal.SIGRTMIN + 9 if hasattr(signal, "SIGRTMIN") else None
 """Interrupts the main thread when a deadline passes; alarms are left to the functions called."""
 _AGAIN = 1.0
 """Seconds after which a call that caught its interruption is interrupted once more."""
+
+GIVING_IN = 10.0
+"""Seconds beyond its deadline that a call may take to end; then it ends with the process."""
+
+_LONGEST = 1e9
+"""Seconds that every clock can count."""
 
 
 class DeadlinePassed(Exception):  # noqa: N818 (it names what happened)
@@ -73,10 +85,6 @@ def gather(awaitables: Sequence[Awaitable[Any]], time_limit: float | None = None
     """
     if not awaitables:
         return []
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(_all(awaitables, time_limit))
     return Beside(lambda: asyncio.run(_all(awaitables, time_limit))).result()
 
 
@@ -99,12 +107,22 @@ def within(seconds: float, call: Callable[[], Value]) -> Value:
 
     In the main thread the call runs right here, since functions that set alarms work nowhere else,
     and is interrupted by a signal. In any other thread, and where there is no such signal, it runs
-    in a thread that is left behind.
+    in a thread that is left behind. A call that swallows its interruptions, or C code that lets no
+    other thread run, ends the process `GIVING_IN` seconds later, with its stack on standard error.
     """
     if seconds <= 0:
         return call()
+    seconds = min(seconds, _LONGEST)
     if _SIGNAL is None or threading.current_thread() is not threading.main_thread():
-        return Beside(call).result(seconds)
+        with _last_resort(seconds):
+            return Beside(call).result(seconds)
+    if _watches:  # within a call that ends the process itself
+        return _interrupted_after(seconds, call)
+    with _last_resort(seconds):
+        return _interrupted_after(seconds, call)
+
+
+def _interrupted_after(seconds: float, call: Callable[[], Value]) -> Value:
     watch = _Watch(seconds)
     try:
         try:
@@ -147,10 +165,14 @@ class _Watch:
         if self._ended.wait(seconds):
             return
         self.passed = True
+        told = False
         while self.open:
             signal.pthread_kill(target, _SIGNAL)  # type: ignore[arg-type]
             if self._ended.wait(_AGAIN):
                 return
+            if not told:
+                told = True
+                _tell(seconds)
 
     def end(self) -> None:
         self.open = False
@@ -167,3 +189,44 @@ def _interrupt(_number: int, _frame: object) -> None:
     for watch in _watches:
         if watch.passed and watch.open:
             raise _Overrun(watch)
+
+
+def _tell(seconds: float) -> None:
+    text = (
+        f"groupwise: a call did not end at its deadline of {seconds:g} s and swallows every "
+        "interruption; if it goes on, the process ends with it. A reward function with a "
+        "`time_limit` runs in a process of its own, which can be killed.\n"
+    )
+    with contextlib.suppress(OSError):
+        os.write(2, text.encode())
+
+
+_ends: list[float] = []
+"""When calls that do not give in end the process, on the monotonic clock."""
+_ends_lock = threading.Lock()
+
+
+@contextlib.contextmanager
+def _last_resort(seconds: float) -> Iterator[None]:
+    """Ends the process where what runs inside has not ended `GIVING_IN` seconds after `seconds`.
+
+    The clock is faulthandler's, the one that needs no turn of the interpreter.
+    """
+    end = time.monotonic() + seconds + GIVING_IN
+    with _ends_lock:
+        _ends.append(end)
+        _set_clock()
+    try:
+        yield
+    finally:
+        with _ends_lock:
+            _ends.remove(end)
+            _set_clock()
+
+
+def _set_clock() -> None:
+    if _ends:
+        left = max(0.01, min(_ends) - time.monotonic())
+        faulthandler.dump_traceback_later(left, exit=True, file=2)
+    else:
+        faulthandler.cancel_dump_traceback_later()
