@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import groupwise as gw
 from groupwise.errors import RecipeError
 from groupwise.recipe import load_recipe
 from groupwise.training.session import prepare
@@ -50,6 +51,21 @@ def test_the_recipes_are_accepted(number: int, splits: dict[str, int], files: No
     prepared = prepare(load_recipe(table))
     assert prepared.environment.describe()["splits"] == splits
     prepared.environment.close()
+
+
+def test_the_first_recipe_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the page says, with its own rows and nothing added."""
+    monkeypatch.chdir(tmp_path)
+    (program,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+    exec(program, {})
+    rows = [json.loads(line) for line in Path("sums.jsonl").read_text().splitlines()]
+    (shown,) = re.findall(r"```json\n(.*?)```", TEXT, re.DOTALL)
+    assert len(rows) == 55
+    assert all(json.loads(line) in rows for line in shown.splitlines())
+    Path("sums.toml").write_text(BLOCKS[0])
+    summary = gw.train("sums.toml", output="run").summary
+    assert 0.38 < summary["eval/accuracy_first"] < 0.50
+    assert summary["eval/accuracy_last"] > 0.75
 
 
 def test_the_template_table_is_accepted_and_checked_against_the_model() -> None:
