@@ -91,3 +91,49 @@ def test_strict_json_keeps_values():
 def test_numbers_beyond_floats_are_no_json_here(text):
     with pytest.raises(ValueError, match=r"beyond any float|is not JSON"):
         strict_json(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "right"),
+    [
+        ("true", 1, False),
+        ("1", True, False),
+        ("0", False, False),
+        ("1.0", 1, True),
+        ('{"a": true}', {"a": 1}, False),
+        ("[0]", "[false]", False),
+        ("[1.0, 2]", [1, 2], True),
+        ('{"b": 2, "a": [1]}', {"a": [1], "b": 2}, True),
+        ("[1, 2]", [1], False),
+        ('{"a": 1}', {"b": 1}, False),
+        ("[]", {}, False),
+        ("null", "null", True),
+    ],
+)
+def test_a_truth_value_is_no_number_in_the_gold_answer(text, answer, right):
+    columns = {"schema": {}}
+    score = verify(
+        "json_schema", completion=text, answer=answer, columns=columns, match_answer=True
+    )
+    assert score.value == float(right)
+
+
+@pytest.mark.parametrize(
+    ("text", "schema", "right"),
+    [
+        ("true", {"enum": [1]}, False),
+        ("1", {"enum": [True]}, False),
+        ("1.0", {"enum": [1]}, True),
+        ("true", {"const": 1}, False),
+        ("1", {"const": 1.0}, True),
+        ("[1, true]", {"uniqueItems": True}, True),
+        ("[1, 1.0]", {"uniqueItems": True}, False),
+        ('[{"a": 0}, {"a": false}]', {"uniqueItems": True}, True),
+    ],
+)
+def test_a_truth_value_is_no_number_in_a_schema(text, schema, right):
+    assert judged(text, schema=schema).value == float(right)
+
+
+def test_a_fence_of_windows_lines_is_read():
+    assert judged('```json\r\n{"a": 1}\r\n```\r\n').outcome == "correct"

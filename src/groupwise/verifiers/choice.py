@@ -18,7 +18,9 @@ from groupwise.verifiers.cleaning import cleaned, plain
 from groupwise.verifiers.contract import Case, SettingsVerifier
 from groupwise.verifiers.extraction import after_reasoning, last_box, last_tagged, repaired
 
-_PHRASE = re.compile(r"(?:answer|choice|option)\s*(?:is|:|=)?\s*:?\s*(?=\S)", re.IGNORECASE)
+_PHRASE = re.compile(
+    r"(?:answer|choice|option)\s*+(?:(?:is|:|=)\s*+)?(?::\s*+)?(?=\S)", re.IGNORECASE
+)
 _LETTER = re.compile(
     r"(?:option|choice|answer)?\s*[(\[]?([A-Za-z])(?:[)\].:,]+|(?=\s)|\Z)\s*", re.I
 )

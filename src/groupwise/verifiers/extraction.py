@@ -8,6 +8,8 @@ balanced box or tag pair counts; an empty one is no answer. Every function is li
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from functools import lru_cache
 
 MAX_NESTED_BOXES = 8
 """A box directly inside a box is unwrapped so many times."""
@@ -30,16 +32,33 @@ def repaired(text: str) -> str:
 def after_reasoning(text: str, tag: str = "think") -> str | None:
     """The text after the last closed reasoning section; None where one is opened and not closed.
 
-    A closing tag alone counts: the opening one may stand in the prompt.
+    A closing tag alone counts: the opening one may stand in the prompt. Tags count in either case,
+    so that an answer does not leave its reasoning by shouting.
 
     >>> after_reasoning("<think>maybe 5</think> 7"), after_reasoning("a</think>b")
     (' 7', 'b')
     >>> after_reasoning("<think>maybe 5") is None
     True
     """
-    _, closed, rest = text.rpartition(f"</{tag}>")
-    answer = rest if closed else text
-    return None if f"<{tag}>" in answer else answer
+    _, rest = at_reasoning_end(text, tag)
+    return None if _reasoning_tag(tag, "").search(rest) else rest
+
+
+def at_reasoning_end(text: str, tag: str = "think") -> tuple[str | None, str]:
+    """The text before the last closing tag and the text behind it; None and all without one.
+
+    >>> at_reasoning_end("a</THINK >b"), at_reasoning_end("ab")
+    (('a', 'b'), (None, 'ab'))
+    """
+    last: re.Match[str] | None = None
+    for match in _reasoning_tag(tag, "/").finditer(text):
+        last = match
+    return (None, text) if last is None else (text[: last.start()], text[last.end() :])
+
+
+@lru_cache(maxsize=64)
+def _reasoning_tag(tag: str, slash: str) -> re.Pattern[str]:
+    return re.compile(rf"<{slash}{re.escape(tag)}\s*+>", re.IGNORECASE)
 
 
 def boxes(text: str) -> list[str]:
@@ -107,3 +126,29 @@ def last_tagged(text: str, tag: str) -> str | None:
     """The content of the last pair of tags, stripped; None where it is empty or absent."""
     blocks = tagged_blocks(text, tag)
     return (blocks[-1].strip() or None) if blocks else None
+
+
+_OPENING = re.compile(r"\\(?:\(|\[|begin\{(\w+\*?)\})")
+_ENDING = re.compile(r"\\end\{(\w+\*?)\}")
+
+
+def displayed(text: str) -> Iterator[tuple[int, int, str]]:
+    r"""Start, end and content of every closed `\(...\)`, `\[...\]` and `\begin{x}...\end{x}`.
+
+    In order and from the left, none inside another. What is opened and never closed is none; where
+    the last closing of a kind stands is looked up once, so that many of them cost no more.
+
+    >>> list(displayed(r"a \(x\) \( b"))
+    [(2, 7, 'x')]
+    """
+    last = {r"\)": text.rfind(r"\)"), r"\]": text.rfind(r"\]")}
+    last.update((match.group(), match.start()) for match in _ENDING.finditer(text))
+    position = 0
+    while match := _OPENING.search(text, position):
+        position = match.end()
+        opening = match.group()
+        closing = {"\\(": "\\)", "\\[": "\\]"}.get(opening, f"\\end{{{match.group(1)}}}")
+        if last.get(closing, -1) >= position:
+            end = text.index(closing, position)
+            yield match.start(), end + len(closing), text[position:end]
+            position = end + len(closing)

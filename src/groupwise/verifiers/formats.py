@@ -6,7 +6,6 @@ be farmed. Whether the answer is right is another verifier's matter; gate this o
 
 from __future__ import annotations
 
-import re
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -91,14 +90,12 @@ class Format(SettingsVerifier):
         opening, closing = f"<{self.tag}>", f"</{self.tag}>"
         if text.count(opening) != 1 or text.count(closing) != 1:
             return None, f"not exactly one {opening}...{closing}"
-        head = "" if alone else ".*?"
-        match = re.fullmatch(
-            rf"\s*{head}{re.escape(opening)}(.*?){re.escape(closing)}\s*", text, re.DOTALL
-        )
-        if match is None:
+        before, _, rest = text.partition(opening)
+        content, closed, behind = rest.partition(closing)
+        if not closed or behind.strip() or (alone and before.strip()):
             where = "around" if alone else "behind"
             return None, f"text {where} {opening}...{closing}"
-        return match.group(1), ""
+        return content, ""
 
     def gold_completion(self, prompt: Prompt) -> str:
         answer = gold_text(prompt.answer) or "answer"

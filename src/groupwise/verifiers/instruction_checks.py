@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 Check = Callable[..., bool]
 
 _WORD = re.compile(r"\w+(?:['’-]\w+)*")
-_SENTENCE_END = re.compile(r"[.!?]+(?=[\s\"')\]*]|\Z)|\n")
+_SENTENCE_END = re.compile(r"(?<![.!?])[.!?]++(?=[\s\"')\]*]|\Z)|\n")
 _ABBREVIATION = re.compile(r"\b(?:Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|vs|etc|e\.g|i\.e|No|Inc)\.(?=\s)")
 _ALTERNATIVES = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
 
@@ -96,8 +96,9 @@ def number_placeholders(text: str, *, num_placeholders: int) -> bool:
 
 
 def postscript(text: str, *, postscript_marker: str) -> bool:
-    letters = r"\.?\s*".join(re.escape(letter) for letter in postscript_marker if letter.isalpha())
-    return re.search(rf"^\W*{letters}\b.*\S", text, re.IGNORECASE | re.MULTILINE) is not None
+    found = (re.escape(letter) for letter in postscript_marker if letter.isalpha())
+    letters = r"\.?[^\S\n]*".join(found)
+    return re.search(rf"^[^\w\n]*{letters}\b.*\S", text, re.IGNORECASE | re.MULTILINE) is not None
 
 
 def number_bullet_lists(text: str, *, num_bullets: int) -> bool:
@@ -114,22 +115,24 @@ def number_highlighted_sections(text: str, *, num_highlights: int) -> bool:
 
 
 def multiple_sections(text: str, *, section_spliter: str, num_sections: int) -> bool:
-    heading = rf"^\W*{re.escape(section_spliter.strip())}\s*(?:\d+|[IVX]+)\b"
+    heading = rf"^[^\w\n]*{re.escape(section_spliter.strip())}\s*(?:\d+|[IVX]+)\b"
     return len(re.findall(heading, text, re.MULTILINE | re.IGNORECASE)) >= num_sections
 
 
 def json_format(text: str) -> bool:
     body = text.strip()
-    fenced = re.fullmatch(r"```(?:json|JSON)?\s*\n?(.*?)\s*```", body, re.DOTALL)
+    if len(body) >= 6 and body.startswith("```") and body.endswith("```"):
+        body = body[3:-3].removeprefix("json").removeprefix("JSON").strip()
     try:
-        json.loads(fenced.group(1) if fenced else body)
+        json.loads(body)
     except (ValueError, RecursionError):
         return False
     return True
 
 
 def title(text: str) -> bool:
-    return any(found.strip(" <>") for found in re.findall(r"<<([^\n]+?)>>", text))
+    pieces = (piece for line in text.split("\n") for piece in line.split("<<")[1:])
+    return any(piece.partition(">>")[0].strip(" <>") for piece in pieces if ">>" in piece)
 
 
 def two_responses(text: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -20,7 +21,10 @@ from groupwise.verifiers.contract import Case, SettingsVerifier
 from groupwise.verifiers.extraction import after_reasoning
 
 MAX_DEPTH = 64
-_FENCE = re.compile(r"```[ \t]*(?:json|JSON)?[ \t]*\n(.*?)```", re.DOTALL)
+_FENCE = re.compile(r"```[ \t]*(?:json|JSON)?[ \t]*\r?\n(.*?)```", re.DOTALL)
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
+# A text in quotes, the last one closed or not, or a bracket outside of texts.
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 
 
 class JsonSchema(SettingsVerifier):
@@ -74,7 +78,7 @@ class JsonSchema(SettingsVerifier):
         if violation is not None:
             where = "/".join(str(part) for part in violation.instance_path) or "the whole"
             return Score(0.0, "incorrect", f"{where}: {violation.message}"[:300])
-        if self.match_answer and value != gold:
+        if self.match_answer and not same_json(gold, value):
             return Score(0.0, "incorrect", "fits the schema, is not the gold answer")
         return Score(1.0, "correct", "fits the schema")
 
@@ -105,23 +109,48 @@ class JsonSchema(SettingsVerifier):
 def strict_json(text: str) -> Any:
     """The value of a JSON text; `ValueError` for what is no value here.
 
-    That is NaN, an infinity, a key that is there twice, and depth above `MAX_DEPTH`.
+    That is NaN, an infinity, a key that is there twice, depth above `MAX_DEPTH`, and half of a
+    surrogate pair, which no UTF-8 holds.
 
     >>> strict_json('{"a": [1]}')
     {'a': [1]}
     """
     depth = deepest = 0
-    for token in re.findall(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', text):
+    for token in _TOKEN.findall(text):
         depth += (token in "[{") - (token in "]}")
         deepest = max(deepest, depth)
     if deepest > MAX_DEPTH:
         raise ValueError(f"nested {deepest} deep, above {MAX_DEPTH}")
     try:
-        return json.loads(
+        value = json.loads(
             text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_number
         )
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"not JSON: {error}") from error
+    if _SURROGATE.search(text):
+        _check_whole(value)
+    return value
+
+
+def same_json(gold: Any, given: Any) -> bool:
+    """Equal as JSON: 1 and 1.0 are one number, and true is none.
+
+    >>> same_json([1], [1.0]), same_json({"a": 1}, {"a": True}), same_json(0, False)
+    (True, False, False)
+    """
+    if isinstance(gold, Mapping) and isinstance(given, Mapping):
+        return gold.keys() == given.keys() and all(same_json(gold[key], given[key]) for key in gold)
+    if isinstance(gold, list | tuple) and isinstance(given, list | tuple):
+        return len(gold) == len(given) and all(map(same_json, gold, given))
+    return isinstance(gold, bool) == isinstance(given, bool) and bool(gold == given)
+
+
+def _check_whole(value: Any) -> None:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        half = error.object[error.start]
+        raise ValueError(f"{half!r} is half of a surrogate pair") from error
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

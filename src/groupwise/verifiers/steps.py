@@ -24,7 +24,8 @@ from groupwise.verifiers.numbers import parse_number
 _LONGEST = 200
 _NUMBERING = re.compile(r"\s*(?:\d+[.):]\s+)?")
 _SIGNS = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", ",": ""})
-_EQUATION = re.compile(r"[-+*/()\d.\s]+(?:=[-+*/()\d.\s]+)+")
+_PART = r"[-+*/()\d.\s]"
+_EQUATION = re.compile(rf"(?<!{_PART}){_PART}++(?:={_PART}++)+")
 _OPERATIONS: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
