@@ -45,6 +45,92 @@ def children_in_groups_of(pid):
     return [each for each in found if each.is_running() and each.children() == []][1:]
 
 
+STRAY = """
+import ctypes, os, signal, time
+
+def stray(name):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM):
+        signal.signal(number, signal.SIG_IGN)
+    ctypes.CDLL(None).prctl(15, name.encode(), 0, 0, 0)
+    ctypes.CDLL(None).prctl(1, 0, 0, 0, 0)
+    while True:
+        time.sleep(0.01)
+
+def f(name):
+    for leave_group in (os.setsid, lambda: os.setpgid(0, 0), lambda: None):
+        if os.fork() == 0:  # a grandchild whose parent stays, and one whose parent ends
+            leave_group()
+            if os.fork() == 0:
+                if os.fork() == 0:
+                    os.setsid()
+                    stray(name)
+                os._exit(0)
+            stray(name)
+    time.sleep(0.2)
+    return len(name)
+"""
+
+
+def running(name):
+    return [each for each in psutil.process_iter(["name"]) if each.info["name"] == name]
+
+
+@pytest.fixture(scope="module")
+def unsafe():
+    with Sandbox(tier="unsafe", size=1) as sandbox:
+        yield sandbox
+
+
+@pytest.mark.parametrize("tier", ["unsafe", "tier_a", "tier_b"])
+@pytest.mark.parametrize("end", ["", "; os._exit(0)", "; time.sleep(60)", "; stray(NAME)"])
+@pytest.mark.parametrize("kind", ["calls", "stdio", "asserts"])
+def test_no_grandchild_outlives_its_run(request, tier, end, kind):
+    """Double forks, sessions and groups of their own, deaf to every signal that can be ignored."""
+    sandbox = request.getfixturevalue(tier)
+    name = f"gw{os.getpid()}"
+    source = f"{STRAY}\nNAME = {name!r}\ndef g(n):\n    m = f(n){end}\n    return m\n"
+    test = {
+        "calls": ((name,), len(name)),
+        "stdio": ("", str(len(name))),
+        "asserts": f"assert g({name!r}) == {len(name)}",
+    }[kind]
+    source += f"print(g({name!r}))" if kind == "stdio" else ""
+    limits = Limits(time=1.5, total_time=3.0)
+    result = sandbox.grade(make_job(source, [test], entry="g", kind=kind, limits=limits))
+    assert running(name) == []
+    ends = {"": "passed", "; os._exit(0)": "failed" if kind == "stdio" else "crash"}
+    assert result.outcome == ("failed" if tier != "unsafe" else ends.get(end, "timeout")), result
+
+
+def test_killing_the_trainer_leaves_no_grandchild_of_an_unconfined_run():
+    name = f"gx{os.getpid()}"
+    code = TRAINER.replace(
+        "def f():\\n while True: pass",
+        f"{STRAY}\ndef g():\n f({name!r})\n stray({name!r})".replace("\n", "\\n").replace('"', "'"),
+    )
+    code = code.replace('entry="f"', 'entry="g"')
+    trainer = subprocess.Popen(
+        [sys.executable, "-c", code, "unsafe"],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    try:
+        assert trainer.stdout.readline() == b"running\n"
+        wait_until(lambda: len(running(name)) == 7)
+    finally:
+        trainer.send_signal(signal.SIGKILL)
+        trainer.wait()
+        trainer.stdout.close()
+    wait_until(lambda: running(name) == [])
+
+
+def wait_until(condition):
+    until = time.monotonic() + 10
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.05)
+    assert condition()
+
+
 def test_a_gigabyte_of_output_is_capped(sandbox):
     source = "import os\nfor _ in range(1024): os.write(1, b'x' * (1 << 20))"
     job = make_job(source, [("", "")], kind="stdio", limits=Limits(time=5.0))

@@ -3,11 +3,13 @@
 
 import asyncio
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from groupwise.errors import RecipeError
+from groupwise.sandbox import SandboxUnavailable, shared_sandbox
 from groupwise.types import Prompt
 from groupwise.verifiers import Case, load_verifier, score_cases, verify
 from groupwise.verifiers.code_extraction import python_source
@@ -92,6 +94,54 @@ def test_outcomes_of_the_completions_doing_are_zero(name):
     completion, outcome = OUTCOMES[name]
     score = scored(OURS_CALLS, completion, time_limit=0.5)
     assert (score.value, score.outcome) == (0.0, outcome), score.reason
+
+
+DEAF = """
+import signal, re, time
+for number in range(1, 65):
+    try:
+        signal.signal(number, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_BLOCK, [number])
+    except (OSError, ValueError):
+        pass
+signal.setitimer(signal.ITIMER_REAL, 1000)
+def stay():
+    while True:
+        try:
+            {}
+        except BaseException:
+            pass
+"""
+STAYING = ["pass", "time.sleep(60)", "re.match('(a+)+$', 'a' * 60 + 'b')", "sum(range(10**13))"]
+
+
+@pytest.mark.parametrize(
+    ("tier", "what"), [("A", "pass"), ("unsafe", "pass"), *(("B", what) for what in STAYING)]
+)
+@pytest.mark.parametrize(
+    ("columns", "start"),
+    [
+        (OURS_CALLS, "def add(a, b): stay()"),
+        (OURS_CALLS, "stay()"),
+        (OURS_ASSERTS, "def add(a, b): stay()"),
+        (OURS_PROGRAM, "stay()"),
+        (OURS_PROGRAM, "import atexit\natexit.register(stay)\nprint(3)"),
+    ],
+)
+def test_a_program_deaf_to_every_signal_ends_at_the_time_limit(columns, start, tier, what):
+    try:
+        shared_sandbox(tier)
+    except SandboxUnavailable as error:
+        pytest.skip(f"no tier {tier} on this machine: {error}")
+    source = f"```python\n{DEAF.format(what)}\n{start}\n```"
+    began = time.monotonic()
+    score = scored(columns, source, time_limit=0.3, tier=tier)
+    assert (score.value, score.outcome) == (0.0, "timeout"), score.reason
+    assert time.monotonic() - began < 15
+    assert (
+        scored(columns, FUNCTION if columns is not OURS_PROGRAM else PROGRAM, tier=tier).value
+        == 1.0
+    )
 
 
 # Fault 52: all of these have been counted as right by some grader.
@@ -204,6 +254,9 @@ EXTRACTION = {
     "after the reasoning": ("<think>```python\nx = 1\n```</think>```python\nx = 2\n```", None, "x = 2\n"),
     "only in the reasoning": ("<think>```python\nx = 1\n```", None, None),
     "no fence": ("x = 1", None, "x = 1"),
+    "closed behind its last line": ("```python\nx = 1```\nThat is it.\n```python\nx = 2```", None, "x = 2"),
+    "opened behind words": ("Here: ```python\nx = 1\n```\nThat is it.", None, "x = 1\n"),
+    "fences in its strings": ("```python\nx = '```'\ny = 2 # ```\n```", None, "x = '```'\ny = 2 # ```\n"),
     "bash": ("```bash\nls\n```", None, None),
 }  # fmt: skip
 

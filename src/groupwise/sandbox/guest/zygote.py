@@ -20,12 +20,15 @@ import select
 import signal
 import socket
 import sys
+import time
 from typing import Any
 
 from . import seccomp
 from .confinement import (
     address_space,
+    adopt_orphans,
     c_library,
+    children_of,
     confine_zygote,
     die_with_parent,
     set_limits,
@@ -37,6 +40,9 @@ from .solution import leave, run_program, serve, settle, settle_child
 from .tester import run_tests
 
 PACKET = 1 << 16
+
+STRAYS = 1.5
+"""Seconds for ending what an unconfined child left; below what the parent waits for a zygote."""
 
 # The same for the zygote and every child; memory and processor time are set for each child.
 LIMITS = {
@@ -96,6 +102,8 @@ class Zygote:
         if settings["landlock_optional"] and abi(self._libc) < 1:
             readable = None
         landlock = confine_zygote(self._libc, readable)
+        if not self._filters:
+            adopt_orphans(self._libc)
         set_limits(LIMITS)
         self._base = address_space()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -124,6 +132,9 @@ class Zygote:
         if not raw:
             for child in self._children.values():
                 os.kill(child, signal.SIGKILL)
+            self._children.clear()
+            if not self._filters:
+                self._end_strays()
             return False
         try:
             child = self._fork(json.loads(raw), descriptors)
@@ -142,11 +153,27 @@ class Zygote:
     def _reap(self, pidfd: int) -> None:
         child = self._children.pop(pidfd)
         os.close(pidfd)
-        if not self._filters:  # what an unconfined child started; its own pid is still taken
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
+        if not self._filters:
+            self._end_strays()
         self._send({"ended": child, "status": status})
+
+    def _end_strays(self) -> None:
+        """Ends what unconfined children started, in whatever group or session it went.
+
+        An orphan is the zygote's own, and so are its children once it is killed.
+        """
+        until = time.monotonic() + STRAYS
+        while time.monotonic() < until:
+            strays = set(children_of(os.getpid())) - set(self._children.values())
+            if not strays:
+                return
+            for each in strays:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(each, signal.SIGKILL)
+            for each in strays:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(each, os.WNOHANG)
 
     def _fork(self, request: dict[str, Any], descriptors: list[int]) -> int:
         parent = os.getpid()
@@ -156,7 +183,7 @@ class Zygote:
         try:
             die_with_parent(self._libc, parent)
             if not self._filters:
-                os.setsid()  # what it starts is in its group, and is ended with it
+                os.setsid()  # out of reach of a signal to the zygote's whole group
             self._become(request, descriptors)
         finally:
             leave(70)
