@@ -141,6 +141,32 @@ def test_an_asynchronous_start(written):
         written("class Mine(Base):\n    async def start(self, prompt): return Play(prompt)\n")
 
 
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("def x(:\n", "importing module 'unimportable' raised SyntaxError: invalid syntax (unimpo"),
+        ("\n1 / 0\n", "raised ZeroDivisionError: division by zero ("),
+        ("\n1 / 0\n", "unimportable.py, line 2)"),
+        ("import nosuchlib\n", "module 'unimportable' imports 'nosuchlib', which is neither in "),
+    ],
+)
+def test_modules_that_cannot_be_imported(tmp_path, monkeypatch, content, words):
+    """Of environments, rows and verifiers alike."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "unimportable.py").write_text(content)
+    loads = [
+        lambda: load_environment("unimportable:X"),
+        lambda: load_environment(
+            "dataset", path="unimportable:rows", verifiers=[{"name": "number"}]
+        ),
+        lambda: compose([{"name": "unimportable:reward"}]),
+    ]
+    for load in loads:
+        with pytest.raises(RecipeError) as error:
+            load()
+        assert words in str(error.value)
+
+
 def test_a_play_that_is_tried_is_closed_again(written):
     source = (
         "class Mine(Base):\n    opened = closed = 0\n    def start(self, prompt):\n"

@@ -126,6 +126,34 @@ NUMBER = 5
 """
 
 
+def test_splits_of_what_datasets_saved(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    data = datasets.Dataset.from_list(ROWS)
+    data.save_to_disk(tmp_path / "one")
+    datasets.DatasetDict({"train": data, "test": data}).save_to_disk(tmp_path / "both")
+    one, both = str(tmp_path / "one"), str(tmp_path / "both")
+    assert [row.values for row in read_rows(one)] == ROWS
+    assert [row.where for row in iter_rows(both, split="test", start=2)] == [
+        f"{both} (test), row 3"
+    ]
+    for arguments, message in [
+        ({"path": one, "split": "test"}, f"path = {one!r} holds one data set without splits, so"),
+        ({"path": one, "heldout_split": "test"}, f"path = {one!r} holds one data set without"),
+        ({"path": both, "heldout_split": "tset"}, "has no split 'tset'; it has train, test"),
+        ({"path": both, "heldout_split": "tset"}, f"environment.path = {both!r} has no split"),
+        ({"path": both, "heldout_split": "train"}, "environment.heldout_split = 'train' is the"),
+    ]:
+        assert message in refused(arguments.pop("path"), **arguments)
+
+
+def test_a_path_that_is_empty_and_a_configuration_of_a_file(tmp_path):
+    assert "path = ''" in refused("")
+    (tmp_path / "a.jsonl").write_text(json.dumps(ROWS[0]) + "\n")
+    message = refused(tmp_path / "a.jsonl", config="main")
+    assert message.startswith("environment.config = 'main': ")
+    assert message.endswith("is one file and has no configurations; leave config out")
+
+
 def test_functions(tmp_path, monkeypatch):
     (tmp_path / "reader_rows.py").write_text(FUNCTIONS)
     monkeypatch.syspath_prepend(str(tmp_path))

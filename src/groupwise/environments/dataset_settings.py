@@ -17,8 +17,9 @@ class DatasetSettings(BaseModel):
     environment_name: ClassVar[str] = "dataset"
 
     path: str = Field(
+        min_length=1,
         description="A .jsonl, .json, .csv, .tsv or .parquet file, a folder, a `datasets` name, or "
-        "`module:function`, a generator of rows (dicts)."
+        "`module:function`, a generator of rows (dicts).",
     )
     config: str | None = Field(default=None, description="The configuration of a `datasets` name.")
     split: str = Field(default="train", description="The split of a `datasets` name or folder.")

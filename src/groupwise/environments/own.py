@@ -24,6 +24,7 @@ from groupwise.errors import RecipeError
 from groupwise.types import Prompt
 from groupwise.verifiers import Verifier, VerifierSettings, import_object
 from groupwise.verifiers.contract import describe_error
+from groupwise.verifiers.raised import raised_at
 
 _FROM = "derive it from groupwise.environments.Environment"
 
@@ -73,18 +74,8 @@ def _called(name: str, seed: int, arguments: Mapping[str, Any]) -> Any:
         raise RecipeError(f"environment {name!r}: {error}") from error
     except Exception as error:
         raise RecipeError(
-            f"environment {name!r} raised {describe_error(error)}{_line_of(error)}"
+            f"environment {name!r} raised {describe_error(error)}{raised_at(error)}"
         ) from error
-
-
-def _line_of(error: BaseException) -> str:
-    """Where an error was raised, for a message: the innermost place outside this package."""
-    frame, place = error.__traceback__, ""
-    while frame is not None:
-        if not frame.tb_frame.f_globals.get("__name__", "").startswith("groupwise"):
-            place = f" ({frame.tb_frame.f_code.co_filename}, line {frame.tb_lineno})"
-        frame = frame.tb_next
-    return place
 
 
 def _check_made(made: Environment, where: str) -> None:
@@ -169,5 +160,5 @@ def _check_start(made: Environment, where: str) -> None:
     except Exception as error:
         raise RecipeError(
             f"{where}: start({made.place(prompt.id)}) raised {describe_error(error)}"
-            f"{_line_of(error)}"
+            f"{raised_at(error)}"
         ) from error

@@ -259,6 +259,11 @@ def _read_datasets(
                         f"{field} = {path!r} has no split {split!r}; it has {', '.join(data)}"
                     )
                 data = data[split]
+            elif split not in ("train", str(data.split)):
+                raise RecipeError(
+                    f"{field} = {path!r} holds one data set without splits, so there is no split "
+                    f"{split!r}; leave it out, or save a DatasetDict"
+                )
         else:
             _check_kinds(Path(path).expanduser(), field)
             data = datasets.load_dataset(path, config, split=split, streaming=streaming)

@@ -50,8 +50,13 @@ def check_tasks(tasks: Sequence[Task], settings: DatasetSettings, verifier: Veri
 
 
 def check_splits(settings: DatasetSettings) -> None:
-    """`RecipeError` where a split is named of a file, which has none."""
+    """`RecipeError` where a split or a configuration is named of a file, which has none."""
     given = settings.model_fields_set
+    if settings.config is not None and is_file(settings.path):
+        raise RecipeError(
+            f"environment.config = {settings.config!r}: {settings.path!r} is one file and has no "
+            "configurations; leave config out"
+        )
     for field, path in (
         ("split", settings.path),
         ("heldout_split", settings.heldout_path or settings.path),
@@ -85,10 +90,14 @@ def heldout_rows(settings: DatasetSettings, seed: int) -> list[Row]:
     if settings.heldout_path is None and settings.heldout_split is None:
         return []
     path = settings.heldout_path or settings.path
-    field = "environment.heldout_path" if settings.heldout_path else "environment.heldout_split"
+    field = "environment.heldout_path" if settings.heldout_path else "environment.path"
     split = settings.heldout_split or settings.split
     if (path, split) == (settings.path, settings.split):
-        raise RecipeError(f"{field} = {path!r} is the training data itself; held-out rows differ")
+        given = "heldout_path" if settings.heldout_path else "heldout_split"
+        raise RecipeError(
+            f"environment.{given} = {getattr(settings, given)!r} is the training data itself; "
+            "held-out rows differ"
+        )
     return read_rows(path, config=settings.config, split=split, field=field, seed=seed)
 
 

@@ -18,10 +18,17 @@ from typing import Any
 from groupwise.errors import RecipeError
 from groupwise.types import Prompt, Score
 from groupwise.verifiers.composition import Combine, Component, Composite
-from groupwise.verifiers.contract import Case, SettingsVerifier, Verifier, score_cases
+from groupwise.verifiers.contract import (
+    Case,
+    SettingsVerifier,
+    Verifier,
+    describe_error,
+    score_cases,
+)
 from groupwise.verifiers.functions import RewardFunction
 from groupwise.verifiers.isolated import Isolated
 from groupwise.verifiers.names import unknown_name, validated
+from groupwise.verifiers.raised import raised_at
 from groupwise.verifiers.settings import VerifierSettings
 
 BUILTIN: dict[str, str] = {
@@ -136,9 +143,19 @@ def import_object(name: str, kind: str) -> Any:
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
+        if not f"{module_name}.".startswith(f"{error.name}."):
+            raise RecipeError(
+                f"{kind} {name!r}: module {module_name!r} imports {error.name!r}, which is neither "
+                f"in {here} nor among the installed packages{raised_at(error)}"
+            ) from error
         raise RecipeError(
             f"{kind} {name!r}: no module {error.name!r} in {here} or among the installed packages; "
             "give `module:name` of a Python file in the current folder or of a package"
+        ) from error
+    except Exception as error:
+        raise RecipeError(
+            f"{kind} {name!r}: importing module {module_name!r} raised {describe_error(error)}"
+            f"{raised_at(error)}"
         ) from error
     if not hasattr(module, attribute):
         public = [
