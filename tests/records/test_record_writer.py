@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -295,15 +296,45 @@ def test_halves_of_characters_are_replaced_and_never_end_a_run(tmp_path: Path):
     with RunWriter.create(tmp_path / "run", RECIPE, {"note": "\ud83d"}) as writer:
         row = rollout_rows(0, [group("p", [1.0])])[0]
         row.update(reason="a\ud83d", messages='[{"content": "\ud83d"}]', logged=["\udc00"])
+        row["said\ud83d"] = 1
         writer.rollouts(0, [row])
         writer.event("warning", message="\ud83d, then more")
         writer.event("failed", error="\ud83d\ude00")
     run = open_run(tmp_path / "run")
     (read,) = run.rollouts().to_pylist()
-    assert (read["reason"], read["logged"]) == ("a\ufffd", ["\ufffd"])
+    assert (read["reason"], read["logged"], read["said\ufffd"]) == ("a\ufffd", ["\ufffd"], 1)
     assert json.loads(read["messages"]) == [{"content": "\ufffd"}]
     assert [event.get("message", event.get("error")) for event in run.events()] == [
         "\ufffd, then more",
         "😀",
     ]
     assert json.loads((tmp_path / "run" / "environment.json").read_text()) == {"note": "\ufffd"}
+
+
+@pytest.mark.parametrize(
+    ("logged", "texts"),
+    [
+        ([1, "a"], ["1", "a"]),
+        ([10**30, None], [str(10**30), None]),
+        ([[1], ["a"]], ["[1]", '["a"]']),
+        ([{1, 2}, Path("x")], ['"{1, 2}"', '"x"']),
+    ],
+)
+def test_what_no_column_type_holds_is_recorded_as_texts(
+    tmp_path: Path, logged: list[Any], texts: list[str | None]
+):
+    with RunWriter.create(tmp_path / "run", RECIPE, {}) as writer:
+        made = rollout_rows(0, [group("p", [1.0, 0.0])])
+        writer.rollouts(0, [{**row, "logged": value} for row, value in zip(made, logged)])
+    assert open_run(tmp_path / "run").rollouts()["logged"].to_pylist() == texts
+
+
+def test_a_logged_column_may_change_its_type_from_step_to_step(tmp_path: Path):
+    with RunWriter.create(tmp_path / "run", RECIPE, {}) as writer:
+        for step, value in enumerate((1, "a", [2], None, 0.5)):
+            rows = rollout_rows(step, [group("p", [1.0])])
+            writer.rollouts(step, [{**row, "logged": value} for row in rows])
+    run = open_run(tmp_path / "run")
+    assert run.rollouts()["logged"].to_pylist() == ["1", "a", "[2]", None, "0.5"]
+    assert run.rollouts(steps=[0, 3, 4])["logged"].to_pylist() == [1, None, 0.5]
+    assert run.rollouts()["reward"].to_pylist() == [1.0] * 5

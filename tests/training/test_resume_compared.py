@@ -173,6 +173,14 @@ def test_a_checkpoint_without_the_order_of_prompts_is_refused_by_name(tmp_path: 
     with pytest.raises(GroupwiseError, match=r"has no collector\.state.*start the run again"):
         session.load_extra_tensors(tensors)
     session.close()
+    moving = {"preset": "grpo", "kl": {"placement": "loss", "coef": 0.1, "refresh_every": 2}}
+    session = open_session(prepare(load_recipe(recipe(dataset(tmp_path), algorithm=moving))))
+    tensors = session.extra_tensors()
+    session.load_extra_tensors(tensors)
+    del tensors[next(name for name in tensors if name.startswith("reference."))]
+    with pytest.raises(GroupwiseError, match="does not fit the reference: it holds"):
+        session.load_extra_tensors(tensors)
+    session.close()
 
 
 def test_resume_where_there_is_no_run_starts_one_and_says_so(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from groupwise.records.files import replace_file
-from groupwise.texts import whole_texts
+from groupwise.texts import whole_text, whole_texts
 from groupwise.types import Group, Prompt, Rollout
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def _json_text(value: Any) -> str | None:
 
 
 def rows_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Rows as an Arrow table: the known columns typed, any other column as Arrow infers it.
+    """Rows as an Arrow table: the known columns typed, any other as Arrow infers it, else texts.
 
     Raises ValueError naming the row and the columns that are missing.
     """
@@ -193,8 +193,24 @@ def rows_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     columns["rewards"] = _rewards_array([row["rewards"] for row in rows])
     others = dict.fromkeys(name for row in rows for name in row if name not in columns)
     for name in others:
-        columns[name] = pa.array(whole_texts([row.get(name) for row in rows]))
+        columns[whole_text(name)] = _inferred([row.get(name) for row in rows])
     return pa.table(columns)
+
+
+def _inferred(values: Sequence[Any]) -> pa.Array:
+    """What a function logged, in the type that fits all of it; as texts where there is none."""
+    import pyarrow as pa
+
+    try:
+        return pa.array(whole_texts(values))
+    except (pa.ArrowException, OverflowError, ValueError, TypeError):
+        return _as_texts(values)
+
+
+def _as_texts(values: Iterable[Any]) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array([whole_texts(_json_text(value)) for value in values], type=pa.string())
 
 
 def _rewards_array(rewards: Sequence[Mapping[str, float | None]]) -> pa.Array:
@@ -233,4 +249,27 @@ def read_tables(paths: Iterable[Path], columns: Sequence[str] | None = None) -> 
         empty = schema()
         names = [n for n in empty.names if columns is None or n in columns]
         return pa.schema([empty.field(name) for name in names]).empty_table()
-    return pa.concat_tables(tables, promote_options="permissive")
+    try:
+        return pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowTypeError:  # what was logged changed its type from one file to another
+        return pa.concat_tables(_same_types(tables), promote_options="permissive")
+
+
+def _same_types(tables: Sequence[pa.Table]) -> list[pa.Table]:
+    """The tables, the columns that are not of one type in all of them as texts."""
+    import pyarrow as pa
+
+    known = set(schema().names) | {"rewards"}
+    types: dict[str, set[pa.DataType]] = {}
+    for table in tables:
+        for field in table.schema:
+            if field.name not in known and not pa.types.is_null(field.type):
+                types.setdefault(field.name, set()).add(field.type)
+    mixed = {name for name, found in types.items() if len(found) > 1}
+    made = []
+    for table in tables:
+        for name in mixed & set(table.column_names):
+            texts = _as_texts(table[name].to_pylist())
+            table = table.set_column(table.column_names.index(name), name, texts)
+        made.append(table)
+    return made

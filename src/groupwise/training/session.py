@@ -226,13 +226,25 @@ class Session:
                 "was written by another version or changed since; start the run again"
             )
         self.collector.load_tensor(groups["collector"]["state"])
-        if self.learner.reference is not None:
-            own = dict(self.learner.reference.model.named_parameters())
-            with torch.no_grad():
-                for name, tensor in groups["reference"].items():
-                    own[name].copy_(tensor)
+        self._load_reference(groups["reference"])
         if self.learner.critic is not None:
             self.learner.critic.load_tensors(groups["critic"])
+
+    def _load_reference(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Put back a reference that moves; any other is the model's start."""
+        reference = self.learner.reference
+        if reference is None or not self.recipe.algorithm.kl.refresh_every:
+            return
+        own = self._own_of(reference)
+        shapes = {name: tensor.shape for name, tensor in tensors.items()}
+        if shapes != {name: parameter.shape for name, parameter in own.items()}:
+            raise GroupwiseError(
+                f"the checkpoint does not fit the reference: it holds {len(tensors)} tensors of "
+                f"it, and {len(own)} of these shapes are wanted; start the run again"
+            )
+        with torch.no_grad():
+            for name, tensor in tensors.items():
+                own[name].copy_(tensor)
 
     def close(self) -> None:
         self.sampler.close()
