@@ -267,3 +267,23 @@ def test_parquet_csv_and_datasets_stream_alike(tmp_path):
         orders.append([int(n) for n in numbers(environment, resumed, range(1501, 1550))])
         assert orders[-1] == [int(n) for n in numbers(environment, cursor, range(1501, 1550))]
     assert orders[0] == orders[1] == orders[2] == orders[3]
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "folder"])
+def test_rows_are_found_wherever_the_process_works(tmp_path, monkeypatch, name):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for path in (folder / "rows.jsonl", tmp_path / "rows.jsonl"):
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows(20)))
+    (tmp_path / "held.jsonl").write_text(json.dumps({"prompt": "9+9=", "answer": 18}) + "\n")
+    monkeypatch.chdir(tmp_path)
+    environment = load_environment(
+        "dataset",
+        path=name,
+        heldout_path="held.jsonl",
+        streaming=True,
+        verifiers=[{"name": "number"}],
+    )
+    monkeypatch.chdir(folder)
+    cursor = environment.cursor(0)
+    assert len({cursor.at(index)[1] for index in range(60)}) == 20

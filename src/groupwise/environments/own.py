@@ -44,12 +44,16 @@ def own_environment(
     if not isinstance(made, Environment):
         raise RecipeError(f"{where} gave a {type(made).__name__}, not an Environment; {_FROM}")
     _check_made(made, where)
-    for prompt in made.prompts(split="all"):
-        _check_prompt(prompt, f"{where}, {made.place(prompt.id)}")
-    _keep_heldout_apart(made, where)
-    _check_start(made, where)
-    check_columns(made.verifier, made.prompts(split="all"), where)
-    check_answers(made.verifier, made.prompts(split="all"), where)
+    try:
+        for prompt in made.prompts(split="all"):
+            _check_prompt(prompt, f"{where}, {made.place(prompt.id)}")
+        _keep_heldout_apart(made, where)
+        _check_start(made, where)
+        check_columns(made.verifier, made.prompts(split="all"), where)
+        check_answers(made.verifier, made.prompts(split="all"), where)
+    except BaseException:
+        made.close()
+        raise
     return made
 
 

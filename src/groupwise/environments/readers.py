@@ -87,7 +87,8 @@ def iter_rows(
         )
     if _is_function(path):
         return _read_function(path, split, seed, start)
-    return _read_datasets(path, config, split, field, start, streaming)
+    place = str(file) if file.is_dir() else path
+    return _read_datasets(place, config, split, field, start, streaming)
 
 
 def is_file(path: str) -> bool:

@@ -77,7 +77,7 @@ class StreamEnvironment(Environment):
         self._too_long: Callable[[Prompt], str | None] = lambda prompt: None
         # Rows are read again and again, wherever the process then works.
         file = Path(settings.path).expanduser()
-        self._file = file.absolute() if is_file(settings.path) else None
+        self._path = str(file.absolute()) if file.exists() else settings.path
         self._remembered: OrderedDict[str, Prompt] = OrderedDict()
         rows = list(islice(self.rows(0), settings.checked_rows))
         if not rows:
@@ -98,7 +98,7 @@ class StreamEnvironment(Environment):
             "checked_rows": len(rows),
             **{f"dropped_{why}": count for why, count in dropped.items()},
             "arguments": settings.model_dump(mode="json"),
-            **({"file_bytes": self._file.stat().st_size} if self._file is not None else {}),
+            **({"file_bytes": file.stat().st_size} if is_file(settings.path) else {}),
         }
         prompts = [task.prompt for task in heldout]
         splits = {"train": first[:PREVIEW], "heldout": prompts}
@@ -108,7 +108,7 @@ class StreamEnvironment(Environment):
     def rows(self, start: int) -> Iterator[Row]:
         """The training rows of one epoch from the `start`-th on."""
         found = iter_rows(
-            self._settings.path if self._file is None else str(self._file),
+            self._path,
             config=self._settings.config,
             split=self._settings.split,
             seed=self._seed,

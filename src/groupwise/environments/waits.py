@@ -46,6 +46,7 @@ class Waits:
         self._watch: threading.Thread | None = None
         self._loops: list[EventLoop] = []  # the last one takes what comes; the others were held up
         self._placed: dict[Future[Any], EventLoop] = {}
+        self._warned: set[str] = set()
         self._closed = False
 
     def start(self, call: Call, seconds: float) -> Future[Any]:
@@ -162,7 +163,8 @@ class Waits:
             with self._lock:
                 if self._loops and self._loops[-1] is loop:
                     self._loops.append(EventLoop())
-                    if held:
+                    if held and held not in self._warned:
+                        self._warned.add(held)
                         logging.getLogger("groupwise").warning("%s", held)
 
 
