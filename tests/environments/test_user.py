@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
 
-from groupwise.environments import Environment, EnvironmentSettings, environment_from_settings
+from groupwise.environments import (
+    Environment,
+    EnvironmentSettings,
+    Play,
+    environment_from_settings,
+)
 from groupwise.environments.registry import _put_around
-from groupwise.environments.user import SimulatedUser, UserSettings
+from groupwise.environments.user import SimulatedUser, UserPlay, UserSettings
+from groupwise.environments.waits import Waits
 from groupwise.errors import RecipeError
 from groupwise.policies import load_policy
 from groupwise.rollouts import collect
@@ -179,3 +187,33 @@ def test_rules_of_rows_and_the_note_that_nobody_plays_them() -> None:
     (note,) = trips(None, chat(user=rules), somebody).notes
     assert note.startswith("prompts whose column `user` holds a user's rules")
     assert note.endswith(": 1")
+
+
+class Elsewhere(Play):
+    """Notes whether it runs on an event loop, where it would hold up everyone who is slow."""
+
+    def __init__(self, prompt: Prompt, given: Any) -> None:
+        super().__init__(prompt)
+        self.given = given
+
+    def next(self, completion: str) -> Any:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            self.counts["threads"] += 1
+        self.rewards = [0.5]
+        return self.given
+
+
+@pytest.mark.parametrize("table", [{"rules": [{"say": "Hm."}]}, {"url": "http://x", "model": "m"}])
+def test_a_slow_environment_has_a_thread_behind_a_user(table: dict[str, Any]) -> None:
+    settings = UserSettings.model_validate(table)
+    waits = Waits()
+    for given in ([{"role": "user", "content": "Go on."}], "no messages", 5):
+        play = UserPlay(Elsewhere(chat(), given), settings)
+        assert waits.start(partial(play.next, "x"), 5.0).result() == given
+        assert (play.counts, play.rewards) == ({"threads": 1}, [0.5])
+        assert play.said[1:] == [
+            {"role": "assistant", "content": "x"}, *(given if isinstance(given, list) else [])
+        ]  # fmt: skip
+    waits.close()

@@ -131,24 +131,44 @@ class UserPlay(Around):
     def __init__(self, inner: Play, settings: UserSettings) -> None:
         super().__init__(inner)
         self.settings = settings
-        self.rewards = inner.rewards
         self.rules = rules_for(inner.prompt, settings) if settings.url is None else []
         self.used: set[int] = set()
         self.said: list[Message] = list(inner.prompt.messages)
 
-    async def next(self, completion: str) -> Sequence[Message] | None:
-        answer = self.inner.next(completion)
-        if isawaitable(answer):
-            answer = await answer
+    def next(self, completion: str) -> Any:
+        """The inner play's answer, or the user's; awaitable where either has to be waited for."""
+        answer = self.inner.next(completion)  # here and not on the event loop: it may be slow
+        if isawaitable(answer) or (answer is None and self.settings.url is not None):
+            return self._waited(completion, answer)
+        return self._answer(completion, answer)
+
+    async def _waited(self, completion: str, answer: Any) -> Any:
+        found = await answer if isawaitable(answer) else answer
+        if found is not None or self.settings.url is None:
+            return self._answer(completion, found)
+        self._heard(completion)
+        return self._says(await self._asked())
+
+    def _heard(self, completion: str) -> None:
         self.said.append({"role": "assistant", "content": completion})
+        self.rewards = self.inner.rewards  # wherever it keeps them by then
+
+    def _answer(self, completion: str, answer: Any) -> Any:
+        self._heard(completion)
         if answer is None:
-            words = await self._asked() if self.settings.url else self._by_rule(completion)
-            if words is None:
-                return None
-            self.told["user_answers"] += 1
-            answer = [{"role": "user", "content": words}]
-        self.said += answer
+            return self._says(self._by_rule(completion))
+        if isinstance(answer, list | tuple):  # anything else fails the rollout, by its own name
+            self.said += answer
         return answer
+
+    def _says(self, words: str | None) -> list[Message] | None:
+        """The user's words as messages; None where they end the conversation."""
+        if words is None:
+            return None
+        self.told["user_answers"] += 1
+        said: Message = {"role": "user", "content": words}
+        self.said.append(said)
+        return [said]
 
     def _by_rule(self, completion: str) -> str | None:
         for number, rule in enumerate(self.rules):
