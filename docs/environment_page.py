@@ -145,14 +145,22 @@ OWN_END = """\
 ```
 
 Where prompts are not drawn but listed, derive a class from `groupwise.environments.Environment`:
-its constructor takes the prompts by split and a verifier.
+its constructor takes the prompts by split and a verifier. Before any weight loads, these are
+looked at: every prompt is a `Prompt` with an id of its own (`prompt_id` makes one from the content)
+and messages that a chat can have; the verifier accepts every gold answer; no training prompt is
+held out, too (the same words; where the class has a `start` of its own, the same answer and columns as
+well); and `start`, tried twice on the first training prompt and closed again, gives a new `Play`. A
+class attribute `on_overlap = "drop"` takes what is held out from training, `"allow"` counts it.
 
 ### One of several turns
 
-`start(prompt)` gives a `Play` of your own, one for every rollout. Its `next` may be `async`, or
-slow: it runs beside the sampler, with a deadline. What it raises marks that rollout as failed;
-where all fail, the run stops. What a play remembers it keeps on itself: the rollouts of a group
-share their prompt, whose columns a play reads and never changes. Use it as `name = "guess:Guess"`:
+`start(prompt)` gives a `Play` of your own, one for every rollout, with its own copy of the prompt.
+Its `next` gives a list of messages (`role` and `content`, a text), or None at the end. It may be
+slow, or `async`: it runs beside the sampler, with a deadline. Plain ones have a thread each; all
+`async` ones share an event loop, so that a client can be kept open: one that sleeps or computes
+without awaiting holds up the others, is named in a warning, and those after it get another loop.
+What it raises, or gives that is no list of messages, marks that rollout as failed; where all fail,
+the run stops. Use it as `name = "guess:Guess"`:
 
 ```python
 """
