@@ -193,7 +193,7 @@ ASSERTS = {
     "a group of arguments": ("class S(StopIteration, ValueError): pass\ndef f(x): raise S", "assert all(map(lambda c: f(c) == 3, [1]))", "failed"),
     "a name that lies": ("S = type('ValueError', (StopIteration,), {})\ndef f(x): raise S", "assert all(map(lambda c: f(c) == 3, [1]))", "failed"),
     "setup": ("def f(x): return x + 1", "assert f(two) == 3", "passed"),
-    "entry over setup": ("def helper(x): return 100", "assert helper(1) == 2", "passed"),
+    "entry over setup": ("def helper(x): return 100\ndef f(x): return 7", "assert helper(1) == 2 and f(1) == 7", "passed"),
     "always equal": ("class E:\n def __eq__(s, o): return True\ndef f(x): return E()", "assert f(1) == 3", "failed"),
     "an int that is always equal": ("class E(int):\n def __eq__(s, o): return True\ndef f(x): return E(7)", "assert f(1) == 3", "failed"),
     "patched assert": ("import builtins\nbuiltins.AssertionError = None\ndef f(x): return 0", "assert f(1) == 3", "failed"),
@@ -202,6 +202,24 @@ ASSERTS = {
     "endless": ("def f(x):\n while True: pass", "assert f(1) == 3", "timeout"),
     "memory": ("def f(x): return bytearray(8 << 30)", "assert f(1) == 3", "out_of_memory"),
     "no function": ("x = 1", "assert f(1) == 3", "failed"),
+    "a generator": ("def f(n): yield from range(n)", "assert list(f(3)) == [0, 1, 2]", "passed"),
+    "a wrong generator": ("def f(n): yield from range(n)", "assert list(f(3)) == [0, 1, 3]", "failed"),
+    "a generator is no list": ("def f(n): yield from range(n)", "assert f(3) == [0, 1, 2]", "failed"),
+    "an iterator": ("def f(x): return map(str, x)", "assert next(f([1])) == '1'", "passed"),
+    "endless and not read to its end": ("import itertools\ndef f(): return itertools.count()", "from itertools import islice\nassert list(islice(f(), 3)) == [0, 1, 2]", "passed"),
+    "endless and read": ("import itertools\ndef f(): return itertools.repeat(1)", "assert all(n == 1 for n in f())", "failed"),
+    "raises as it goes": ("def f():\n yield 1\n raise ValueError", "assert list(f()) == [1]", "failed"),
+    "keys": ("def f(x): return x.keys()", "assert f({1: 2}) == {1: 3}.keys() and len(f({1: 2})) == 1", "passed"),
+    "keys are no list": ("def f(x): return x.keys()", "assert f({1: 2}) == [1]", "failed"),
+    "values": ("def f(x): return x.values()", "assert sorted(f({1: 2, 3: 2})) == [2, 2]", "passed"),
+    "items": ("def f(x): return x.items()", "assert f({1: 2}) == {(1, 2)}", "passed"),
+    "a deque": ("def f(x):\n x.append(4)\n return x", "from collections import deque\nassert f(deque([1, 2], 2)) == deque([2, 4])", "passed"),
+    "an iterator as argument": ("def f(x): return sum(x)", "assert f(n for n in range(4)) == 6", "passed"),
+    "no data is no exception": ("def f(x): return object()", "try:\n f(1)\n assert False\nexcept Exception:\n pass", "failed"),
+    "its module": ("def f(x): return x + 1", "from solution import f as g\nimport solution\nassert g(1) == 2 == solution.f(1)", "passed"),
+    "its module, wrong": ("def f(x): return x + 2", "from solution import f\nassert f(1) == 2", "failed"),
+    "its module without it": ("def g(x): return x + 2", "from solution import f\nassert f(1) == 3", "failed"),
+    "a module that it misses": ("def f(x): import no_such", "try:\n f(1)\nexcept ValueError:\n pass", "failed"),
     "a function as argument": ("def f(g): return g(1)", "assert f(lambda x: x) == 1", "failed"),
 }  # fmt: skip
 
@@ -215,9 +233,56 @@ def test_asserts(tier_b, name):
     assert result.outcome == outcome, result.reason
 
 
+CASE = "import unittest\nclass Base(unittest.TestCase):\n n = 1\nclass T(Base):\n def test_it(self): self.assertEqual(f(self.n), 2)\n"
+LEFT_TO_OTHERS = {
+    "pytest": "def test_it():\n assert f(1) == 2\ndef test_more(n=2):\n assert f(n) == 3",
+    "a second one": "def test_it():\n assert f(1) in (2, 3)\ndef test_more():\n assert f(1) == 2",
+    "HumanEval": "def check(candidate):\n assert candidate(1) == 2",
+    "unittest": CASE,
+    "unittest's own end": f"{CASE}unittest.main()",
+    "unittest behind a guard": f"{CASE}if __name__ == '__main__':\n unittest.main()",
+    "unittest run and not looked at": f"{CASE}unittest.defaultTestLoader.loadTestsFromTestCase(T).run(unittest.TestResult())",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LEFT_TO_OTHERS)
+def test_what_a_test_leaves_to_others_to_run_is_run(tier_b, name):
+    for source, outcome in (
+        ("def f(x): return x + 1", "passed"),
+        ("def f(x): return 3", "failed"),
+        ("no program", "failed"),
+        ("def f(x): raise __import__('unittest').SkipTest", "failed"),
+    ):
+        result = graded(tier_b, source, [LEFT_TO_OTHERS[name]], kind="asserts", entry="f")
+        assert result.outcome == outcome, result.reason
+
+
+@pytest.mark.parametrize(
+    ("test", "reason"),
+    [
+        ("def helper(): assert f(1) == 2", "none calls the solution"),
+        ("def check(candidate): assert candidate(1) == 2", "none calls the solution"),
+        ("if __name__ == '__main__':\n assert f(1) == 2", "none calls the solution"),
+        ("import no_such_module\nassert f(1) == 2", "No module named 'no_such_module'"),
+    ],
+)
+@pytest.mark.parametrize("source", ["def f(x): return 3", "no program", "def f(x): import other"])
+def test_tests_that_judge_nothing_are_never_a_one_nor_a_zero(tier_b, test, reason, source):
+    result = graded(tier_b, source, [test], kind="asserts")
+    assert result.outcome == "infrastructure_error"
+    assert result.reason == f"the tests' own source does not run: {reason}"
+
+
+def test_a_test_may_prepare_what_another_one_asks(tier_b):
+    assert graded(
+        tier_b, "def f(x): return 3", ["x = 1", "assert f(x) == 3"], kind="asserts"
+    ).passed_all
+
+
 def test_entry_replaces_what_setup_defined(tier_b):
     job = {"kind": "asserts", "setup": "def f(x): return 5"}
-    assert graded(tier_b, "def f(x): return 6", ["assert f(1) == 5"], **job).passed_all
+    unasked = graded(tier_b, "def f(x): return 6", ["assert f(1) == 5"], **job)
+    assert unasked.outcome == "infrastructure_error"
     assert not graded(
         tier_b, "def f(x): return 6", ["assert f(1) == 5"], entry="f", **job
     ).passed_all

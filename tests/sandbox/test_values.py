@@ -1,8 +1,9 @@
 # ruff: noqa: E501 (tables: one case a line)
 """Values as data, and their comparison: exact types, hostile forms, bounded work."""
 
+import itertools
 import time
-from collections import Counter, OrderedDict, namedtuple
+from collections import Counter, OrderedDict, deque, namedtuple
 from decimal import Decimal
 from fractions import Fraction
 
@@ -14,7 +15,13 @@ from hypothesis import strategies as st
 from groupwise.errors import RecipeError
 from groupwise.sandbox import make_tests
 from groupwise.sandbox.comparison import matches, same_output
-from groupwise.sandbox.guest.values import Unencodable, decode, encode
+from groupwise.sandbox.guest.values import (
+    MAX_ITERATED,
+    Unencodable,
+    decode,
+    encode,
+    encode_given,
+)
 
 scalars = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(), st.binary(),
@@ -46,6 +53,44 @@ def test_there_and_back(value):
 def test_only_equal_values_match(one, other):
     if matches(one, encode(other)):
         assert one == other
+
+
+@pytest.mark.parametrize(
+    "value", [deque([1, [2]]), deque([1, 2], 2), {1: 2}.keys(), {1: [2]}.items(), {}.keys()]
+)
+def test_deques_and_views_there_and_back(value):
+    again = decode(encode(value))
+    assert again == value
+    assert type(again) is type(value)
+    assert getattr(again, "maxlen", None) == getattr(value, "maxlen", None)
+    assert matches(value, encode(value))
+
+
+def test_the_values_of_a_dict_keep_their_order():
+    again = decode(encode({1: "b", 2: "a"}.values()))
+    assert (type(again), list(again)) == (type({}.values()), ["b", "a"])
+
+
+def test_an_iterator_is_told_by_its_items_up_to_a_number():
+    assert list(decode(encode_given(iter([1, (2,)])))) == [1, (2,)]
+    endless = decode(encode_given(itertools.count()))
+    assert list(itertools.islice(endless, MAX_ITERATED)) == list(range(MAX_ITERATED))
+    with pytest.raises(RuntimeError, match="more than 10000 items"):
+        next(endless)
+    with pytest.raises(Unencodable, match="generator"):
+        encode(n for n in range(3))
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        ["dq", [["l", []]]], ["dq", [["l", []], -1]], ["dq", [5, None]], ["dk", [["l", []]]],
+        ["di", [5]], ["di", [["t", [1]]]], ["it", [["l", []]]], ["dv", 5], ["dk", [0] * 20_000],
+    ],
+)  # fmt: skip
+def test_what_is_no_deque_view_or_iterator_is_refused(told):
+    with pytest.raises(ValueError, match=".+"):
+        decode(told)
 
 
 Pair = namedtuple("Pair", "x y")

@@ -89,6 +89,7 @@ class Solution:
         self._unloadable: list[Any] | None = None
         self._secret = secrets.token_hex(8)
         self._count = 0
+        self.asked = False
 
     def deadline(self) -> float:
         """The end of a case that begins now."""
@@ -97,7 +98,11 @@ class Solution:
     def call(
         self, entry: str, arguments: list[Any], keywords: Any, deadline: float, mutated: bool
     ) -> list[Any]:
-        """`["value", told, told arguments]`, `["error", what]` or `["memory"]`. `Ended`."""
+        """`["value", told, told arguments]`, `["error", what]`, `["untold", why]` or `["memory"]`.
+
+        `Ended` where the child is gone.
+        """
+        self.asked = True
         if self._unloadable is not None:
             return self._unloadable
         if self._child is None:
@@ -139,7 +144,7 @@ class Solution:
 
 def _is_reply(reply: list[Any]) -> bool:
     """Whether it has the form of `Solution.call`'s result; a hostile child knows the nonce."""
-    lengths = {"value": 3, "error": 2, "memory": 1}
+    lengths = {"value": 3, "error": 2, "untold": 2, "memory": 1}
     return bool(reply) and type(reply[0]) is str and lengths.get(reply[0]) == len(reply)
 
 
@@ -217,7 +222,7 @@ def _graded_call(solution: Solution, job: Job, test: Call) -> Verdict:
         return ended.verdict
     if kind == "memory":
         return "out_of_memory", "MemoryError"
-    if kind == "error":
+    if kind in ("error", "untold"):
         return "failed", told_error(rest)
     if same_value(test.plain, rest[0], job.tolerance, job.alike):
         return "passed", ""
@@ -271,10 +276,15 @@ def grade_asserts(zygote: Zygote, job: Job, until: float, add: Callable[[Verdict
     try:
         deadline = solution.deadline()
         tests = {"setup": job.setup, "tests": list(job.tests), "entry": job.entry}
+        passed = 0
         try:
             begin(tester, tests, deadline)
             for _ in job.tests:
-                go_on = add(_graded_test(tester, solution, job, deadline))
+                verdict = _graded_test(tester, solution, job, deadline)
+                passed += verdict[0] == "passed"
+                if passed == len(job.tests) and not solution.asked:
+                    raise BrokenTests(f"{BROKEN_TESTS}: none calls the solution")
+                go_on = add(verdict)
                 if job.fresh:
                     solution.end()
                 if not go_on:
@@ -307,12 +317,18 @@ def _graded_test(tester: Child, solution: Solution, job: Job, deadline: float) -
             reply = ["gone", cause[1]]
         if reply[0] == "memory":
             cause = ("out_of_memory", "MemoryError")
+        elif (
+            reply[0] == "untold"
+        ):  # nothing that a test may take for an exception of the solution's
+            cause = ("failed", told_error(reply[1:]))
         tester.send(reply, deadline)
 
 
 def told_error(rest: list[Any]) -> str:
     """The exception that a child told of, cut to one short line."""
     told = rest[0] if rest and isinstance(rest[0], list) else []
+    if rest and isinstance(rest[0], str):
+        return rest[0][:300]
     name, message = ([str(each)[:300] for each in told] + ["an error", ""])[:2]
     return f"{name}: {message}" if message else name
 

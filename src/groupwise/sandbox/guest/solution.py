@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .frames import read_frame, write_frame
-from .values import decode, encode
+from .values import Unencodable, decode, encode, encode_given
 
 MAX_MESSAGE = 300
 
@@ -90,9 +90,9 @@ def describe(error: BaseException) -> list[str]:
 def serve(job: Mapping[str, Any]) -> None:
     """Loads the source, then answers `[nonce, entry, arguments, keywords, mutated]` until EOF.
 
-    A reply is `[nonce, "value", told value, told arguments or None]`, `[nonce, "error", what]` or
-    `[nonce, "memory"]`; the loading's own has the nonce 0. `what` is an exception's description and
-    its told arguments or None.
+    A reply is `[nonce, "value", told value, told arguments or None]`, `[nonce, "error", what]`,
+    `[nonce, "untold", why]` for a value that is no data, or `[nonce, "memory"]`; the loading's own
+    has the nonce 0. `what` is an exception's description and its told arguments or None.
     """
     namespace: dict[str, Any] = {}
 
@@ -134,7 +134,11 @@ def _call(
     positional = [decode(each) for each in arguments]
     named = {name: decode(each) for name, each in keywords.items()}
     given = [*positional, *named.values()]
-    told = encode(function(*positional, **named))
+    value = function(*positional, **named)
+    try:
+        told = (encode_given if mutated else encode)(value)
+    except Unencodable as error:
+        return ["untold", str(error)[:MAX_MESSAGE]]
     after = None
     if mutated and any(isinstance(each, (list, dict, set, bytearray)) for each in given):
         after = [encode(each) for each in given]

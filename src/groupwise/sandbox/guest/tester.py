@@ -13,14 +13,20 @@ import contextlib
 import dis
 import sys
 import types
+import unittest
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .frames import read_frame, write_frame
 from .solution import MAX_MESSAGE, describe, module
-from .values import Unencodable, decode, encode
+from .values import Unencodable, decode, encode_given
 
 _CACHE, _POP_TOP = dis.opmap["CACHE"], dis.opmap["POP_TOP"]
+
+
+_told: deque[Exception] = deque(maxlen=100)
+"""What the solution raised last."""
 
 
 class SolutionError(Exception):
@@ -31,8 +37,12 @@ def run_tests(job: Mapping[str, Any]) -> None:
     """Executes `setup`, then each of `tests`; one `["result", index, passed, reason]` each.
 
     Names that the test source uses and does not define are stubs for the solution's functions, and
-    so is `entry`, whatever `setup` defined. Tells `["broken", why]` where the setup fails.
+    so is `entry`, whatever `setup` defined, and every name of a module `solution`. What pytest or
+    unittest would run in a source is run. Tells `["broken", why]` where the setup fails, or a test
+    imports what is not here.
     """
+    sys.modules["solution"] = _Solution("solution")
+    unittest.main = _run_later  # type: ignore[assignment]
     sources = [job["setup"], *job["tests"]]
     try:
         missing = undefined_names("\n".join(sources))
@@ -45,17 +55,66 @@ def run_tests(job: Mapping[str, Any]) -> None:
         if name not in namespace or name == job["entry"]:
             namespace[name] = _stub(name)
     for index, source in enumerate(job["tests"]):
-        write_frame(["result", index, *_run_test(source, namespace)])
+        try:
+            verdict = _run_test(source, namespace, job["entry"])
+        except ModuleNotFoundError as error:
+            write_frame(["broken", str(error)])
+            return
+        write_frame(["result", index, *verdict])
 
 
-def _run_test(source: str, namespace: dict[str, Any]) -> tuple[bool, str]:
+class _Solution(types.ModuleType):
+    """The module `solution`, as tests import it."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _stub(name)
+
+
+def _run_later(*_: Any, **__: Any) -> None:
+    """In place of `unittest.main`: the cases of a source are run behind it."""
+
+
+def _run_test(source: str, namespace: dict[str, Any], entry: str | None) -> tuple[bool, str]:
+    """Whether it passed, and why not. `ModuleNotFoundError` where the test itself raised it."""
+    before = dict(namespace)
     try:
         exec(compile(source, "<test>", "exec", dont_inherit=True), namespace)
-    except BaseException as error:  # noqa: BLE001 (a failing test, whatever it raised)
+        called = {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
+        made = {name: each for name, each in namespace.items() if before.get(name) is not each}
+        _run_cases([each for each in made.values() if isinstance(each, type)])
+        for name, each in made.items():
+            if isinstance(each, types.FunctionType) and name not in called:
+                _run_function(name, each, entry)
+    except BaseException as error:  # a failing test, whatever it raised
+        if isinstance(error, ModuleNotFoundError) and error not in _told:
+            raise
         kind, message, _ = describe(error)
         line = _line(source, error)
         return False, f"{line}: {kind}: {message}" if message else f"{line}: {kind}"
     return True, ""
+
+
+def _run_cases(classes: Sequence[type]) -> None:
+    """What unittest would run of them, but for classes that only others derive from."""
+    bases = {base for each in classes for base in each.__mro__[1:]}
+    for each in classes:
+        if not issubclass(each, unittest.TestCase) or each in bases:
+            continue
+        result = unittest.TestResult()
+        unittest.defaultTestLoader.loadTestsFromTestCase(each).run(result)
+        for case, said in [*result.errors, *result.failures]:
+            raise AssertionError(f"{case.id()}: {said.strip().splitlines()[-1]}")
+
+
+def _run_function(name: str, function: types.FunctionType, entry: str | None) -> None:
+    """Calls a function that a test leaves to pytest, or to HumanEval's harness."""
+    needed = function.__code__.co_argcount - len(function.__defaults__ or ())
+    if name.startswith("test") and needed == 0:
+        function()
+    elif name == "check" and needed == 1 and entry:
+        function(_stub(entry))
 
 
 def _line(source: str, error: BaseException) -> str:
@@ -98,8 +157,8 @@ def undefined_names(source: str) -> list[str]:
 def _stub(name: str) -> Callable[..., Any]:
     def ask(*arguments: Any, **keywords: Any) -> Any:
         try:
-            told = [encode(each) for each in arguments]
-            named = {key: encode(each) for key, each in keywords.items()}
+            told = [encode_given(each) for each in arguments]
+            named = {key: encode_given(each) for key, each in keywords.items()}
         except Unencodable as error:
             raise TypeError(f"{name}: {error} cannot be passed to the solution") from error
         write_frame(["call", name, told, named])
@@ -139,6 +198,13 @@ def _drops_value(frame: types.FrameType) -> bool:
 
 
 def _exception(kind: str, rest: list[Any]) -> Exception:
+    """As `_made_again`; remembered, so that a test's own errors can be told from these."""
+    made = _made_again(kind, rest)
+    _told.append(made)
+    return made
+
+
+def _made_again(kind: str, rest: list[Any]) -> Exception:
     """The solution's exception again: a built-in one by its name, never one that ends a program.
 
     Nor one that ends an iteration: `all(map(f, xs))` would take it for the end of `xs`.

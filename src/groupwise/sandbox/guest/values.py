@@ -8,6 +8,8 @@ and arrays become numbers and lists. An unknown type is an error.
 from __future__ import annotations
 
 import sys
+from collections import deque
+from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -16,6 +18,9 @@ MAX_DEPTH = 64
 MAX_DIGITS = 10_000
 MAX_HASHED = 10_000
 """Elements of a set or dict that `decode` builds: colliding hashes stay cheap."""
+
+MAX_ITERATED = 10_000
+"""Items of an iterator that are told; asking for more is an error."""
 
 _SMALL = 1 << 62
 _BITS_PER_DIGIT = 3.33
@@ -27,7 +32,12 @@ _SEQUENCES: tuple[tuple[type, str], ...] = (
 )
 
 
-_LENGTHS = {"c": 2, "r": 3, "q": 2}
+_LENGTHS = {"c": 2, "r": 3, "q": 2, "it": 2, "dq": 2}
+_VIEWS: tuple[tuple[type, str], ...] = (
+    (type({}.keys()), "dk"),
+    (type({}.values()), "dv"),
+    (type({}.items()), "di"),
+)
 
 
 class Unencodable(ValueError):  # noqa: N818 (it names the value, not a failure of ours)
@@ -59,6 +69,28 @@ def encode(value: Any, depth: int = MAX_DEPTH, digits: int = MAX_DIGITS) -> Any:
     return _encode_rare(value, kind, depth, digits)
 
 
+def encode_given(value: Any) -> Any:
+    """`encode`, and an iterator by its items: for what goes between a test and the solution.
+
+    >>> list(decode(encode_given(n * n for n in range(3))))
+    [0, 1, 4]
+    """
+    if not isinstance(value, Iterator):
+        return encode(value)
+    items: list[Any] = []
+    for item in value:
+        if len(items) == MAX_ITERATED:
+            return ["it", [["l", items], True]]
+        items.append(encode(item, MAX_DEPTH - 1))
+    return ["it", [["l", items], False]]
+
+
+def _iterated(items: list[Any], cut: bool) -> Iterator[Any]:
+    yield from items
+    if cut:
+        raise RuntimeError(f"an iterator of more than {MAX_ITERATED} items")
+
+
 def plain(value: Any) -> Any:
     """The value in built-in types: numpy arrays, named tuples and the like flattened."""
     return decode(encode(value, digits=1_000_000), max_hashed=1 << 40, max_digits=1_000_000)
@@ -88,6 +120,12 @@ def _encode_rare(value: Any, kind: type, depth: int, digits: int) -> Any:
         return float.__float__(value)
     if issubclass(kind, str):
         return str.__str__(value)
+    if kind is deque:
+        items = [encode(item, depth - 1, digits) for item in value]
+        return ["dq", [["l", items], value.maxlen]]
+    for view, tag in _VIEWS:
+        if kind is view:
+            return [tag, [encode(item, depth - 1, digits) for item in value]]
     if kind is complex:
         return ["c", [value.real, value.imag]]
     if kind is range:
@@ -147,7 +185,7 @@ def _decode_tagged(tag: str, body: Any, *rest: int) -> Any:
         return raw if tag == "b" else bytearray(raw)
     if type(body) is not list:
         raise ValueError("not a told value")
-    if tag in ("s", "f", "d") and len(body) > max_hashed:
+    if tag in ("s", "f", "d", "dk", "di") and len(body) > max_hashed:
         raise ValueError(f"a set or dict of more than {max_hashed} elements")
     if tag == "d":
         return {decode(key, *rest): decode(value, *rest) for key, value in body}
@@ -162,6 +200,11 @@ def _decode_tagged(tag: str, body: Any, *rest: int) -> Any:
         "c": lambda pair: complex(*pair),
         "r": lambda ends: range(*ends),
         "q": lambda pair: Fraction(*pair),
+        "dq": lambda pair: deque(*pair),
+        "dk": lambda keys: dict.fromkeys(keys).keys(),
+        "dv": lambda values: dict(enumerate(values)).values(),
+        "di": lambda pairs: dict(pairs).items(),
+        "it": lambda pair: _iterated(*pair),
     }
     if tag not in makers:
         raise ValueError(f"no such type: {tag[:20]!r}")
