@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Sequence
@@ -575,3 +576,28 @@ def test_columns_that_cannot_be_copied_are_shared(template: Template) -> None:
     assert play.prompt == shared
     assert play.prompt.columns["lock"] is lock
     assert play.prompt.columns["seen"] is not shared.columns["seen"]
+
+
+class Client(Asks):
+    """Keeps something open on the loop that its turns run on, and closes it there."""
+
+    loops: list[Any] = []  # noqa: RUF012 (what all plays noted)
+
+    async def next(self, completion: str) -> Sequence[Message] | None:  # type: ignore[override]
+        self.loops.append(asyncio.get_running_loop())
+        return None
+
+    async def result(self) -> Score | None:  # type: ignore[override]
+        self.loops.append(asyncio.get_running_loop())
+        return Score(0.5, "partial")
+
+    async def close(self) -> None:  # type: ignore[override]
+        self.loops.append(asyncio.get_running_loop())
+
+
+def test_a_verdict_and_an_end_may_be_async(template: Template) -> None:
+    Client.loops.clear()
+    (group,), _ = played(Asking(Client), template, ["done"])
+    assert group.rollouts[0].extras["result"] == Score(0.5, "partial")
+    assert len(Client.loops) == 3
+    assert len(set(Client.loops)) == 1

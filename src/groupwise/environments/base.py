@@ -49,11 +49,10 @@ class Play:
 
     The policy has read the prompt's messages (`first()`; a play cannot change them).
     `next(completion)` gives the messages that answer a completion, or None where the rollout has
-    ended; it may be `async` or slow: it runs beside the sampler, with a deadline
-    (`Limits.wait_seconds`), as `result` and `close` have. What they raise marks this rollout as
-    failed. `rewards` takes one number for every completion, where turns have rewards of their own;
-    `counts` takes finite numbers by name that the metrics add up (`plays/<name>`). `prompt` is the
-    play's own copy.
+    ended. It may be `async` or slow, as may `result` and `close`: they run beside the sampler, with
+    a deadline each (`Limits.wait_seconds`). What they raise marks this rollout as failed. `rewards`
+    takes one number for every completion, where turns have rewards of their own; `counts` takes
+    finite numbers by name that the metrics add up (`plays/<name>`). `prompt` is the play's own copy.
     """
 
     def __init__(self, prompt: Prompt) -> None:

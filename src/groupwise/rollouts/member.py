@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from groupwise.environments import Environment, Play
 from groupwise.environments.chat_messages import answer_messages
@@ -25,9 +25,7 @@ from groupwise.templates import Template
 from groupwise.texts import shortened, whole_text, whole_texts
 from groupwise.types import Completion, FinishReason, Message, Prompt, Request, Score, Turn
 from groupwise.verifiers.contract import describe_error
-from groupwise.verifiers.waiting import Beside, DeadlinePassed
 
-Value = TypeVar("Value")
 Limit = Literal["turns", "tokens", "length", "seconds"]
 
 
@@ -89,7 +87,8 @@ class Member:
         environment, template = self.setting.environment, self.setting.template
         if type(environment).start is Environment.start:
             return environment.open(self.prompt, template)
-        return self._beside(lambda: environment.open(self.prompt, template))
+        opened: Play = self._waited(lambda: environment.open(self.prompt, template))
+        return opened
 
     @property
     def one_turn(self) -> bool:
@@ -288,21 +287,15 @@ class Member:
         return result
 
     def _in_time(self, method: Literal["result", "close"]) -> Any:
-        """What a method of the play gives, in a thread of its own where it is not `Play`'s.
-
-        Raises TimeoutError where that takes longer than an answer may.
-        """
+        """What a method of the play gives, waited for as an answer where it is not `Play`'s."""
         call = getattr(self._play, method)
         if getattr(call, "__func__", None) is getattr(Play, method):
             return call()
-        return self._beside(call)
+        return self._waited(call)
 
-    def _beside(self, call: Callable[[], Value]) -> Value:
-        seconds = self.setting.environment.limits.wait_seconds
-        try:
-            return Beside(call).result(seconds)
-        except DeadlinePassed:
-            raise TimeoutError(f"no answer after {seconds:g} s") from None
+    def _waited(self, call: Callable[[], Any]) -> Any:
+        environment = self.setting.environment
+        return environment.waits.start(call, environment.limits.wait_seconds).result()
 
     def _last_reason(self, reason: FinishReason) -> None:
         last = self.turns[-1]
