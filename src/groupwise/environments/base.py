@@ -52,7 +52,7 @@ class Play:
     ended. It may be `async` or slow, as may `result` and `close`: they run beside the sampler, with
     a deadline each (`Limits.wait_seconds`). What they raise marks this rollout as failed. `rewards`
     takes one number for every completion, where turns have rewards of their own; `counts` takes
-    finite numbers by name that the metrics add up (`plays/<name>`). `prompt` is the play's own copy.
+    finite numbers by name that the metrics add up (`plays/<name>`). `prompt` is a copy of its own.
     """
 
     def __init__(self, prompt: Prompt) -> None:
