@@ -146,11 +146,12 @@ OWN_END = """\
 
 Where prompts are not drawn but listed, derive a class from `groupwise.environments.Environment`:
 its constructor takes the prompts by split and a verifier. Before any weight loads, these are
-looked at: every prompt is a `Prompt` with an id of its own (`prompt_id` makes one from the content)
-and messages that a chat can have; the verifier accepts every gold answer; no training prompt is
-held out, too (the same words; where the class has a `start` of its own, the same answer and columns as
-well); and `start`, tried twice on the first training prompt and closed again, gives a new `Play`. A
-class attribute `on_overlap = "drop"` takes what is held out from training, `"allow"` counts it.
+looked at: every prompt is a `Prompt` with an id of its own (`prompt_id` makes one from the
+content) and messages that a chat can have; the verifier accepts every gold answer; no training
+prompt is held out, too (the same words; where the class has a `start` of its own, the same answer
+and columns as well); and `start`, tried twice on the first training prompt and closed again, gives
+a new `Play`. A class attribute `on_overlap = "drop"` takes what is held out from training,
+`"allow"` counts it.
 
 ### One of several turns
 

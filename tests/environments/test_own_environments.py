@@ -57,7 +57,10 @@ def written(tmp_path, monkeypatch, request):
             "class Mine(Base):\n    def __init__(self, seed=0): {}['size']",
             "raised KeyError: 'size' (",
         ),
-        ("class Mine(Base):\n    def __init__(self): pass", "cannot be called with seed and []"),
+        (
+            "class Mine(Base):\n    def __init__(self): pass",
+            "and []: got an unexpected keyword argument 'seed'; it takes ()",
+        ),
         (
             "def Mine(seed): return made([ask(1)], verifier=lambda text: 1.0)",
             "is no Verifier; give groupwise.verifiers.compose(",

@@ -31,9 +31,15 @@ def refused(path, **arguments):
         ("a.csv", b'prompt,answer\n"3+4="x,7\n', "a.csv, line 2: ',' expected after '\"'; a field"),
         ("a.csv", b'"prompt"x,answer\n3+4=,7\n', "a.csv, line 1: ',' expected after"),
         ("a.tsv", b'prompt\tanswer\n"3+4=\t7\n', "a.tsv, line 2: unexpected end of data"),
-        ("a.jsonl", b'{"prompt": "x", "answer": ' + b"7" * 5000 + b"}\n", "a.jsonl, line 1: not"),
-        ("a.json", b'[{"prompt": "x", "answer": ' + b"7" * 5000 + b"}]", "a.json: not JSON"),
-        ("a.jsonl", b'{"prompt": ' + b"[" * 100_000, "a.jsonl, line 1: not JSON"),
+        (
+            "a.jsonl", b'{"prompt": "x", "answer": ' + b"7" * 5000 + b"}\n",
+            "a.jsonl, line 1: a number of more than 4300 digits; write it as a text, in quotes",
+        ),
+        (
+            "a.json", b'[{"prompt": "x", "answer": ' + b"7" * 5000 + b"}]",
+            "a.json: a number of more than 4300 digits; write it as a text",
+        ),
+        ("a.jsonl", b'{"prompt": ' + b"[" * 100_000, "a.jsonl, line 1: lists or objects too"),
         (
             "a.jsonl",
             json.dumps(ROWS[0]).encode() + b'\n{"prompt": "x", "answer": 1, "more": '

@@ -38,8 +38,8 @@ def check_values(values: Mapping[str, Any], where: str) -> None:
             json.dumps(value, sort_keys=True, default=str)
         except (TypeError, ValueError) as error:
             raise RecipeError(
-                f"{where}: column {column!r} cannot be written as JSON ({error}); give objects "
-                "whose keys are texts"
+                f"{where}: column {column!r} cannot be written as JSON ({error}); give texts, "
+                "numbers, lists, and objects whose keys are texts"
             ) from error
 
 

@@ -65,13 +65,17 @@ def _called(name: str, seed: int, arguments: Mapping[str, Any]) -> Any:
             "groupwise.environments.Environment, or a function that returns one"
         )
     try:
-        inspect.signature(found).bind(seed=seed, **arguments)
+        signature = inspect.signature(found)
+    except ValueError:
+        signature = None  # not known, as of some written in C
+    try:
+        if signature is not None:
+            signature.bind(seed=seed, **arguments)
     except TypeError as error:
         raise RecipeError(
-            f"environment {name!r} cannot be called with seed and {sorted(arguments)}: {error}"
+            f"environment {name!r} cannot be called with seed and {sorted(arguments)}: {error}; it "
+            f"takes {signature}"
         ) from error
-    except ValueError:
-        pass  # its signature is not known
     try:
         return found(seed=seed, **arguments)
     except RecipeError as error:

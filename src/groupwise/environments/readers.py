@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import inspect
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -328,8 +329,17 @@ def _json(text: str, where: str) -> Any:
         return json.loads(text, object_pairs_hook=unique)
     except RecipeError:
         raise
-    except (ValueError, RecursionError) as error:  # a number of 5,000 digits is no JSON error
+    except json.JSONDecodeError as error:
         raise RecipeError(f"{where}: not JSON: {error}") from error
+    except ValueError as error:
+        limit = sys.get_int_max_str_digits()
+        raise RecipeError(
+            f"{where}: a number of more than {limit} digits; write it as a text, in quotes"
+        ) from error
+    except RecursionError as error:
+        raise RecipeError(
+            f"{where}: lists or objects too deep to be read; flatten them, or give them as a text"
+        ) from error
 
 
 def _object(value: Any, where: str) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def checked_splits(name: str, splits: Any) -> dict[str, tuple[Prompt, ...]]:
             )
         found[split] = tuple(prompts)
     if not found.get("train"):
-        raise RecipeError(f"{where} has no training prompts; its data is empty")
+        raise RecipeError(f'{where} has no training prompts; give at least one under "train"')
     _check_ids(where, found)
     return found
 

@@ -81,7 +81,9 @@ class StreamEnvironment(Environment):
         self._remembered: OrderedDict[str, Prompt] = OrderedDict()
         rows = list(islice(self.rows(0), settings.checked_rows))
         if not rows:
-            raise RecipeError(f"environment.path = {settings.path!r} holds no rows")
+            raise RecipeError(
+                f"environment.path = {settings.path!r} holds no rows; give one with a row"
+            )
         texts = [normalised_text(task.prompt) for task in tasks_of(rows, settings, verifier, seed)]
         self._common = common_runs(map(self._index.shared, texts), len(texts))
         numbers = range(len(rows))
