@@ -217,3 +217,18 @@ def test_a_slow_environment_has_a_thread_behind_a_user(table: dict[str, Any]) ->
             {"role": "assistant", "content": "x"}, *(given if isinstance(given, list) else [])
         ]  # fmt: skip
     waits.close()
+
+
+def test_halves_of_characters_do_not_reach_an_endpoint(url: str) -> None:
+    settings = UserSettings.model_validate({"url": url, "model": "m", "instructions": "{city}"})
+    inner = Elsewhere(chat(city="\ud800"), [{"role": "user", "content": "a\ud83d"}])
+    play = UserPlay(inner, settings)
+    waits = Waits()
+    waits.start(partial(play.next, "x"), 5.0).result()
+    inner.given = None
+    waits.start(partial(play.next, "y"), 5.0).result()
+    waits.close()
+    (asked,) = Endpoint.asked
+    assert [each["content"] for each in asked["messages"]] == [
+        "\ufffd", "Book.", "x", "a\ufffd", "y",
+    ]  # fmt: skip

@@ -19,6 +19,7 @@ from groupwise.environments.around import Around
 from groupwise.environments.base import Play, Wrapper
 from groupwise.errors import RecipeError
 from groupwise.templates import Template
+from groupwise.texts import whole_texts
 from groupwise.types import Message, Prompt
 from groupwise.verifiers.endpoint import EndpointError, post_json
 from groupwise.verifiers.names import validated
@@ -184,10 +185,12 @@ class UserPlay(Around):
         settings = self.settings
         payload = {
             "model": settings.model,
-            "messages": [
-                {"role": "system", "content": _filled(settings.instructions, self.prompt)},
-                *_from_the_users_side(self.said),
-            ],
+            "messages": whole_texts(
+                [
+                    {"role": "system", "content": _filled(settings.instructions, self.prompt)},
+                    *_from_the_users_side(self.said),
+                ]
+            ),
             "temperature": settings.temperature,
             "max_tokens": settings.max_tokens,
         }

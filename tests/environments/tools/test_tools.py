@@ -28,6 +28,7 @@ from groupwise.errors import RecipeError
 from groupwise.policies import load_policy
 from groupwise.rollouts import collect
 from groupwise.samplers import SamplingSettings, ScriptedSampler
+from groupwise.sandbox import tiers
 from groupwise.templates import tool_style
 from groupwise.types import Group, Prompt
 from groupwise.verifiers import compose
@@ -402,6 +403,7 @@ def test_documents_that_cannot_be_read(
         ("python", {"tier": "x"}, "tier = 'x'.*'auto'"),
         ("python", {"time_limit": "x"}, r"time_limit = 'x'.*as 5\.0"),
         ("python", {"time_limit": 0}, "time_limit = 0.*greater than 0"),
+        ("python", {"time_limit": float("inf")}, "time_limit = inf"),
         ("search", {"path": ".", "top": "3"}, "top = '3'.*as 3"),
         ("search", {"path": ".", "top": 0}, "top = 0.*greater than or equal to 1"),
         ("search", {"path": ".", "top": -1}, "top = -1"),
@@ -478,3 +480,11 @@ def test_counts_of_a_play_within_tools(monkeypatch: pytest.MonkeyPatch, counted:
     else:
         calls = 1 + counted.get("tools/calls", 0)
         assert play.counts == {**counted, "tools/calls": calls, "tools/calls/Adder": 1}
+
+
+def test_a_sandbox_that_cannot_start_is_refused_when_the_tool_is_built(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tiers, "find_bubblewrap", lambda: None)
+    with pytest.raises(RecipeError, match=r"tool 'python': .*bubblewrap is not installed"):
+        load_tools([ToolSettings(name="python", arguments={"tier": "A", "packages": ["json"]})])

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from groupwise.environments.tools.tool import Tool
 from groupwise.errors import RecipeError
-from groupwise.sandbox import TierChoice
+from groupwise.sandbox import SandboxUnavailable, TierChoice
 from groupwise.sandbox.packages import find_packages
 from groupwise.verifiers import import_object
 from groupwise.verifiers.names import unknown_name, validated
@@ -45,7 +45,9 @@ class PythonArguments(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    time_limit: float = Field(default=5.0, gt=0, description="Seconds of a program, as 5.0.")
+    time_limit: float = Field(
+        default=5.0, gt=0, allow_inf_nan=False, description="Seconds of a program, as 5.0."
+    )
     memory_megabytes: int = Field(default=512, ge=1, description="Memory of a program, as 512.")
     packages: list[str] = Field(
         default_factory=list,
@@ -81,11 +83,13 @@ def _load(settings: ToolSettings) -> Tool:
         return Tool.of(calculator)
     if settings.name == "python":
         from groupwise.environments.tools.python import make_python
+        from groupwise.sandbox import shared_sandbox
 
         python = validated(PythonArguments, settings.arguments, "tool 'python'")
         try:
             find_packages(python.packages)
-        except RecipeError as error:
+            shared_sandbox(python.tier, python.packages)  # what cannot run is refused now
+        except (RecipeError, SandboxUnavailable) as error:
             raise RecipeError(f"tool 'python': {error}") from error
         return Tool.of(make_python(**python.model_dump()), facts=facts)
     if settings.name == "search":
