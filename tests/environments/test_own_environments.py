@@ -193,7 +193,8 @@ def test_what_is_held_out_and_trained_on(written):
     with pytest.raises(RecipeError) as error:
         written(BOTH.format("refuse"))
     assert (
-        "2 training prompts are held out, too (prompt q = prompt h; prompt p3 = prompt p3); take "
+        "2 training prompts are held out, too (prompt 2 of split 'train' = prompt 1 of split "
+        "'heldout'; prompt 3 of split 'train' = prompt 2 of split 'heldout'); take "
         'them out of one side, or set its attribute on_overlap to "drop" (from training) or "allow"'
     ) in str(error.value)
     dropped = written(BOTH.format("drop"))
@@ -206,6 +207,23 @@ def test_what_is_held_out_and_trained_on(written):
     assert (len(allowed), allowed.describe()["overlap"]) == (3, 2)
     with pytest.raises(RecipeError, match="on_overlap = 'no' is not one of 'refuse', 'drop'"):
         written(BOTH.format("no"))
+
+
+def test_a_function_that_gives_a_data_set_keeps_what_its_arguments_allow(written, tmp_path):
+    for name in ("rows", "held"):
+        (tmp_path / f"{name}.jsonl").write_text('{"prompt": "3+4=", "answer": 7}\n')
+    source = (
+        "from groupwise.environments import load_environment\n"
+        "def Mine(seed, **arguments):\n"
+        f"    folder = {str(tmp_path)!r}\n"
+        "    data = dict(name='dataset', path=folder + '/rows.jsonl', heldout_path=folder + "
+        "'/held.jsonl', verifiers=[{'name': 'number'}], on_overlap='allow', **arguments)\n"
+        "    return load_environment(**data)\n"
+    )
+    assert written(source).describe()["overlap"] == 1
+    assert written(source, streaming=True).streamed
+    mixed = source.replace("(**data)", "('mixture', sources=[data])")
+    assert written(mixed).describe()["splits"] == {"train": 1, "heldout_dataset": 1}
 
 
 def test_plays_may_hide_what_their_prompts_do_not_say(written):

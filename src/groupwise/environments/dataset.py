@@ -116,6 +116,7 @@ def _checked(
     }
     splits = {"train": prompts[: len(train)], "heldout": prompts[len(train) :]}
     made = Environment(settings.environment_name, verifier, splits, facts)
+    made.on_overlap = settings.on_overlap
     made.places = {
         prompt.id: task.where for prompt, task in zip(prompts, [*train, *heldout], strict=True)
     }

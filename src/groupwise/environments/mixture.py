@@ -132,6 +132,7 @@ class MixtureEnvironment(Environment):
         }
         verifier = MixedVerifier({key: part.verifier for key, part in self.parts.items()})
         super().__init__("mixture", verifier, splits, facts)
+        self.on_overlap = "allow"  # each source has seen to its own, and these settings to the rest
         self.streamed = any(part.streamed for part in self.parts.values())
         read = {part.judged for part in self.parts.values()}
         self._judged: Judged | None = read.pop() if len(read) == 1 else None

@@ -124,19 +124,17 @@ def _keep_heldout_apart(made: Environment, where: str) -> None:
     own_plays = type(made).start is not Environment.start
     held: dict[str, str] = {}
     for split in made.splits:
-        for prompt in made.prompts(split=split) if split != "train" else ():
-            held.setdefault(_asked(prompt, own_plays), prompt.id)
-    both = {
-        prompt.id: held[key]
-        for prompt in made.prompts()
+        for place, prompt in _placed(made, split) if split != "train" else ():
+            held.setdefault(_asked(prompt, own_plays), place)
+    found = [
+        (prompt.id, place, held[key])
+        for place, prompt in _placed(made, "train")
         if (key := _asked(prompt, own_plays)) in held
-    }
-    made.count("overlap", len(set(both.values())))
+    ]
+    both = {each for each, _, _ in found}
+    made.count("overlap", len({other for _, _, other in found}))
     if both and made.on_overlap == "refuse":
-        shown = "; ".join(
-            f"{made.place(train)} = {made.place(other)}"
-            for train, other in list(both.items())[:SHOWN]
-        )
+        shown = "; ".join(f"{place} = {other}" for _, place, other in found[:SHOWN])
         more = f"; and {len(both) - SHOWN} more" if len(both) > SHOWN else ""
         raise RecipeError(
             f"{where}: {len(both)} training prompts are held out, too ({shown}{more}); take them "
@@ -144,6 +142,14 @@ def _keep_heldout_apart(made: Environment, where: str) -> None:
         )
     if both and made.on_overlap == "drop":
         made.remove(both, "dropped_overlap", split="train")
+
+
+def _placed(made: Environment, split: str) -> list[tuple[str, Prompt]]:
+    """A split's prompts, each with its place, as `prompt 3 of split 'train'`."""
+    return [
+        (made.places.get(prompt.id, f"prompt {number} of split {split!r}"), prompt)
+        for number, prompt in enumerate(made.prompts(split=split), start=1)
+    ]
 
 
 def _asked(prompt: Prompt, own_plays: bool) -> str:

@@ -105,6 +105,7 @@ class StreamEnvironment(Environment):
         prompts = [task.prompt for task in heldout]
         splits = {"train": first[:PREVIEW], "heldout": prompts}
         super().__init__(settings.environment_name, verifier, splits, facts)
+        self.on_overlap = settings.on_overlap
         self.places = {task.prompt.id: task.where for task in heldout}
 
     def rows(self, start: int) -> Iterator[Row]:
