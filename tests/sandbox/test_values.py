@@ -89,7 +89,7 @@ def test_an_iterator_is_told_by_its_items_up_to_a_number():
     ],
 )  # fmt: skip
 def test_what_is_no_deque_view_or_iterator_is_refused(told):
-    with pytest.raises(ValueError, match=".+"):
+    with pytest.raises(ValueError, match=r"."):
         decode(told)
 
 

@@ -256,6 +256,8 @@ EXTRACTION = {
     "no fence": ("x = 1", None, "x = 1"),
     "closed behind its last line": ("```python\nx = 1```\nThat is it.\n```python\nx = 2```", None, "x = 2"),
     "opened behind words": ("Here: ```python\nx = 1\n```\nThat is it.", None, "x = 1\n"),
+    "an output behind it": ("```python\nprint(3)\n```\nIt prints:\n```\n3\n```", None, "print(3)\n"),
+    "unnamed, and it defines it": ("```\ndef f(): pass\n```\n```python\nf()\n```", "f", "def f(): pass\n"),
     "fences in its strings": ("```python\nx = '```'\ny = 2 # ```\n```", None, "x = '```'\ny = 2 # ```\n"),
     "bash": ("```bash\nls\n```", None, None),
 }  # fmt: skip

@@ -32,6 +32,19 @@ MODELS = {
     "no number": ("x = 7\ny = seven", "no_answer"),
     "a term": ("x = (- 10 y)\ny = 3", "no_answer"),
     "nothing": (" ", "no_answer"),
+    "a printed model": (
+        "```smt2\n(\n  (define-fun y () Int\n    (- 2))\n  (define-fun x () Int 12)\n)\n```",
+        "correct",
+    ),
+    "a wrong printed model": ("(define-fun x () Int 6)\n(define-fun y () Int 4)", "incorrect"),
+    "one line": ("x = 7, y = 3", "correct"),
+    "a sentence": ("x = 7 and y = 3.", "correct"),
+    "marked": ("- **x = 7**\n2. $y = 3$", "correct"),
+    "a negative number with a mark": ("- x = 12\n- y = - 2", "correct"),
+    "a thousand": ("x = 7,000\ny = 3", "no_answer"),
+    "two at once": ("x = 7 or x = 8\ny = 3", "no_answer"),
+    "the last one counts": ("x = 7\ny = 3\nx = 6", "incorrect"),
+    "an output behind it": ("```smt2\nx = 7\ny = 3\n```\nIt gives:\n```\n10\n```", "correct"),
     "an assertion of its own": ("x = 1\ny = 1\n(assert false)", "incorrect"),
 }
 
@@ -50,6 +63,41 @@ def test_models_of_other_sorts():
     assert scored("r = 1/2\nb = false\nv = #xff", statement).value == 1.0
     assert scored("r = 0.5\nb = false\nv = 255", statement).value == 1.0
     assert scored("r = 0.5\nb = false\nv = 254", statement).value == 0.0
+
+
+BITS = {
+    "#x0f": 1.0, "#b00001111": 1.0, "15": 1.0, "-241": 0.0, "271": 0.0, "#x10f": 0.0, "#xf": 0.0,
+    "#b1111": 0.0, "#b100001111": 0.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("value", BITS)
+def test_a_bit_vector_is_written_to_its_width_or_fits_into_it(value):
+    statement = "(declare-const v (_ BitVec 8)) (assert (= v #x0f))"
+    assert scored(f"v = {value}", statement).value == BITS[value]
+
+
+def test_a_negative_bit_vector():
+    statement = "(declare-const v (_ BitVec 8)) (assert (= (bvadd v #x01) #x00))"
+    assert scored("v = -1", statement).value == 1.0
+    assert scored("v = -257", statement).value == 0.0
+
+
+@pytest.mark.parametrize(
+    "value", ["(- (/ 1.0 2.0))", "(/ (- 1) 2)", "-1/2", "-0.5", "(- 0.5)", "(- (/ 1 2))"]
+)
+def test_fractions_as_z3_prints_them(value):
+    score = scored(
+        f"(define-fun r () Real {value})", "(declare-const r Real) (assert (= (* 2 r) (- 1)))"
+    )
+    assert score.outcome == ("no_answer" if value == "(/ (- 1) 2)" else "correct")
+
+
+def test_terms_under_assumptions_that_contradict_themselves_are_the_datas_fault():
+    positive = f"{TERMS} (assert (> a 0))"
+    assert scored("true", positive, "(> a 0)", goal="equivalent").value == 1.0
+    nothing = f"{positive} (assert (< a 0))"
+    assert scored("b", nothing, "a", goal="equivalent").outcome == "bad_answer"
 
 
 TERM_CASES = {

@@ -1,8 +1,9 @@
 """Which part of a completion is the program.
 
 Policies, stated: only text after the last closed reasoning section counts. Of several fenced blocks
-the last one that defines the wanted function counts, else the last one; an unclosed last fence runs
-to the end; without a fence the whole text is the program.
+the last one that defines the wanted function counts, else the last one that names the language,
+else the last unnamed one; an unclosed last fence runs to the end; without a fence the whole text is
+the program.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _CLOSING = r"""(?:^[ \t]*```|(?<![\s`])(?<!"{3})(?<!'{3})```[ \t]*$|\Z)"""
 """It begins a line or ends one, there not behind the quotes of a string."""
 
 _FENCE = re.compile(_OPENING + r"(?P<body>.*?)" + _CLOSING, re.DOTALL | re.MULTILINE)
-_PYTHON = {"", "python", "py", "python3", "Python"}
+_PYTHON = {"python", "py", "python3"}
 
 
 def fenced_blocks(text: str, languages: set[str]) -> list[str]:
@@ -30,6 +31,16 @@ def fenced_blocks(text: str, languages: set[str]) -> list[str]:
     return [
         match["body"] for match in _FENCE.finditer(text) if match["language"].lower() in languages
     ]
+
+
+def blocks_of(text: str, languages: set[str]) -> list[str]:
+    """The blocks that name one of `languages`, or where none does the unnamed ones; no empty ones.
+
+    >>> blocks_of("```sql\\nselect 1\\n```\\nIt gives:\\n```\\n1\\n```", {"sql"})
+    ['select 1\\n']
+    """
+    named = [each for each in fenced_blocks(text, languages) if each.strip()]
+    return named or [each for each in fenced_blocks(text, {""}) if each.strip()]
 
 
 def defines(source: str, entry: str) -> bool:
@@ -49,10 +60,9 @@ def python_source(text: str, entry: str | None = None, tag: str = "think") -> st
     rest = after_reasoning(text, tag)
     if rest is None or not rest.strip():
         return None
-    blocks = [block for block in fenced_blocks(rest, _PYTHON) if block.strip()]
+    blocks = blocks_of(rest, _PYTHON)
     if not blocks:
         return None if "```" in rest else rest
-    if entry:
-        wanted = [block for block in blocks if defines(block, entry)]
-        blocks = wanted or blocks
-    return blocks[-1]
+    every = fenced_blocks(rest, {"", *_PYTHON}) if entry else []
+    wanted = [block for block in every if defines(block, entry or "")]
+    return (wanted or blocks)[-1]

@@ -20,12 +20,12 @@ from groupwise.sandbox import Limits, TierChoice, TrustedCallFailed, shared_sand
 from groupwise.types import Outcome, Prompt, Score
 from groupwise.verifiers import proof_z3
 from groupwise.verifiers.answers import TAG, bad_answer, no_answer
-from groupwise.verifiers.code_extraction import fenced_blocks
+from groupwise.verifiers.code_extraction import blocks_of
 from groupwise.verifiers.contract import Case, SettingsVerifier
 from groupwise.verifiers.extraction import after_reasoning
 
 Goal = Literal["satisfies", "equivalent"]
-_FENCES = {"", "smt", "smt2", "smtlib", "lean", "lean4"}
+_FENCES = {"smt", "smt2", "smtlib", "lean", "lean4"}
 _LIMIT_OUTCOMES: dict[str, Outcome] = {
     "timeout": "timeout",
     "out_of_memory": "out_of_memory",
@@ -101,7 +101,7 @@ class Proof(SettingsVerifier):
         if self.needs_answer and not isinstance(case.prompt.answer, str):
             return bad_answer("the prompt has no gold term")
         text = after_reasoning(case.whole, self.reasoning_tag) or ""
-        blocks = [each for each in fenced_blocks(text, _FENCES) if each.strip()]
+        blocks = blocks_of(text, _FENCES)
         given = blocks[-1] if blocks else text
         if not given.strip():
             return no_answer("nothing after the reasoning")

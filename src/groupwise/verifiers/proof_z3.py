@@ -10,7 +10,13 @@ SOURCE = r'''
 import re
 import z3
 
-LINE = re.compile(r"([^\s=:()]+)\s*(?:=|:|\s)\s*(\S.*)")
+LINE = re.compile(r"([^\s=:()]+)\s*(?:==?|:=?|\s)\s*(\S.*)")
+BETWEEN = re.compile(r"\n|(?:[,;]|\band\b)\s*(?=[^\s=:(),;]+\s*[=:])")
+MARKS = re.compile(r"\A(?:[-*+]|\d+[.)])\s+")
+DEFINED = re.compile(
+    r"\(\s*define-fun\s+([^\s()]+)\s*\(\s*\)\s*(?:\([^()]*\)|[^\s()]+)\s+"
+    r"((?:[^\s()]+|\((?:[^()]|\([^()]*\))*\)))\s*\)"
+)
 
 def check(goal, statement, gold, given):
     """("right" | "wrong" | "no_answer" | "bad", why)."""
@@ -34,9 +40,9 @@ def satisfies(statement, given):
     wanted = {}
     for each in assertions:
         collect(each, wanted)
-    values = {}
-    for line in given.splitlines():
-        line = line.strip().rstrip(",;").strip()
+    values = {name: text for name, text in DEFINED.findall(given) if name in wanted}
+    for line in BETWEEN.split(given):
+        line = MARKS.sub("", line.strip(), 1).strip("*$` \t").rstrip(",;.").strip()
         if line.startswith("(") and line.endswith(")"):
             line = line[1:-1].strip()
         match = LINE.fullmatch(line)
@@ -74,9 +80,12 @@ def collect(expression, found):
         waiting.extend(each.children())
 
 def as_value(text, sort):
-    text = text.strip().replace(" ", "")
-    negative = re.fullmatch(r"\(-(.+)\)", text)
-    text = "-" + negative[1] if negative else text
+    text = " ".join(text.split())
+    negative = re.fullmatch(r"\( ?- ?(.+)\)", text)
+    text = negative[1].strip() if negative else text
+    quotient = re.fullmatch(r"\( ?/ ?(\d+)(?:\.0)? (\d+)(?:\.0)? ?\)", text)
+    text = f"{quotient[1]}/{quotient[2]}" if quotient else text.replace(" ", "")
+    text = "-" + text if negative else text
     if sort == z3.BoolSort():
         return {"true": z3.BoolVal(True), "false": z3.BoolVal(False)}.get(text.lower())
     if sort == z3.IntSort():
@@ -85,12 +94,19 @@ def as_value(text, sort):
         plain = re.fullmatch(r"-?\d{1,1000}(\.\d{1,1000})?(/0*[1-9]\d{0,999})?", text)
         return z3.RealVal(text) if plain else None
     if z3.is_bv_sort(sort):
-        if re.fullmatch(r"#x[0-9a-fA-F]{1,1000}", text):
-            return z3.BitVecVal(int(text[2:], 16), sort)
-        if re.fullmatch(r"#b[01]{1,1000}", text):
-            return z3.BitVecVal(int(text[2:], 2), sort)
-        return z3.BitVecVal(int(text), sort) if re.fullmatch(r"-?\d{1,1000}", text) else None
+        return as_bits(text, sort)
     return None
+
+def as_bits(text, sort):
+    """A bit vector written to its width, or a number that fits into it, signed or not."""
+    size = sort.size()
+    for pattern, base, bits in ((r"#x[0-9a-fA-F]{1,1000}", 16, 4), (r"#b[01]{1,1000}", 2, 1)):
+        if re.fullmatch(pattern, text):
+            whole = bits * (len(text) - 2) == size
+            return z3.BitVecVal(int(text[2:], base), sort) if whole else None
+    if not re.fullmatch(r"-?\d{1,1000}", text):
+        return None
+    return z3.BitVecVal(int(text), sort) if -(1 << size - 1) <= int(text) < 1 << size else None
 
 def equivalent(statement, gold, given):
     given = given.strip()
@@ -106,6 +122,10 @@ def equivalent(statement, gold, given):
     solver.add(claim)
     result = solver.check()
     if result == z3.unsat:
+        given_alone = z3.Solver()
+        given_alone.add(z3.parse_smt2_string(statement))
+        if given_alone.check() == z3.unsat:
+            return ["bad", "the statement contradicts itself: every term is equivalent"]
         return ["right", "equivalent to the gold term"]
     if result == z3.sat:
         return ["wrong", f"differs where {str(solver.model())[:150]}"]

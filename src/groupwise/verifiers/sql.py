@@ -17,7 +17,7 @@ from pydantic import Field
 
 from groupwise.types import Prompt, Score
 from groupwise.verifiers.answers import TAG, bad_answer, no_answer
-from groupwise.verifiers.code_extraction import fenced_blocks
+from groupwise.verifiers.code_extraction import blocks_of
 from groupwise.verifiers.contract import Case, SettingsVerifier
 from groupwise.verifiers.extraction import after_reasoning
 from groupwise.verifiers.workers import Reply, shared_pool
@@ -26,7 +26,7 @@ WORKER = "groupwise.verifiers.sql_worker:make"
 _TOKEN = re.compile(
     r"--[^\n]*|/\*.*?(?:\*/|\Z)|'[^']*'|\"[^\"]*\"|`[^`]*`|\[[^\]]*\]|[()]|\w+", re.DOTALL
 )
-_LANGUAGES = {"sql", "sqlite", "sqlite3", "postgresql", "postgres", "mysql", ""}
+_LANGUAGES = {"sql", "sqlite", "sqlite3", "postgresql", "postgres", "mysql"}
 _ONE_LINE_FENCE = re.compile(
     r"```[ \t]*(?:(?:sql|sqlite3?|postgres(?:ql)?|mysql)\b)?[ \t]*"
     r"((?:select|with|values)\b(?:(?!```)[^\n])*)```",
@@ -100,7 +100,7 @@ class Sql(SettingsVerifier):
             return bad_answer(f"column {self.setup_column!r} holds what is no script")
         text = after_reasoning(case.whole, self.reasoning_tag) or ""
         text = _ONE_LINE_FENCE.sub(r"\n```sql\n\1\n```\n", text)
-        blocks = [each for each in fenced_blocks(text, _LANGUAGES) if each.strip()]
+        blocks = blocks_of(text, _LANGUAGES)
         query = (blocks[-1] if blocks else text).strip()
         if not query or (not blocks and "```" in query):
             return no_answer("no query after the reasoning")
