@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as parquet
@@ -76,6 +77,49 @@ def test_parquet_with_text_that_is_none(tmp_path):
     text = pa.array([b"3+4=", b"\xff\xfe"]).cast(pa.string(), safe=False)
     parquet.write_table(pa.table({"prompt": text, "answer": [7, 8]}), path)
     assert refused(path).startswith("a.parquet, row 2: raised UnicodeDecodeError: ")
+
+
+def test_parquet_with_a_column_twice(tmp_path):
+    path = tmp_path / "a.parquet"
+    columns = [pa.array(["3+4="]), pa.array(["3+5="]), pa.array([7])]
+    parquet.write_table(pa.table(columns, names=["prompt", "prompt", "answer"]), path)
+    message = "a.parquet: the column 'prompt' is there twice; name each once"
+    assert refused(path) == message
+
+
+def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps(ROWS[0]) + "\n")
+
+    def denied(*arguments, **more):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", denied)
+    assert refused(path) == f"{path} cannot be read: Permission denied; give a file that can"
+
+
+def test_spaces_around_a_column_are_seen_and_a_path_may_be_one(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("prompt, answer\n3+4=, 7\n")
+    assert refused(path).endswith("line 2 has no such column; it has prompt, ' answer'")
+    path.write_text("prompt,answer\n3+4=,7\n")
+    environment = load_environment("dataset", verifiers=NUMBER, path=path)
+    assert environment.prompts()[0].answer == "7"
+
+
+@pytest.mark.parametrize(
+    ("verifiers", "message"),
+    [
+        ("number", "environment.verifiers = 'number'; give a list of tables, as [{"),
+        ({"name": "number"}, "environment.verifiers = {'name': 'number'}; give a list of tables"),
+        (["number"], "environment.verifiers: 'number' is a str; give tables, as [{"),
+    ],
+)
+def test_verifiers_that_are_no_tables(tmp_path, verifiers, message):
+    (tmp_path / "a.jsonl").write_text(json.dumps(ROWS[0]) + "\n")
+    with pytest.raises(RecipeError) as error:
+        load_environment("dataset", verifiers=verifiers, path=str(tmp_path / "a.jsonl"))
+    assert str(error.value).startswith(message)
 
 
 def test_rows_behind_the_first_of_parquet(tmp_path):

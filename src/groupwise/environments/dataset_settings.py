@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import ClassVar, Literal
+from pathlib import PurePath
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -96,6 +97,12 @@ class DatasetSettings(BaseModel):
         description="Streaming: how many rows are checked before the run; later ones are checked "
         "when they are reached.",
     )
+
+    @field_validator("path", "heldout_path", mode="before")
+    @classmethod
+    def _as_text(cls, path: Any) -> Any:
+        """A `pathlib.Path` is a path, too."""
+        return str(path) if isinstance(path, PurePath) else path
 
     @field_validator("answer_pattern")
     @classmethod

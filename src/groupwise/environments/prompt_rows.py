@@ -70,7 +70,9 @@ def _messages(content: Any, row: Row, settings: DatasetSettings) -> tuple[Messag
 
 def _column(row: Row, name: str, field: str) -> Any:
     if name not in row.values:
-        available = ", ".join(row.values) or "none"
+        # Spaces around a name, as a header `prompt, answer` has them, are to be seen.
+        shown = (name if name.strip() == name != "" else repr(name) for name in row.values)
+        available = ", ".join(shown) or "none"
         raise RecipeError(f"{field} = {name!r}: {row.where} has no such column; it has {available}")
     return row.values[name]
 

@@ -105,13 +105,18 @@ def _is_function(path: str) -> bool:
 
 @contextmanager
 def _utf8(file: Path, newline: str | None = None) -> Iterator[TextIO]:
-    """The file opened as text; `RecipeError` with the line where it is not UTF-8."""
+    """The file opened as text; `RecipeError` with the line where it is not UTF-8, or why it cannot
+    be read."""
     try:
         with file.open(encoding="utf-8-sig", newline=newline) as text:
             yield text
     except UnicodeDecodeError as error:
         raise RecipeError(
             f"{file.name}, line {_first_undecodable_line(file)}: not UTF-8 text; save it as UTF-8"
+        ) from error
+    except OSError as error:
+        raise RecipeError(
+            f"{file} cannot be read: {error.strerror}; give a file that can"
         ) from error
 
 
@@ -164,14 +169,20 @@ def _read_table(file: Path, delimiter: str, start: int) -> Iterator[Row]:
 
 
 def _check_header(names: Sequence[str], file: Path) -> None:
-    twice = [name for name in names if list(names).count(name) > 1]
-    if twice:
-        raise RecipeError(f"{file.name}, line 1: the column {twice[0]!r} is there twice")
+    _check_twice(names, f"{file.name}, line 1")
     others = [sign for sign in ";,\t" if len(names) == 1 and sign in names[0]]
     if others:
         raise RecipeError(
             f"{file.name}, line 1: one column {names[0]!r}, with {others[0]!r} in its name; .csv "
             "is read with commas and .tsv with tabs between columns"
+        )
+
+
+def _check_twice(names: Sequence[str], where: str) -> None:
+    twice = [name for name in names if list(names).count(name) > 1]
+    if twice:
+        raise RecipeError(
+            f"{where}: the column {twice[0]!r} is there twice; give each its own name"
         )
 
 
@@ -185,6 +196,7 @@ def _read_parquet(file: Path, start: int) -> Iterator[Row]:
             f"{file.name} cannot be read as Parquet: {_in_one_line(error)}"
         ) from error
     with table:
+        _check_twice(table.schema_arrow.names, f"{file.name}")
         passed = 0
         for batch in _told(table.iter_batches(batch_size=1024), file.name, what="batch of rows"):
             skip = min(max(start - passed, 0), batch.num_rows)

@@ -177,6 +177,11 @@ def _is_module_name(text: str) -> bool:
 
 def verifier_from_table(table: Mapping[str, Any] | VerifierSettings) -> Component:
     """One `[[environment.verifiers]]` entry as a component (name, weight, gate, arguments, ...)."""
+    if not isinstance(table, VerifierSettings | Mapping):
+        raise RecipeError(
+            f"environment.verifiers: {table!r:.60} is a {type(table).__name__}; give tables, as "
+            '[{"name": "number"}]'
+        )
     if not isinstance(table, VerifierSettings):
         table = validated(VerifierSettings, table, "environment.verifiers")
     verifier = load_verifier(table.name, **table.arguments)
@@ -202,6 +207,11 @@ def compose(
     tables: Sequence[Mapping[str, Any] | VerifierSettings], combine: Combine = "sum"
 ) -> Composite:
     """The weighted sum or product of several entries; its parts are named by their labels."""
+    if isinstance(tables, str | Mapping | VerifierSettings):
+        raise RecipeError(
+            f"environment.verifiers = {tables!r:.60}; give a list of tables, as "
+            '[{"name": "number"}]'
+        )
     return Composite([verifier_from_table(table) for table in tables], combine)
 
 
