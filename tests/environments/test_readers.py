@@ -83,7 +83,7 @@ def test_parquet_with_a_column_twice(tmp_path):
     path = tmp_path / "a.parquet"
     columns = [pa.array(["3+4="]), pa.array(["3+5="]), pa.array([7])]
     parquet.write_table(pa.table(columns, names=["prompt", "prompt", "answer"]), path)
-    message = "a.parquet: the column 'prompt' is there twice; name each once"
+    message = "a.parquet: the column 'prompt' is there twice; give each its own name"
     assert refused(path) == message
 
 

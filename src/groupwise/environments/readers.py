@@ -196,7 +196,7 @@ def _read_parquet(file: Path, start: int) -> Iterator[Row]:
             f"{file.name} cannot be read as Parquet: {_in_one_line(error)}"
         ) from error
     with table:
-        _check_twice(table.schema_arrow.names, f"{file.name}")
+        _check_twice(table.schema_arrow.names, file.name)
         passed = 0
         for batch in _told(table.iter_batches(batch_size=1024), file.name, what="batch of rows"):
             skip = min(max(start - passed, 0), batch.num_rows)
