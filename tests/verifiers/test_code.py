@@ -68,6 +68,22 @@ def test_the_helper_of_a_humaneval_prompt_is_the_datas_own():
     assert scored(HUMANEVAL, cheat).value == 1.0  # its own shift is never asked
 
 
+USES_THE_PROMPT = [
+    "```python\ndef add(a: List[int], b): return shift(a) - 1 + b\n```",
+    "```python\nclass Solution:\n    def add(self, a, b): return shift(a) - 1 + b\n```",
+    "```python\nadd = lambda a, b: shift(a) - 1 + b\n```",
+    "```python\nfrom __future__ import annotations\ndef add(a: List[int], b): return a + b\n```",
+]
+
+
+@pytest.mark.parametrize("completion", USES_THE_PROMPT)
+def test_imports_and_helpers_of_a_humaneval_prompt_are_there(completion):
+    prompt = f"from typing import List\n{HUMANEVAL_PROMPT}"
+    assert scored(HUMANEVAL, completion, prompt).value == 1.0
+    wrong = completion.replace("+ b", "+ 2 * b")
+    assert scored(HUMANEVAL, wrong, prompt).value == 0.0
+
+
 def test_credit():
     half = "```python\ndef add(a, b): return 3\n```"
     assert scored(OURS_CALLS, half).value == 0.0
@@ -258,6 +274,12 @@ EXTRACTION = {
     "opened behind words": ("Here: ```python\nx = 1\n```\nThat is it.", None, "x = 1\n"),
     "an output behind it": ("```python\nprint(3)\n```\nIt prints:\n```\n3\n```", None, "print(3)\n"),
     "unnamed, and it defines it": ("```\ndef f(): pass\n```\n```python\nf()\n```", "f", "def f(): pass\n"),
+    "in a list": ("1. Do:\n   ```python\n   def f():\n       return 1\n   ```", None, "def f():\n    return 1\n"),
+    "tildes": ("~~~python\nx = '```'\n~~~", None, "x = '```'\n"),
+    "four ticks": ("````python\nx = 1\n```\n````", None, "x = 1\n```\n"),
+    "a mark of the byte order": ("```python\n\ufeffx = 1\n```", None, "x = 1\n"),
+    "an assignment defines it": ("```python\nf = abs\n```\n```python\nf(1)\n```", "f", "f = abs\n"),
+    "a comparison does not": ("```python\nx = 1\n```\n```python\nf == 1\n```", "f", "f == 1\n"),
     "fences in its strings": ("```python\nx = '```'\ny = 2 # ```\n```", None, "x = '```'\ny = 2 # ```\n"),
     "bash": ("```bash\nls\n```", None, None),
 }  # fmt: skip

@@ -24,7 +24,7 @@ from groupwise.sandbox import (
 from groupwise.types import Outcome, Prompt, Score
 from groupwise.verifiers.answers import TAG, bad_answer, no_answer
 from groupwise.verifiers.code_extraction import defines, python_source
-from groupwise.verifiers.code_rows import Layout, Task, copied_inputs, read_task
+from groupwise.verifiers.code_rows import Layout, Task, copied_inputs, read_task, surroundings
 from groupwise.verifiers.contract import Case, SettingsVerifier, VerifierLogs
 
 COPIED = "code/literal_inputs"
@@ -207,7 +207,14 @@ class Code(SettingsVerifier):
 
 
 def _completed(source: str, task: Task) -> str:
-    """The program; one that only continues the prompt's start is put behind it."""
-    if task.prefix and task.entry and not defines(source, task.entry):
+    """The program behind the prompt's start, which it continues or whose rest it uses.
+
+    One that defines the function itself gets what stands around it there: imports and helpers.
+    """
+    if not task.prefix or not task.entry:
+        return source
+    if not defines(source, task.entry):
         return task.prefix + ("" if task.prefix.endswith("\n") else "\n") + source
-    return source
+    if "__future__" in source:  # nothing may stand before it
+        return source
+    return f"{surroundings(task.prefix, task.entry)}\n{source}"

@@ -12,10 +12,16 @@ import re
 
 from groupwise.verifiers.extraction import after_reasoning
 
-_OPENING = r"(?:^[ \t]*```[ \t]*|(?<=\s)```(?=\w))(?P<language>[\w+-]*)[^\n`]*\n"
+_OPENING = (
+    r"(?:^(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})[ \t]*|(?<=\s)(?P<later>`{3,})(?=\w))"
+    r"(?P<language>[\w+-]*)[^\n`]*\n"
+)
 """A fence begins a line, or stands behind other words where it names its language."""
 
-_CLOSING = r"""(?:^[ \t]*```|(?<![\s`])(?<!"{3})(?<!'{3})```[ \t]*$|\Z)"""
+_CLOSING = (
+    r"""(?:^[ \t]*(?:(?P=fence)|(?P=later))"""
+    r"""|(?<![\s`~])(?<!"{3})(?<!'{3})(?:(?P=fence)|(?P=later))[ \t]*$|\Z)"""
+)
 """It begins a line or ends one, there not behind the quotes of a string."""
 
 _FENCE = re.compile(_OPENING + r"(?P<body>.*?)" + _CLOSING, re.DOTALL | re.MULTILINE)
@@ -29,8 +35,16 @@ def fenced_blocks(text: str, languages: set[str]) -> list[str]:
     ['x = 1\\n']
     """
     return [
-        match["body"] for match in _FENCE.finditer(text) if match["language"].lower() in languages
+        _outdented(match["body"], len(match["indent"] or ""))
+        for match in _FENCE.finditer(text)
+        if match["language"].lower() in languages
     ]
+
+
+def _outdented(body: str, columns: int) -> str:
+    """Without the white space that its fence stands behind, as in a list."""
+    body = body.removeprefix("\ufeff")
+    return re.sub(rf"^[ \t]{{1,{columns}}}", "", body, flags=re.MULTILINE) if columns else body
 
 
 def blocks_of(text: str, languages: set[str]) -> list[str]:
@@ -44,11 +58,10 @@ def blocks_of(text: str, languages: set[str]) -> list[str]:
 
 
 def defines(source: str, entry: str) -> bool:
-    """Whether a `def` or `class` of that name stands in the source."""
+    """Whether a `def` or `class` of that name, or its assignment, stands in the source."""
     name = re.escape(entry.partition(".")[0])
-    return (
-        re.search(rf"^[ \t]*(?:async[ \t]+def|def|class)[ \t]+{name}\b", source, re.M) is not None
-    )
+    made = rf"^[ \t]*(?:async[ \t]+def|def|class)[ \t]+{name}\b|^{name}[ \t]*(?::[^=\n]*)?=(?!=)"
+    return re.search(made, source, re.MULTILINE) is not None
 
 
 def python_source(text: str, entry: str | None = None, tag: str = "think") -> str | None:
@@ -62,7 +75,7 @@ def python_source(text: str, entry: str | None = None, tag: str = "think") -> st
         return None
     blocks = blocks_of(rest, _PYTHON)
     if not blocks:
-        return None if "```" in rest else rest
+        return None if "```" in rest else rest.removeprefix("\ufeff")
     every = fenced_blocks(rest, {"", *_PYTHON}) if entry else []
     wanted = [block for block in every if defines(block, entry or "")]
     return (wanted or blocks)[-1]

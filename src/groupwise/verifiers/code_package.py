@@ -108,11 +108,17 @@ class CodePackage(Code):
         files, exports = prompt.columns[self.files_column], prompt.columns["exports"]
         if not isinstance(files, Mapping) or not isinstance(exports, Mapping) or not exports:
             raise ValueError(f"{self.files_column} and exports must be tables, exports not empty")
-        for name in files:
+        for name, source in files.items():
             if not _NAME.fullmatch(name):
                 raise ValueError(f"file {name!r}: give a name as tools/first.py")
+            if not isinstance(source, str):
+                raise ValueError(f"file {name!r} = {source!r}: give its source as text")
         for name, module in exports.items():
-            if not name.isidentifier() or not all(map(str.isidentifier, module.split("."))):
+            if (
+                not isinstance(module, str)
+                or not name.isidentifier()
+                or not all(map(str.isidentifier, module.split(".")))
+            ):
                 raise ValueError(f"exports: {name!r} from {module!r} is no name of a module's")
         return dict(files), dict(exports)
 

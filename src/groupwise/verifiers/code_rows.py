@@ -103,6 +103,17 @@ def _humaneval(prompt: Prompt, columns: Mapping[str, Any]) -> Task:
     return Task("asserts", make_tests([test], "asserts"), entry, prefix, prefix)
 
 
+def surroundings(prefix: str, entry: str) -> str:
+    """A program without its definition of `entry`.
+
+    >>> surroundings("import re\\ndef f(x):\\n    'Doc.'", "f")
+    'import re'
+    """
+    tree = ast.parse(prefix)
+    tree.body = [each for each in tree.body if getattr(each, "name", None) != entry]
+    return ast.unparse(tree)
+
+
 def _mbpp(_: Prompt, columns: Mapping[str, Any]) -> Task:
     """`test_list` of asserts, after `test_setup_code` and `test_imports`."""
     setup = [*_texts(columns.get("test_imports")), *_texts(columns.get("test_setup_code"))]
