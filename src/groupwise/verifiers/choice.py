@@ -22,8 +22,21 @@ _PHRASE = re.compile(
     r"(?:answer|choice|option)\s*+(?:(?:is|:|=)\s*+)?(?::\s*+)?(?=\S)", re.IGNORECASE
 )
 _LETTER = re.compile(
-    r"(?:option|choice|answer)?\s*[(\[]?([A-Za-z])(?:[)\].:,]+|(?=\s)|\Z)\s*", re.I
+    r"(?:option|choice|answer)?\s*[(\[]?([A-Za-z])(?:[)\].:,!]+|(?=\s)|\Z)\s*", re.I
 )
+_CHOOSING = re.compile(r"(?:I|we)\s+(?:would\s+)?(?:choose|pick|select|say)\s+", re.IGNORECASE)
+# Behind a letter: it is taken back, or the next line goes on about others.
+_DENIED = re.compile(
+    r"\W*+(?:(?:is|was|seems)\s+)?(?:(?:not|no|never|wrong|incorrect|false)\b|isn.?t\b)|\s*\?", re.I
+)
+_GOES_ON = re.compile(r"\s*(?:or|and|but|maybe|perhaps|possibly)\b", re.IGNORECASE)
+_REASON = re.compile(r"(?:because|since|as)\b", re.IGNORECASE)
+# A letter that another option could be named by; not the one of "Vitamin C".
+_OTHER = re.compile(
+    r"(?:\A|[.,;/&|+(\n]|\b(?:or|and|but|maybe|perhaps|possibly|also|either|nor|not|than))"
+    r"\s{0,3}[(\[]?([A-Z])(?![\w'’])"
+)
+_QUOTED = "\"'“”‘’ "
 _ALTERNATIVES = re.compile(r"[(\[]?\b[A-Z]\b[)\]]?\s*(?:,|/|\bor\b|\band\b|&)\s*[(\[]?\b[A-Z]\b")
 
 
@@ -57,7 +70,7 @@ class Choice(SettingsVerifier):
         given = None if text is None else self._answer(text)
         if not given:
             return no_answer("no option is named")
-        if _ALTERNATIVES.search(given):
+        if self._names_several(given, options):
             return Score(0.0, "incorrect", f"several options in {given[:60]!r}")
         chosen = self._chosen(given, options)
         if chosen is None:
@@ -87,13 +100,37 @@ class Choice(SettingsVerifier):
             return tagged
         phrases = list(_PHRASE.finditer(text))
         if phrases:
-            return text[phrases[-1].end() :].strip().partition("\n")[0]
+            line, _, rest = text[phrases[-1].end() :].strip().partition("\n")
+            return f"{line} {rest.strip()}" if _GOES_ON.match(rest) else line
         lines = [line.strip() for line in text.splitlines() if line.strip()]
-        return lines[-1] if lines else None
+        return _CHOOSING.sub("", lines[-1]) if lines else None
+
+    def _names_several(self, answer: str, options: Sequence[str]) -> bool:
+        """Whether more letters than the first one stand for options.
+
+        Letters inside an option's own text do not (`D. Both A and B`), and an `A` or `I` before a
+        word in small letters is taken for an English word.
+        """
+        written = cleaned(answer).replace("$", " ").strip()
+        match = _LETTER.match(written)
+        rest = "" if match is None else written[match.end() :]
+        texts = [plain(option) for option in options]
+        if plain(written) in texts or (rest and plain(rest) in texts):
+            return False
+        if _ALTERNATIVES.search(answer):
+            return True
+        if match is None:
+            return False
+        others = set(self._letters(options)) - {match.group(1).upper()}
+        return any(
+            found.group(1) in others
+            and not (found.group(1) in "AI" and re.match(r" [a-z]", rest[found.end() :]))
+            for found in _OTHER.finditer(rest)
+        )
 
     def _chosen(self, answer: str, options: Sequence[str]) -> str | None:
         """The letter that an answer names, by itself, by its text, or by both where they agree."""
-        answer = cleaned(answer).replace("$", " ").strip()
+        answer = cleaned(answer).replace("$", " ").strip(_QUOTED)
         letters = self._letters(options)
         texts = [plain(option) for option in options]
         if plain(answer) in texts:
@@ -104,8 +141,14 @@ class Choice(SettingsVerifier):
         letter, rest = match.group(1).upper(), answer[match.end() :].strip()
         if rest and match.group(1).islower():
             return None  # "a dog": an article
+        if _DENIED.match(rest):
+            return None
         if rest and texts:
-            return letter if plain(rest) == texts[letters.index(letter)] else None
+            own = texts[letters.index(letter)]
+            others = [text for text in texts if text != own]
+            if _REASON.match(rest) and not any(text in plain(rest) for text in others):
+                return letter
+            return letter if own in (plain(rest), plain(rest.strip("-–— ():"))) else None
         return letter if not rest or len(rest.split()) <= 12 else None
 
     def gold_completion(self, prompt: Prompt) -> str:

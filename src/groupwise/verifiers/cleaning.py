@@ -27,6 +27,7 @@ _THIN = re.compile(r"(?<=\d)(?:\\,|\{,\}|\\ )(?=\d{3}(?!\d))")
 _SPACES = re.compile(r"\\[,;: ]|~|\\q?quad(?![a-zA-Z])|\\\(|\\\)|\\\[|\\\]|\\\\")
 _FRAC = re.compile(r"\\[dtc]frac(?![a-zA-Z])|(?<![\\a-zA-Z])frac(?=\s*[\{\d])")
 _LETTERS = re.compile(r"[^\W\d_][^\W\d_'’-]*(?: [^\W\d_][^\W\d_'’-]*)*")
+_NO_ELEMENT = re.compile(r"\\varnothing(?![A-Za-z])|∅|\\\{\s*\\\}|\\O(?![A-Za-z])")
 _BOLD = re.compile(r"\*\*|__|`")
 
 
@@ -42,6 +43,7 @@ def cleaned(text: str) -> str:
     )
     text = _VULGAR.sub(lambda match: " " + match.group(), text)
     text = unicodedata.normalize("NFKC", text.replace("°", r"\degree ")).translate(_DASHES)
+    text = _NO_ELEMENT.sub(r"\\emptyset ", text)
     text = _BOLD.sub("", text)
     text = _THIN.sub(",", text)
     text = _DEGREES.sub(" degrees ", text)

@@ -19,6 +19,7 @@ MAX_DIGITS = 9
 
 _SIGNS = str.maketrans({"×": "*", "·": "*", "∙": "*", "⋅": "*", "÷": "/", "−": "-", "–": "-"})
 _COMMANDS = ((r"\times", "*"), (r"\cdot", "*"), (r"\div", "/"), (r"\left", ""), (r"\right", ""))
+_LETTER_X = re.compile(r"(?<=[\d)\s])[xX](?=[\d(\s])")
 _TOKEN = re.compile(r"\s*(?:([0-9]+)|([-+*/()]))")
 
 
@@ -52,7 +53,7 @@ def parse_expression(text: str) -> Expression:
 
 
 def _tokens(text: str) -> list[str]:
-    text = text.translate(_SIGNS)
+    text = _LETTER_X.sub("*", text.translate(_SIGNS))
     for command, sign in _COMMANDS:
         text = text.replace(command, sign)
     text = text.strip()

@@ -15,6 +15,10 @@ MAX_NESTED_BOXES = 8
 """A box directly inside a box is unwrapped so many times."""
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
+# A box without braces: around a number, or around a letter that nothing goes on behind.
+_BARE_BOX = re.compile(
+    r"\\(?:boxed|fbox)\s*+(-?\d+(?:[.,/]\d+)*(?![\w^])|[A-Za-z](?=\s*+(?:[$.,;)\]}]|\n|\\[)\]]|\Z)))"
+)
 # What is left of \frac, \boxed, \text, \times when a user's string was not raw.
 _LOST_BACKSLASH = re.compile("\x0c(?=rac)|\x08(?=oxed)|\t(?=ext\\{|imes\\b)")
 _LOST = {"\x0c": "\\f", "\x08": "\\b", "\t": "\\t"}
@@ -64,8 +68,10 @@ def _reasoning_tag(tag: str, slash: str) -> re.Pattern[str]:
 def boxes(text: str) -> list[str]:
     r"""The contents of all balanced boxes that are in no other box, in order.
 
-    >>> boxes(r"\boxed{5} no, \boxed{\frac{1}{2}}"), boxes(r"\boxed{1")
-    (['5', '\\frac{1}{2}'], [])
+    Around a number or a letter the braces may be left out.
+
+    >>> boxes(r"\boxed{5} no, \boxed{\frac{1}{2}}"), boxes(r"\boxed{1"), boxes(r"$\boxed 7$")
+    (['5', '\\frac{1}{2}'], [], ['7'])
     """
     opens = {match.end() - 1: match.end() for match in _BOX.finditer(text)}
     stack: list[int | None] = []
@@ -84,6 +90,9 @@ def boxes(text: str) -> list[str]:
                     found.pop()
                 found.append((start, position))
         elif character == "\\":
+            bare = _BARE_BOX.match(text, position)
+            if bare is not None:
+                found.append(bare.span(1))
             position += 1  # `\{` is no brace; of `\boxed{` only the letter b is passed over
         position += 1
     return [text[start:end] for start, end in found]

@@ -20,6 +20,8 @@ from groupwise.verifiers.extraction import after_reasoning, last_box, last_tagge
 MAX_ANSWER = 2000
 """Characters; a longer answer is none of the short ones that are asked for here."""
 
+_FENCED = re.compile(r"```\w*[ \t]*\r?\n(.*?)```", re.DOTALL)
+_BORDER = re.compile(r"```\w*|[|:+=_ -]*[-_=]{2}[|:+=_ -]*")
 _LEAD = re.compile(r"^.*\b(?:answer|result|solution)\b\s*(?:is|:|=)+\s*", re.IGNORECASE)
 
 
@@ -27,7 +29,7 @@ def final_answer(text: str, tag: str = "answer", num_lines: int = 1) -> str | No
     r"""The answer as it is written, outer white space off; None where there is none.
 
     `num_lines`: how many of the last lines that hold something make up an answer without box or
-    tag. One line alone loses a lead as `The answer is`.
+    tag; of a text with one fenced block, of that. One line alone loses a lead as `The answer is`.
 
     >>> final_answer("So 1 + 2.\nThe answer is 3."), final_answer(r"\boxed{4} or 5")
     ('3.', '4')
@@ -39,7 +41,11 @@ def final_answer(text: str, tag: str = "answer", num_lines: int = 1) -> str | No
     tagged = last_tagged(text, tag)
     if tagged is not None or f"<{tag}>" in text:
         return tagged
-    lines = [line.strip() for line in text.splitlines() if line.strip()][-num_lines:]
+    fenced = _FENCED.findall(text) if num_lines > 1 else []
+    if len(fenced) == 1:
+        text = fenced[0]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line for line in lines if not _BORDER.fullmatch(line)][-num_lines:]
     if num_lines == 1 and lines:
         lines = [_LEAD.sub("", lines[0][-MAX_ANSWER:])]
     return "\n".join(lines).strip() or None

@@ -12,10 +12,23 @@ from pydantic import Field
 
 from groupwise.types import Prompt, Score
 from groupwise.verifiers.answers import TAG, no_answer
+from groupwise.verifiers.cleaning import plain
 from groupwise.verifiers.comparison import gold_text
 from groupwise.verifiers.contract import Case, SettingsVerifier
 from groupwise.verifiers.extraction import after_reasoning, boxes, repaired
 from groupwise.verifiers.numbers import parse_number
+
+
+def is_empty(content: str) -> bool:
+    r"""Whether there is nothing to read: white space, invisible signs, bare dressing, dots.
+
+    >>> is_empty(r"\text{ }"), is_empty(" ... "), is_empty("[]"), is_empty(r"\{\}")
+    (True, True, False, False)
+    """
+    content = content.strip()
+    bare = r"\{" not in content and not content.strip("{} ")
+    seen = (sign.isprintable() and not sign.isspace() for sign in plain(content))
+    return bare or not any(seen)
 
 
 class Format(SettingsVerifier):
@@ -48,7 +61,7 @@ class Format(SettingsVerifier):
         content, problem = self._content(repaired(case.whole))
         if content is None:
             return no_answer(problem)
-        if not content.strip():
+        if is_empty(content):
             return no_answer(f"the {self.kind} form is empty")
         if self._needs_number(case.prompt) and parse_number(content) is None:
             return no_answer(f"no number can be read in {content.strip()[:60]!r}")
@@ -80,6 +93,8 @@ class Format(SettingsVerifier):
         if text.count(opening) or text.count(closing) != 1:
             return None, f"not one {opening}...{closing} at the start"
         reasoning, _, rest = text.partition(closing)
+        if is_empty(reasoning):
+            return None, f"nothing inside {opening}...{closing}"
         if self.kind == "think":
             return rest, ""
         if f"<{self.tag}>" in reasoning:

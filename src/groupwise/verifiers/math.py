@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -20,6 +21,7 @@ from groupwise.verifiers.comparison import gold_text, same_answer
 from groupwise.verifiers.contract import Case, SettingsVerifier
 from groupwise.verifiers.extraction import after_reasoning, displayed, last_box, repaired
 from groupwise.verifiers.numbers import last_number, parse_number
+from groupwise.verifiers.polynomials import parse_polynomial
 from groupwise.verifiers.workers import Reply, WorkerPool, shared_pool
 
 WORKER = "groupwise.verifiers.math_worker:make"
@@ -30,7 +32,22 @@ _PHRASE = re.compile(r"answer\s*(?:is|are|:|=)\s*:?\s*", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"\n|[.!?](?=\s|\Z)")
 _FORMULA = re.compile(r"\$\$?([^$]+)\$\$?")
 _WORDS = re.compile(r"[^\W\d_][^\W\d_'-]*(?: [^\W\d_][^\W\d_'-]*)*")
+_NUMBERS = re.compile(r"[-+]?\d[-+\d.,/ ]*")
+_DENIAL = re.compile(
+    r"(?:(?:[a-z]+\s+)?(?:not|never)|n['’]t|neither|anything but)\b", re.IGNORECASE
+)
+_GOES_ON = re.compile(r"(?:\.\.\.|\\[lc]?dots|…)\s*\Z")
+_OFFERED = re.compile(
+    r"[,\s]*(?:(?:or|and|maybe|perhaps|possibly|either)\b[,\s]*)+(?:[a-z]+\s*[=:]?\s*)?", re.I
+)
+_BASED = re.compile(
+    r"\(?([0-9][0-9A-Za-z]*|[0-9A-Z]{2,}|[0-9a-f]{2,}(?=\)?_\{16))\)?_(?:\{\(?(\d{1,2})\)?\}|(\d))"
+)
 _HEDGE = re.compile(r"(?<![A-Za-z\\])(?:or|and)(?![A-Za-z])")
+
+
+Formula = tuple[int, int, str]
+"""Start, end and content."""
 
 
 class Math(SettingsVerifier):
@@ -106,8 +123,15 @@ class Math(SettingsVerifier):
             return no_answer("no answer with content after the reasoning")
         if len(given) > MAX_CHARACTERS:
             return Score(0.0, "limit", f"an answer of {len(given)} characters")
+        based = _same_in_base(gold, given)
+        if based is not None:
+            return verdict(based, given, gold)
         if same_answer(gold, given, percent=self.percent):
             return verdict(True, given, gold)
+        if "=" not in gold and _is_false(given):
+            return verdict(False, given, gold)
+        if _GOES_ON.search(given) and not _GOES_ON.search(gold):
+            return verdict(False, given, gold)
         numbers = parse_number(gold), parse_number(given)
         if None not in numbers or (_is_text(gold) and _is_text(given)):
             return verdict(False, given, gold)
@@ -142,30 +166,88 @@ def unboxed_answer(text: str) -> str | None:
         rest = text[phrases[-1].end() :]
         end = _SENTENCE_END.search(rest)
         phrase = (rest[: end.start()] if end else rest).strip()
+        if _DENIAL.match(phrase):
+            return phrase
         found = _formulas(phrase)
-        if found or parse_number(phrase) is not None:
-            return found[0] if found else phrase
+        if found:
+            return _with_offered(phrase, found, 0)
+        if parse_number(phrase) is not None or _NUMBERS.fullmatch(phrase):
+            return phrase
         if len(phrase) <= 60 and last_number(phrase) is None:
             return phrase or None
         text = phrase
     found = _formulas(text)
     if found:
-        return found[-1]
+        return _with_offered(text, found, len(found) - 1)
     number = last_number(text)
-    return None if number is None else f"{number.value}{'%' if number.is_percent else ''}"
+    return None if number is None else f"{number.value} {number.unit}".strip().replace(" %", "%")
 
 
-def _formulas(text: str) -> list[str]:
-    """The contents of `$...$`, `\\(...\\)` and `\\[...\\]`, in order, empty ones left out."""
+def _with_offered(text: str, found: list[Formula], place: int) -> str:
+    """A formula, with those that are offered beside it by `or` and its like, as a list."""
+    first = last = place
+    while first > 0 and _OFFERED.fullmatch(text[found[first - 1][1] : found[first][0]]):
+        first -= 1
+    while last + 1 < len(found) and _OFFERED.fullmatch(text[found[last][1] : found[last + 1][0]]):
+        last += 1
+    return ", ".join(content for _, _, content in found[first : last + 1])
+
+
+def _formulas(text: str) -> list[Formula]:
+    """`$...$`, `\\(...\\)` and `\\[...\\]`, in order, empty ones left out."""
     found = [(match.start(), match.end(), match.group(1)) for match in _FORMULA.finditer(text)]
     found += [each for each in displayed(text) if text[each[0] + 1] in "(["]
-    contents: list[str] = []
+    formulas: list[Formula] = []
     position = 0
     for start, end, content in sorted(found):
         if start >= position:
-            contents.append(content.strip())
+            formulas.append((start, end, content.strip()))
             position = end
-    return [content for content in contents if content]
+    return [formula for formula in formulas if formula[2]]
+
+
+def _same_in_base(gold: str, given: str) -> bool | None:
+    """Whether numbers with a base written below them are the same; None where neither has one.
+
+    Where gold has a base, its digits are the answer, with that base or none; else the value is.
+    """
+    first, second = _based(gold), _based(given)
+    if first is None and second is None:
+        return None
+    if first is None:
+        number = parse_number(gold)
+        return None if number is None or second is None else number.value == int(*second)
+    if second is None:
+        return plain(given).lstrip("0").casefold() == first[0]
+    return first == second
+
+
+def _based(answer: str) -> tuple[str, int] | None:
+    """Digits (small, no zeros in front) and base, where an answer is a number with its base."""
+    match = _BASED.fullmatch(plain(answer).replace(" ", ""))
+    if match is None:
+        return None
+    digits, base = match.group(1).casefold(), int(match.group(2) or match.group(3))
+    if not 2 <= base <= 36 or any(int(digit, 36) >= base for digit in digits):
+        return None
+    return digits.lstrip("0") or "0", base
+
+
+def _is_false(equation: str) -> bool:
+    """Whether an equation has two sides that are different numbers."""
+    sides = cleaned(equation).split("=")
+    return len({value for value in map(_value, sides) if value is not None}) > 1
+
+
+def _value(side: str) -> Fraction | None:
+    """The value of a number, or of a sum, product or power of whole numbers."""
+    number = parse_number(side)
+    if number is not None:
+        return number.value
+    try:
+        return parse_polynomial(side).constant
+    except (ValueError, ZeroDivisionError):
+        return None
 
 
 def _is_text(answer: str) -> bool:

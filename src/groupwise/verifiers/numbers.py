@@ -31,6 +31,9 @@ _MAGNITUDE = re.compile(
     r"|(?P<base>\d+)\s*\^\s*(?:\{\s*(?P<power>[+-]?\d+)\s*\}|(?P<power1>[+-]?\d+))"
     rf"|(?P<number>{_N})(?:[eE](?P<exponent>[+-]?\d+)(?!\w|\.\d)|{_TEN})?"
 )
+_REPEATING = re.compile(
+    r"(\d{0,15})\.(\d{0,15})\\(?:overline|bar|dot)(?:\s*\{\s*(\d{1,15})\s*\}|\s*(\d))"
+)
 _WHOLE = re.compile(
     rf"(?P<sign>[+-]?)\s*[$€£¥]?\s*(?P<sign2>-?)\s*(?P<magnitude>{_MAGNITUDE.pattern})"
     r"\s*(?P<unit>%|[A-Za-z$€£¥][A-Za-z ./$]*)?"
@@ -59,7 +62,7 @@ def parse_number(answer: object) -> Quantity | None:
         return None
     if isinstance(answer, float) and not math.isfinite(answer):
         return None
-    text = cleaned(str(answer)).strip()
+    text = _REPEATING.sub(_repeated, cleaned(str(answer))).strip()
     if len(text) >= 2 and text[0] == text[-1] == "$":
         text = text[1:-1].strip()
     if text.endswith("$") or text.count("$") > 1:
@@ -161,6 +164,14 @@ def _value(match: re.Match[str]) -> Fraction | None:
     return value + int(whole) if whole else value
 
 
+def _repeated(match: re.Match[str]) -> str:
+    r"""A decimal with a period as a fraction: of `0.1\overline{6}`, `\frac{15}{90}`."""
+    whole, fixed, period = match.group(1), match.group(2), match.group(3) or match.group(4)
+    before = int(f"{whole}{fixed}" or "0")
+    bottom = (10 ** len(period) - 1) * 10 ** len(fixed)
+    return rf"\frac{{{int(f'{whole}{fixed}{period}') - before}}}{{{bottom}}}"
+
+
 def _decimal(text: str) -> Fraction:
     return Fraction(text.replace(",", ""))
 
@@ -205,6 +216,8 @@ _LEFT_PIECE = re.compile(
     rf"|\b{_FUNCTION}[ ]*\(?[ ]*"
     r"|\\log_(?:\{[^{}]*\}|\w)[ ]*\{?[ ]*"
     r"|\d[ ]*%?[ ]*,?[ ]*or(?:[ ]maybe|[ ]possibly)?[ ]*"  # 5 or 6
+    r"|(?:\bnot|\bnever|n['’]t)[ ]+"  # not 7
+    r"|\d[ ]*,[ ]*-?\d+(?:\.\d+)?[ ]*,?[ ]*(?:and|or)?[ ]+"  # 3, 5, 7
     r"|(?:√|±|\+/)[ ]*"
     r")\Z"
 )

@@ -86,8 +86,9 @@ def _compiled(pattern: str, ignore_case: bool, multiline: bool, dot_all: bool) -
 class ContainsAll(SettingsVerifier):
     """Every wanted word or phrase is in the text, and no other option is.
 
-    Whole words, without case. Listing every option does not help: an option that is not wanted, a
-    forbidden word, or too many words make it wrong.
+    Whole words, without case. Listing every option does not help: an option that is not wanted or
+    too many words make it wrong, so state `options` or `max_words`. A word that is only denied
+    (`not Paris`, `Paris is not it`) is not there.
     """
 
     verifier_name: ClassVar[str] = "contains_all"
@@ -123,6 +124,10 @@ class ContainsAll(SettingsVerifier):
         missing = [item for item in wanted if not _contains(words, item)]
         if missing:
             return Score(0.0, "incorrect", f"missing: {', '.join(missing)}")
+        clauses = [_words(clause) for clause in _CLAUSE.split(text or "")]
+        denied = [item for item in wanted if _is_denied(clauses, item, wanted)]
+        if denied:
+            return Score(0.0, "incorrect", f"denied: {', '.join(denied)}")
         options = self.options or case.prompt.columns.get(self.options_column) or ()
         others = [_words(str(option)) for option in options]
         hedged = [each for each in others if each not in wanted and _contains(words, each)]
@@ -145,8 +150,33 @@ class ContainsAll(SettingsVerifier):
 def _words(text: str) -> str:
     """The text's words, without case and punctuation, one blank between two."""
     text = unicodedata.normalize("NFKC", text).casefold()
-    return " ".join(re.findall(r"\w+(?:[.,]\d+)*", text))
+    text = text.replace("−", "-").replace("n't", " not").replace("n’t", " not")
+    return " ".join(re.findall(r"(?:(?<![\w)])-(?=\d))?\w+(?:[.,]\d+)*", text))
 
 
 def _contains(words: str, item: str) -> bool:
     return bool(item) and f" {item} " in f" {words} "
+
+
+_CLAUSE = re.compile(
+    r"(?<![.,;:!?])[.,;:!?]++(?=\s|\Z)|\n|(?<!anything)(?<!everything)(?<!all)\sbut\s", re.I
+)
+_DENIALS = frozenset(
+    {"not", "no", "never", "neither", "nor", "without", "cannot", "but", "except", "cant", "isnt"}
+)
+
+
+def _is_denied(clauses: list[str], item: str, wanted: list[str]) -> bool:
+    """Whether each clause that holds the item denies it: before it, or by `is not` behind it."""
+    said = {word for each in wanted for word in each.split()}
+    found = False
+    for clause in clauses:
+        before, there, behind = f" {clause} ".partition(f" {item} ")
+        if not there:
+            continue
+        found = True
+        denying = _DENIALS - said
+        next_words = behind.split()[:2]
+        if denying.isdisjoint(before.split()) and next_words not in (["is", "not"], ["was", "not"]):
+            return False
+    return found

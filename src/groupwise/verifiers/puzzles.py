@@ -18,16 +18,20 @@ from groupwise.verifiers.answers import no_answer
 from groupwise.verifiers.expressions import Expression, parse_expression
 from groupwise.verifiers.finals import FinalAnswer
 
-_DRESSING = re.compile(r"^[$`*\s]+|[$`*\s.,;]+$")
-_RULE = re.compile(r"[\s|,;:'\"\[\](){}+\-_=*`$&\\]+")
+_DRESSING = re.compile(r"^(?:[$`*\s]|\\[(\[])+|(?:[$`*\s.,;]|\\[)\]])+$")
+_WHOLE = re.compile(r"\s*(-?\d{1,18})(?:\.0+)?\s*")
+_MAX_SIDES = 4
+_FRAME = re.compile(r"```\w*|\\(?:begin|end)\{\w+\*?\}(?:\{[lcr|]*\})?|\\hline")
+_RULE = re.compile(r"[\s|,;:/'\"\[\](){}+\-_=*`$&\\]+")
 
 
 class Countdown(FinalAnswer):
     """An expression of the offered numbers, each at most once, that equals the target.
 
-    Only + - * / and parentheses. `= 24` behind it is read and must be true. The parser is our own
-    (`expressions.py`): nothing is executed. Columns: the numbers, the target, and `operations`
-    (a text as `+-*`) where not all four are allowed.
+    Only + - * / and parentheses. `= 24` behind it, or `24 =` before it, is read and must be true;
+    of several expressions each must be right. The parser is our own (`expressions.py`): nothing is
+    executed. Columns: the numbers, the target, and `operations` (a text as `+-*`) where not all
+    four are allowed.
     """
 
     verifier_name: ClassVar[str] = "countdown"
@@ -69,23 +73,25 @@ class Countdown(FinalAnswer):
 
     def judge(self, given: str, prompt: Prompt) -> Score:
         offered, target = self._task(prompt)
-        written, equals, result = _DRESSING.sub("", given).partition("=")
         try:
-            expression = parse_expression(written)
-            stated = int(result) if equals else target
+            expressions, stated = _sides(_DRESSING.sub("", given))
         except ValueError as error:
             return no_answer(f"no expression: {error}"[:120])
         except ZeroDivisionError:
             return Score(0.0, "incorrect", "it divides by zero")
-        objection = self._objection(expression, offered, prompt)
-        if objection is not None:
-            return Score(0.0, "incorrect", objection)
-        if expression.value == target == stated:
-            return Score(1.0, "correct", f"it equals {target}")
-        if expression.value == target:
-            return Score(0.0, "incorrect", f"it equals {target}, and {stated} is written behind it")
-        reason = f"it equals {_short(expression)}, not {target}"
-        return Score(self.legal, "partial" if self.legal else "incorrect", reason)
+        for expression in expressions:
+            objection = self._objection(expression, offered, prompt)
+            if objection is not None:
+                return Score(0.0, "incorrect", objection)
+        for expression in expressions:
+            if expression.value != target:
+                reason = f"it equals {_short(expression)}, not {target}"
+                return Score(self.legal, "partial" if self.legal else "incorrect", reason)
+        for number in stated:
+            if number != target:
+                reason = f"it equals {target}, and {number} is written beside it"
+                return Score(0.0, "incorrect", reason)
+        return Score(1.0, "correct", f"it equals {target}")
 
     def _objection(
         self, expression: Expression, offered: Sequence[int], prompt: Prompt
@@ -137,7 +143,7 @@ class Sudoku(FinalAnswer):
     def judge(self, given: str, prompt: Prompt) -> Score:
         puzzle = "".join(self._rows(prompt))
         size = len(self._rows(prompt))
-        grid = _RULE.sub("", given)
+        grid = _RULE.sub("", _FRAME.sub(" ", given))
         digits = "123456789"[:size]
         if len(grid) != size * size or any(cell not in digits for cell in grid):
             return no_answer(f"not a grid of {size} times {size} digits from 1 to {size}")
@@ -149,6 +155,22 @@ class Sudoku(FinalAnswer):
             if len({grid[cell] for cell in cells}) < size:
                 return Score(0.0, "incorrect", f"{name} repeats a digit")
         return Score(1.0, "correct", "every row, column and box is complete")
+
+
+def _sides(text: str) -> tuple[list[Expression], list[int]]:
+    """The expressions between the signs of equality, and the numbers that stand there alone.
+
+    A lone number is an expression where nothing else is. `ValueError` where one cannot be read.
+    """
+    sides = text.split("=")
+    if len(sides) > _MAX_SIDES:
+        raise ValueError(f"{len(sides)} sides of an equation")
+    alone = [match and int(match.group(1)) for match in map(_WHOLE.fullmatch, sides)]
+    expressions = [parse_expression(side) for side, number in zip(sides, alone) if number is None]
+    stated = [number for number in alone if number is not None]
+    if not expressions:
+        expressions = [parse_expression(sides[0])]
+    return expressions, stated
 
 
 def _units(size: int) -> list[tuple[str, list[int]]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import ClassVar
 
 from pydantic import Field
@@ -13,19 +14,25 @@ from groupwise.verifiers.answers import no_answer, verdict
 from groupwise.verifiers.cleaning import cleaned
 from groupwise.verifiers.comparison import same_answer
 from groupwise.verifiers.finals import FinalAnswer
-from groupwise.verifiers.numbers import parse_number
+from groupwise.verifiers.numbers import parse_number, same_number
 
 _BRACKETS = re.compile(r"[\[\](){}\"'`$“”‘’<>]")
+_QUOTES = str.maketrans("“”„‘’", '"""\'\'')
+_ZEROS = re.compile(r"[+-]?0\d")
 _BREAKS = re.compile(r"[,;\s]+")
-_PIECES = re.compile(r"\s*(?:[,;\n]|\band\b)\s*")
+_PIECES = re.compile(r"\s*(?:(?<!\d),|,(?!\d{3}(?!\d))|[;\n]|\band\b)\s*")
+_ARROWS = re.compile(r"\s*(?:->|→|⟶|⇒|\\(?:to|rightarrow|longrightarrow)(?![A-Za-z]))\s*")
+_FRACTION = re.compile(r"(?<![\d}])\\frac\s*(?:\{\s*(-?\d+)\s*\}|(\d))\s*(?:\{\s*(\d+)\s*\}|(\d))")
+_LEAD = re.compile(r"([^\d,;:<>\[\](){}]*):(?=\D)")
 _PAIR = re.compile(r"([^\W\d]\w*)\s*(?:\bis\b|=|:|->|→)\s*(?:(?:an?|the)\s+)?(\S.*)", re.IGNORECASE)
 
 
 class ItemSequence(FinalAnswer):
     """The gold answer's items in the gold answer's order, nothing more and nothing less.
 
-    Items are numbers or single words, separated by commas, blanks or lines; the gold answer is such
-    a text, or a list. Words are compared without case, numbers by value.
+    Items are numbers or single words, separated by commas, blanks, arrows or lines; the gold answer
+    is such a text, or a list. Words are compared without case, numbers by value. Numbers with < or
+    > between them must be in that order.
     """
 
     verifier_name: ClassVar[str] = "sequence"
@@ -35,13 +42,16 @@ class ItemSequence(FinalAnswer):
         if isinstance(gold, (list, tuple)):
             gold = ", ".join(str(each) for each in gold)
         wanted = _items(str(gold))
-        found = _items(given.rpartition(":")[2])
+        lead = _LEAD.match(given)
+        if lead is not None and not set(_items(lead.group(1))) & set(wanted):
+            given = given[lead.end() :]
+        found = _items(given)
         if "and" in found and "and" not in wanted:
             found = [item for item in found if item != "and"]
         if not found:
             return no_answer("no items are listed")
         right = len(found) == len(wanted) and all(map(_same_item, wanted, found))
-        return verdict(right, ", ".join(found), ", ".join(wanted))
+        return verdict(right and _in_order(given, found), ", ".join(found), ", ".join(wanted))
 
     def gold_completion(self, prompt: Prompt) -> str | None:
         gold = prompt.answer
@@ -92,8 +102,8 @@ class Assignment(FinalAnswer):
 class Text(FinalAnswer):
     """The final answer is the gold answer, letter by letter; a number by its value.
 
-    Quotation marks around it, markdown and a final period do not count; runs of white space are one
-    blank.
+    Quotation marks around it, their kind, markdown and a final period do not count; runs of white
+    space are one blank. A unit belongs to the text, and so do zeros in front of a number.
     """
 
     verifier_name: ClassVar[str] = "text"
@@ -104,20 +114,45 @@ class Text(FinalAnswer):
         wanted, found = self._normal(str(prompt.answer)), self._normal(given)
         if not found:
             return no_answer("nothing is written")
-        is_number = parse_number(wanted) is not None
-        right = same_answer(wanted, found) if is_number else found == wanted
-        return verdict(right, found, wanted)
+        return verdict(found == wanted or _same_number(wanted, found), found, wanted)
 
     def _normal(self, text: str) -> str:
-        text = " ".join(cleaned(text).split()).strip(" .$")
-        if len(text) > 1 and text[0] in "\"'“‘" and text[-1] in "\"'”’":
+        text = " ".join(cleaned(text).translate(_QUOTES).split()).strip(" .$")
+        if len(text) > 1 and text[0] in "\"'" and text[-1] in "\"'":
             text = text[1:-1].strip(" .")
         return text.casefold() if self.ignore_case else text
 
 
 def _items(text: str) -> list[str]:
-    text = _BRACKETS.sub(" ", cleaned(text)).strip().rstrip(".")
+    text = _BRACKETS.sub(" ", _ARROWS.sub(", ", _fractions(cleaned(text)))).strip()
+    text = text if text.endswith("..") else text.removesuffix(".")  # "3, 10, ..." goes on
     return [item.casefold() for item in _BREAKS.split(text) if item]
+
+
+def _fractions(text: str) -> str:
+    """Fractions of whole numbers with a stroke, since braces are taken for brackets here."""
+    return _FRACTION.sub(
+        lambda match: f"{match.group(1) or match.group(2)}/{match.group(3) or match.group(4)}", text
+    )
+
+
+def _in_order(text: str, items: list[str]) -> bool:
+    """Whether numbers stand as the comparison signs between them say."""
+    text = _ARROWS.sub(", ", cleaned(text))
+    values = [number.value for number in map(parse_number, items) if number is not None]
+    if len(values) < len(items):
+        return True
+    if ("<" in text) == (">" in text):  # no sign, or angle brackets
+        return True
+    return all(a <= b if "<" in text else a >= b for a, b in pairwise(values))
+
+
+def _same_number(gold: str, given: str) -> bool:
+    """Equal numbers of one unit, none of them a text of digits such as 007."""
+    first, second = parse_number(gold), parse_number(given)
+    if first is None or second is None or any(_ZEROS.match(each) for each in (gold, given)):
+        return False
+    return bool(first.unit) == bool(second.unit) and same_number(first, second)
 
 
 def _same_item(gold: str, given: str) -> bool:
@@ -129,7 +164,8 @@ def _same_item(gold: str, given: str) -> bool:
 
 def _pairs(text: str) -> dict[str, str] | None:
     """Value by case-folded name; None where a piece is no pair or a name has two values."""
-    pieces = _PIECES.split(_BRACKETS.sub(" ", cleaned(text.replace("\n", "; "))).strip(" ."))
+    text = _fractions(cleaned(text.replace("\n", "; ")))
+    pieces = _PIECES.split(_BRACKETS.sub(" ", text).strip(" ."))
     found: dict[str, str] = {}
     for piece in pieces:
         if not piece.strip():

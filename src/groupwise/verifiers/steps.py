@@ -23,7 +23,16 @@ from groupwise.verifiers.numbers import parse_number
 
 _LONGEST = 200
 _NUMBERING = re.compile(r"\s*(?:\d+[.):]\s+)?")
-_SIGNS = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", ",": ""})
+_SIGNS = str.maketrans(
+    {**dict.fromkeys("×·⋅∙", "*"), "÷": "/", "−": "-", "–": "-", ",": "", "$": ""}
+)
+_COMMANDS = ((r"\times", "*"), (r"\cdot", "*"), (r"\div", "/"), (r"\(", ""), (r"\)", ""))
+_FRACTION = re.compile(r"\\[dt]?frac\s*\{\s*([\d.]+)\s*\}\s*\{\s*([\d.]+)\s*\}")
+_LETTER_X = re.compile(r"(?<=[\d)\s])[xX](?=\s*[\d(])")
+_BOLD = re.compile(r"\A\s*\*\*|\*\*\.?\s*\Z")
+_JUXTAPOSED = re.compile(r"(?<=[\d)])\s*\(")
+# What makes the numbers beside it a piece of something else: a variable, a power, a command.
+_BEHIND = re.compile(r"[\^\\%!]|[A-Za-z](?![A-Za-z])")
 _PART = r"[-+*/()\d.\s]"
 _EQUATION = re.compile(rf"(?<!{_PART}){_PART}++(?:={_PART}++)+")
 _OPERATIONS: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] = {
@@ -92,13 +101,37 @@ def equations(text: str) -> list[tuple[tuple[Fraction, ...], int]]:
 
 def _equation(line: str) -> tuple[Fraction, ...] | None:
     start = _NUMBERING.match(line)
-    rest = line[start.end() if start else 0 :].translate(_SIGNS)
-    for match in _EQUATION.finditer(rest[: 10 * _LONGEST]):
-        sides = [_value(side.strip().rstrip(".")) for side in match.group().split("=")]
+    rest = line[start.end() if start else 0 :][: 20 * _LONGEST].translate(_SIGNS)
+    for command, sign in _COMMANDS:
+        rest = rest.replace(command, sign)
+    rest = _BOLD.sub("", rest)
+    rest = _FRACTION.sub(r"(\1/\2)", rest)
+    rest = _JUXTAPOSED.sub("*(", _LETTER_X.sub("*", rest))[: 10 * _LONGEST]
+    for match in _EQUATION.finditer(rest):
+        if _is_piece(rest, match):
+            continue
+        written = match.group().split("=")
+        if not written[0].strip() and len(written) > 2:
+            del written[0]  # behind a name: "n = 3 * 4 = 12"
+        sides = [_value(side.strip().rstrip(".")) for side in written]
         known = tuple(side for side in sides if side is not None)
         if len(known) == len(sides):
             return known
     return None
+
+
+def _is_piece(text: str, match: re.Match[str]) -> bool:
+    """Whether the outermost numbers of an equation belong to a variable or a power beside it."""
+    left = text[max(0, match.start() - 20) : match.start()]
+    first = match.group().lstrip()[:1]
+    word = re.search(r"[A-Za-z]+\Z", left)
+    if left and not left[-1].isspace() and word is None:
+        joined = left[-1] in "^}%\\_"
+    else:
+        joined = first in "+*/" or (first == "-" and word is not None and len(word.group()) == 1)
+        attached = not match.group()[:1].isspace()
+        joined = joined or (word is not None and (attached or word.group().lower() == "of"))
+    return joined or bool(_BEHIND.match(text, match.end()))
 
 
 def _value(expression: str) -> Fraction | None:
