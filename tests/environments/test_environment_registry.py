@@ -123,3 +123,16 @@ def test_ways_to_combine_that_do_not_exist_name_those_that_do():
         load_environment("custom_environment:single", combine="product")
     made = load_environment("custom_environment:Twice", combine="product")
     assert made.verifier.combine == "product"
+
+
+@pytest.mark.parametrize("given", ["number", ["number"], {"name": "number"}, 5])
+@pytest.mark.parametrize("field", ["verifiers", "strict_verifiers"])
+def test_verifiers_of_a_recipe_that_are_no_tables(field, given):
+    table = {**REST, "environment": {"name": "arithmetic", field: given}}
+    with pytest.raises(RecipeError) as error:
+        load_recipe(table)
+    message = f'environment.{field}: {given!r} is no list of tables; give one, as [{{ name = "nu'
+    assert str(error.value).startswith(message)
+    source = {"name": "arithmetic", "verifiers": given}
+    with pytest.raises(RecipeError, match=r"sources\.0\.verifiers = .* is no list of tables"):
+        load_environment("mixture", sources=[source])

@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from groupwise.environments.base import Environment, Judged, Play
 from groupwise.environments.mixed_verifier import SEPARATOR, MixedVerifier
 from groupwise.environments.order import Cursor
 from groupwise.environments.overlap import Elsewhere
+from groupwise.environments.settings import verifier_tables
 from groupwise.errors import RecipeError
 from groupwise.types import Prompt
 from groupwise.verifiers import Combine, VerifierSettings
@@ -44,6 +45,11 @@ class SourceSettings(BaseModel):
         default=(), description="What judges its completions; its own verifiers where empty."
     )
     combine: Combine = Field(default="sum", description="How its verifiers' values become one.")
+
+    @field_validator("verifiers", mode="before")
+    @classmethod
+    def _are_tables(cls, value: Any) -> Any:
+        return verifier_tables(value)
 
     @property
     def key(self) -> str:

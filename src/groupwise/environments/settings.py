@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from groupwise.environments.tools import ToolSettings
 from groupwise.environments.user import UserSettings
 from groupwise.verifiers import Combine, VerifierSettings
+
+
+def verifier_tables(value: Any) -> Any:
+    """What `verifiers` of a table gives. Raises ValueError where that is no list of tables."""
+    is_list = isinstance(value, list | tuple)
+    if is_list and all(isinstance(each, dict | VerifierSettings) for each in value):
+        return value
+    raise ValueError(f'{value!r:.60} is no list of tables; give one, as [{{ name = "number" }}]')
 
 
 class EnvironmentSettings(BaseModel):
@@ -92,6 +100,11 @@ class EnvironmentSettings(BaseModel):
         gt=0,
         description="Seconds for one answer of the environment; then the rollout has failed.",
     )
+
+    @field_validator("verifiers", "strict_verifiers", mode="before")
+    @classmethod
+    def _are_tables(cls, value: Any) -> Any:
+        return verifier_tables(value)
 
     @model_validator(mode="after")
     def _waits_for_tools(self) -> EnvironmentSettings:
