@@ -18,7 +18,7 @@ from groupwise.policies.tiny import build_tiny
 from groupwise.recipe import load_recipe
 from groupwise.training.callbacks import Callback
 from groupwise.training.output import same_data
-from groupwise.training.session import open_session, prepare
+from groupwise.training.session import evaluate_source, open_session, prepare
 from groupwise.types import Prompt
 from groupwise.verifiers import load_verifier
 
@@ -196,6 +196,24 @@ def wandering(completions: list[Any], **_: Any) -> list[float]:
     """Works somewhere else from its first call on."""
     os.chdir(os.environ["ELSEWHERE"])
     return [float(len(completion) % 2) for completion in completions]
+
+
+def test_what_is_named_relative_to_the_directory_is_found_whoever_changes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reward function is tried on the data, and audited, before the model's weights load."""
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    home.mkdir()
+    elsewhere.mkdir()
+    monkeypatch.setenv("ELSEWHERE", str(elsewhere))
+    monkeypatch.chdir(home)
+    shutil.copytree(build_tiny(), home / "model")
+    environment = dataset(tmp_path, audit=True)
+    environment["verifiers"] = [{"name": "test_resume_compared:wandering"}]
+    run = gw.train(recipe(environment, model={"name": "model"}), output="run")
+    assert (run.folder, Path.cwd()) == (home / "run", elsewhere)
+    monkeypatch.chdir(home)
+    assert evaluate_source("run")["eval/accuracy"] is not None
 
 
 def test_a_reward_that_changes_the_directory_does_not_split_the_record(

@@ -48,6 +48,7 @@ from groupwise.templates import Template
 from groupwise.training.adapted import check_adapter, same_base
 from groupwise.training.chats import check_turns, text_notes
 from groupwise.training.collecting import Collector
+from groupwise.training.directory import kept_directory
 from groupwise.training.fitting import fit_of
 from groupwise.verifiers import Composite
 
@@ -70,7 +71,8 @@ def prepare(recipe: Recipe) -> Prepared:
     Raises RecipeError for data that cannot be trained on, rows named.
     """
     choose_device(recipe.model.device)
-    environment = environment_from_settings(recipe.environment, seed=recipe.seed)
+    with kept_directory():
+        environment = environment_from_settings(recipe.environment, seed=recipe.seed)
     _check_rewards(recipe, environment)
     model = describe_model(
         recipe.model.name,

@@ -23,6 +23,7 @@ from groupwise.records import Run, RunWriter, describe_machine, open_run, text_h
 from groupwise.training.agreement import check_agreement
 from groupwise.training.auditing import audit_before, audit_warnings
 from groupwise.training.callbacks import Callback
+from groupwise.training.directory import kept_directory
 from groupwise.training.interruption import Interrupted, Interruption
 from groupwise.training.output import (
     claim,
@@ -89,7 +90,8 @@ def train(
             for callback in callbacks:
                 callback.on_warning(message)
 
-        audited = audit_before(prepared.environment, prepared.model.template, notice)
+        with kept_directory():
+            audited = audit_before(prepared.environment, prepared.model.template, notice)
     warnings = [
         *(("audit", warning) for warning in audit_warnings(audited)),
         *(("resume", change) for change in changes),
