@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from groupwise.batches import align
-from groupwise.environments import Environment, Limits, Play
+from groupwise.environments import Environment, Limits, Play, load_environment
 from groupwise.errors import GroupwiseError, VerifierError
 from groupwise.policies import load_policy
 from groupwise.randomness import stream_key
@@ -601,3 +601,16 @@ def test_a_verdict_and_an_end_may_be_async(template: Template) -> None:
     assert group.rollouts[0].extras["result"] == Score(0.5, "partial")
     assert len(Client.loops) == 3
     assert len(set(Client.loops)) == 1
+
+
+class Clients(Asking):
+    """As an environment that a recipe names."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(Client)
+
+
+def test_an_async_end_is_awaited_where_the_start_is_tried() -> None:
+    Client.loops.clear()
+    load_environment("test_turns:Clients").close()
+    assert len(Client.loops) == 2

@@ -167,8 +167,8 @@ def _check_start(made: Environment, where: str) -> None:
         play, other = (checked_play(made.start(copied(prompt)), prompt) for _ in range(2))
         if play is other:
             raise RecipeError("start gave the same play twice; give every rollout one of its own")
-        for each in (play, other):
-            each.close()
+        for each in (play, other):  # which may be async, or never come
+            made.waits.start(each.close, made.limits.wait_seconds).result()
     except RecipeError as error:
         raise RecipeError(f"{where}: {error}") from error
     except Exception as error:
