@@ -129,3 +129,14 @@ def test_who_shares_a_loop_that_is_held_up_is_told_why() -> None:
     with pytest.raises(TimeoutError, match=r"no answer after 0\.1 s$"):
         plain.result()
     waits.close()
+
+
+def test_a_coroutine_that_would_end_the_process_fails_alone() -> None:
+    async def leaves() -> None:
+        raise SystemExit(3)
+
+    waits = Waits()
+    with pytest.raises(RuntimeError, match="it raised SystemExit: 3"):
+        waits.start(leaves, 4.0).result(5.0)
+    assert waits.start(brief, 4.0).result() == "brief"
+    waits.close()

@@ -32,7 +32,10 @@ class EventLoop:
     def answers(self, seconds: float) -> bool:
         """Whether the loop gets to run something new within so many seconds."""
         heard = threading.Event()
-        self._loop.call_soon_threadsafe(heard.set)
+        try:
+            self._loop.call_soon_threadsafe(heard.set)
+        except RuntimeError:  # it has ended
+            return False
         return heard.wait(seconds)
 
     @property
@@ -62,5 +65,8 @@ class EventLoop:
 
 
 async def _awaited(awaitable: Awaitable[Any], seconds: float) -> Any:
-    async with asyncio.timeout(seconds):
-        return await awaitable
+    try:
+        async with asyncio.timeout(seconds):
+            return await awaitable
+    except (SystemExit, KeyboardInterrupt) as error:  # asyncio would end the loop with it
+        raise RuntimeError(f"it raised {type(error).__name__}: {error}") from error
