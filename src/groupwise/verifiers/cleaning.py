@@ -16,11 +16,10 @@ _VULGAR = re.compile("[¼½¾⅐-⅞]")
 _DASHES = str.maketrans({"−": "-", "‐": "-", "‑": "-", "–": "-", "—": "-", "⁄": "/", "∕": "/"})
 _WORDS = r"(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|mathsf|mbox|operatorname|textnormal)"
 _WORD_COMMAND = re.compile(rf"\\{_WORDS}\*?\s*\{{([^{{}}]*)\}}")
-_WORD_POWER = re.compile(rf"\\{_WORDS}\*?\s*\{{([^{{}}]*)\}}\s*\^\s*(?:\{{\s*-?\d+\s*\}}|-?\d)")
-_UNIT_POWER = re.compile(
-    r"(?<![A-Za-z])(mm|cm|dm|m|km|in|ft|yd|mi|units?|inch(?:es)?|feet|meters?|metres?)"
-    r"\s*\^\s*(?:\{\s*\d\s*\}|\d)"
-)
+_UNIT = r"(?:mm|cm|dm|m|km|in|ft|yd|mi|units?|inch(?:es)?|feet|met(?:er|re)s?)"
+_EXPONENT = r"\s*\^\s*(?:\{\s*([23])\s*\}|([23]))"
+_WORD_POWER = re.compile(rf"\\{_WORDS}\*?\s*\{{\s*({_UNIT})\s*\}}{_EXPONENT}")
+_UNIT_POWER = re.compile(rf"(?<![A-Za-z\\])({_UNIT}){_EXPONENT}")
 _DEGREES = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ)|\\degrees?\b|°")
 _EMPTY = re.compile(r"\\left(?![a-zA-Z])|\\right(?![a-zA-Z])|\\displaystyle|\\!|\\limits")
 _THIN = re.compile(r"(?<=\d)(?:\\,|\{,\}|\\ )(?=\d{3}(?!\d))")
@@ -48,12 +47,18 @@ def cleaned(text: str) -> str:
     text = _THIN.sub(",", text)
     text = _DEGREES.sub(" degrees ", text)
     text = _EMPTY.sub("", text)
-    text = _WORD_POWER.sub(r" \1 ", text)
+    text = _WORD_POWER.sub(_area, text)
     text = _WORD_COMMAND.sub(r" \1 ", text)
-    text = _UNIT_POWER.sub(r"\1", text)
+    text = _UNIT_POWER.sub(_area, text)
     text = _SPACES.sub(" ", text)
     text = _FRAC.sub(r"\\frac", text)
     return text.replace(r"\%", "%").replace(r"\$", "$").replace(r"\{", "{").replace(r"\}", "}")
+
+
+def _area(match: re.Match[str]) -> str:
+    """`cm^2` in words, and `cm^3`."""
+    unit, power, power1 = match.groups()
+    return f" {'square' if (power or power1) == '2' else 'cubic'} {unit} "
 
 
 def without_ending(text: str) -> str:

@@ -260,6 +260,8 @@ def _is_text(answer: str) -> bool:
 def _prepared(answer: str) -> str:
     """What math-verify reads: no `$`, one list where several answers are offered."""
     text = repaired(answer).replace("\\$", " ").replace("$", " ").strip().rstrip(".")
+    if text.count(r"\pm") == 1 and r"\mp" not in text and not text.startswith(r"\pm"):
+        text = ", ".join(text.replace(r"\pm", sign) for sign in "+-")
     return _HEDGE.sub(",", text) if _HEDGE.search(text) and "\\text" not in text else text
 
 

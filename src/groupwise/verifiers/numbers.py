@@ -231,7 +231,7 @@ _RIGHT_PIECE = re.compile(
     r"|[ ]?(?![mgshlLKCF](?![A-Za-z]))[b-zB-HJ-Z](?![A-Za-z']|\.[A-Za-z])"  # 4x, but 4m, 4 p.m.
     rf"|(?:[xyz]|pi|{_FUNCTION})(?![a-z])"
 )
-_NEXT_WORD = re.compile(r"\s*(%|[A-Za-z]+)")
+_NEXT_WORD = re.compile(r"\s*(%|(?:(?:square|cubic) )?[A-Za-z]+)")
 _IN_LIST = re.compile(r"[(\[{][^()\[\]{}\n]*[,;]\s*-?\s*\Z")
 _MINUS = re.compile(r"(?P<before>\S?)(?P<gap>\s*)-(?P<behind>\s*)\Z")
 

@@ -25,7 +25,7 @@ _ALIASES = {
     "minute": "min", "mins": "min", "hours": "h", "hour": "h", "hrs": "h", "hr": "h",
     "days": "day", "weeks": "week", "months": "month", "years": "year",
     "deg": "degrees", "degree": "degrees", "dollars": "$", "dollar": "$", "usd": "$",
-    "cents": "cent", "square": "", "cubic": "",
+    "cents": "cent", "sq": "square",
 }  # fmt: skip
 _SINGLE = frozenset(
     {"m", "g", "s", "h", "l", "k", "c", "f", "n", "j", "w", "v", "a", "€", "£", "¥"}
@@ -49,17 +49,21 @@ def is_unit(text: str) -> bool:
     return all(word not in _NOT_UNITS and (len(word) > 1 or word in _SINGLE) for word in words)
 
 
-_MEASURES = frozenset(_ALIASES) | (frozenset(_ALIASES.values()) - {""})
+_MEASURES = frozenset(_ALIASES) | frozenset(_ALIASES.values())
 _ALSO_WORDS = frozenset({"in", "second", "square", "cubic", "foot", "pound", "min", "a", "cent"})
 
 
 def known_unit(word: str) -> str:
     """The word where it is a unit of measure and hardly ever another word, else nothing.
 
-    >>> known_unit("cm"), known_unit("in"), known_unit("apples")
-    ('cm', '', '')
+    >>> known_unit("cm"), known_unit("square cm"), known_unit("in"), known_unit("apples")
+    ('cm', 'square cm', '', '')
     """
-    word = word.casefold()
+    power, _, unit = word.casefold().partition(" ")
+    if unit:
+        unit = known_unit(unit)
+        return f"{power} {unit}" if unit else ""
+    word = power
     return word if word in _MEASURES and word not in _ALSO_WORDS else ""
 
 
@@ -76,4 +80,6 @@ def same_unit(gold: str, given: str) -> bool:
 
 def _plain(unit: str) -> tuple[str, ...]:
     words = [_ALIASES.get(word, word) for word in re.findall(r"[^\s./]+", unit.casefold())]
+    if words[-1:] in (["squared"], ["cubed"]):
+        words = ["square" if words[-1] == "squared" else "cubic", *words[:-1]]
     return tuple(word.removesuffix("s") if len(word) > 3 else word for word in words if word)
