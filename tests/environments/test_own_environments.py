@@ -61,6 +61,7 @@ def written(tmp_path, monkeypatch, request):
             "class Mine(Base):\n    def __init__(self): pass",
             "and []: got an unexpected keyword argument 'seed'; it takes ()",
         ),
+        ("def Mine(seed): raise SystemExit('usage')", "raised SystemExit: usage ("),
         (
             "def Mine(seed): return made([ask(1)], verifier=lambda text: 1.0)",
             "is no Verifier; give groupwise.verifiers.compose(",
@@ -150,6 +151,7 @@ def test_an_asynchronous_start(written):
         ("def x(:\n", "importing module 'unimportable' raised SyntaxError: invalid syntax (unimpo"),
         ("\n1 / 0\n", "raised ZeroDivisionError: division by zero ("),
         ("\n1 / 0\n", "unimportable.py, line 2)"),
+        ("import sys\nsys.exit(3)\n", "importing module 'unimportable' raised SystemExit: 3 ("),
         ("import nosuchlib\n", "module 'unimportable' imports 'nosuchlib', which is neither in "),
     ],
 )

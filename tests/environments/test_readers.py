@@ -160,6 +160,10 @@ def wants(folder):
 def raises():
     raise OSError("no disk")
 
+def leaves():
+    yield ROW
+    raise SystemExit(3)
+
 def numbered():
     yield {**ROW, 3: "x"}
 
@@ -210,6 +214,7 @@ def test_functions(tmp_path, monkeypatch):
     for name, message in [
         ("wants", "environment.path = 'reader_rows:wants': missing a required argument: 'folder'"),
         ("raises", "environment.path = 'reader_rows:raises': the call raised OSError: no disk"),
+        ("leaves", "reader_rows:leaves, row 2: raised SystemExit: 3"),
         ("numbered", "reader_rows:numbered, row 1: the column name 3 is a int; give a text"),
         ("keyed", "reader_rows:keyed, row 1: column 'table' cannot be written as JSON ('<' not"),
         ("circle", "reader_rows:circle, row 1: column 'more' holds lists or objects more than 100"),

@@ -80,7 +80,7 @@ def _called(name: str, seed: int, arguments: Mapping[str, Any]) -> Any:
         return found(seed=seed, **arguments)
     except RecipeError as error:
         raise RecipeError(f"environment {name!r}: {error}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise RecipeError(
             f"environment {name!r} raised {describe_error(error)}{raised_at(error)}"
         ) from error
@@ -171,7 +171,7 @@ def _check_start(made: Environment, where: str) -> None:
             made.waits.start(each.close, made.limits.wait_seconds).result()
     except RecipeError as error:
         raise RecipeError(f"{where}: {error}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise RecipeError(
             f"{where}: start({made.place(prompt.id)}) raised {describe_error(error)}"
             f"{raised_at(error)}"

@@ -243,7 +243,7 @@ def _called(function: Callable[..., Any], path: str, split: str, seed: int) -> A
         ) from error
     try:
         return function(**given)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise RecipeError(
             f"environment.path = {path!r}: the call raised {_in_one_line(error)}"
         ) from error
@@ -255,7 +255,7 @@ def _told(values: Iterable[Any], path: str, what: str = "row", start: int = 0) -
     try:
         for number, each in enumerate(values, start=start + 1):  # noqa: B007 (read where it raises)
             yield each
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise RecipeError(f"{path}, {what} {number + 1}: raised {_in_one_line(error)}") from error
 
 

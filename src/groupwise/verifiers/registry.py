@@ -152,7 +152,7 @@ def import_object(name: str, kind: str) -> Any:
             f"{kind} {name!r}: no module {error.name!r} in {here} or among the installed packages; "
             "give `module:name` of a Python file in the current folder or of a package"
         ) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise RecipeError(
             f"{kind} {name!r}: importing module {module_name!r} raised {describe_error(error)}"
             f"{raised_at(error)}"
