@@ -182,11 +182,11 @@ ASSERTS = {
     "ends a zip": ("class S(StopIteration): pass\ndef f(x): raise S", "for x, y in zip([1], map(f, [1])):\n assert y == 3", "failed"),
     "ends an iter": ("def f(): raise StopIteration", "for x in iter(f, 0):\n assert x == 3", "failed"),
     "ends a next": ("def f(x): raise StopIteration", "assert next(map(f, [1]), 3) == 3", "failed"),
-    "ends an async for": ("def f(x): raise StopAsyncIteration", "import asyncio\nclass A:\n def __aiter__(s): return s\n async def __anext__(s): return f(1)\nasync def m():\n async for x in A(): assert x == 3\nasyncio.run(m())", "failed"),
+    "ends an async for": ("def f(x): raise StopAsyncIteration", "class A:\n def __aiter__(s): return s\n async def __anext__(s): return f(1)\nasync def m():\n async for x in A(): assert x == 3\ntry: m().send(None)\nexcept StopIteration: pass", "failed"),
     "ends a generator": ("def f(x): raise GeneratorExit", "def g():\n yield f(1)\nassert all(g())", "failed"),
     "an interruption": ("def f(x): raise KeyboardInterrupt", "try:\n assert f(1) == 3\nexcept KeyboardInterrupt:\n pass", "failed"),
     "an exit": ("def f(x): raise SystemExit(0)", "import sys\ntry:\n assert f(1) == 3\nexcept SystemExit:\n pass", "failed"),
-    "a cancelled task": ("import asyncio\ndef f(x): raise asyncio.CancelledError", "import asyncio\nasync def m(): assert f(1) == 3\ntry:\n asyncio.run(m())\nexcept asyncio.CancelledError:\n pass", "failed"),
+    "a cancelled task": ("import asyncio\ndef f(x): raise asyncio.CancelledError", "try:\n assert f(1) == 3\nexcept BaseException as e:\n assert type(e).__name__ == 'CancelledError'", "failed"),
     "a skipped test": ("import unittest\ndef f(x): raise unittest.SkipTest('no')", "import unittest\nclass T(unittest.TestCase):\n def test(s): s.assertEqual(f(1), 3)\nr = unittest.TestResult()\nT('test').run(r)\nassert not r.errors and not r.failures", "failed"),
     "a failed assertion": ("def f(x): raise AssertionError", "assert f(1) == 3", "failed"),
     "an exception group": ("def f(x): raise BaseExceptionGroup('no', [StopIteration(), SystemExit()])", "assert all(map(lambda c: f(c) == 3, [1]))", "failed"),
@@ -220,6 +220,8 @@ ASSERTS = {
     "its module, wrong": ("def f(x): return x + 2", "from solution import f\nassert f(1) == 2", "failed"),
     "its module without it": ("def g(x): return x + 2", "from solution import f\nassert f(1) == 3", "failed"),
     "a module that it misses": ("def f(x): import no_such", "try:\n f(1)\nexcept ValueError:\n pass", "failed"),
+    "a parameter of its name": ("def f(x): return x + 1", "def call(f): return f(1)\nassert call(f) == 2 and [f for f in [3]] == [3]", "passed"),
+    "a keyword of its name": ("def g(f): return f + 1", "assert g(f=1) == 2", "passed"),
     "a function as argument": ("def f(g): return g(1)", "assert f(lambda x: x) == 1", "failed"),
 }  # fmt: skip
 
@@ -237,6 +239,8 @@ CASE = "import unittest\nclass Base(unittest.TestCase):\n n = 1\nclass T(Base):\
 LEFT_TO_OTHERS = {
     "pytest": "def test_it():\n assert f(1) == 2\ndef test_more(n=2):\n assert f(n) == 3",
     "a second one": "def test_it():\n assert f(1) in (2, 3)\ndef test_more():\n assert f(1) == 2",
+    "a class of pytest's": "class TestIt:\n def test_it(self): assert f(1) == 2",
+    "a class beside an assertion": "assert f(0) in (1, 3)\nclass TestIt:\n def test_it(self): assert f(1) == 2",
     "HumanEval": "def check(candidate):\n assert candidate(1) == 2",
     "unittest": CASE,
     "unittest's own end": f"{CASE}unittest.main()",

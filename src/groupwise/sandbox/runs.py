@@ -317,9 +317,7 @@ def _graded_test(tester: Child, solution: Solution, job: Job, deadline: float) -
             reply = ["gone", cause[1]]
         if reply[0] == "memory":
             cause = ("out_of_memory", "MemoryError")
-        elif (
-            reply[0] == "untold"
-        ):  # nothing that a test may take for an exception of the solution's
+        elif reply[0] == "untold":  # no exception of the solution's that a test may wait for
             cause = ("failed", told_error(reply[1:]))
         tester.send(reply, deadline)
 

@@ -11,6 +11,7 @@ import ast
 import builtins
 import contextlib
 import dis
+import symtable
 import sys
 import types
 import unittest
@@ -43,9 +44,8 @@ def run_tests(job: Mapping[str, Any]) -> None:
     """
     sys.modules["solution"] = _Solution("solution")
     unittest.main = _run_later  # type: ignore[assignment]
-    sources = [job["setup"], *job["tests"]]
     try:
-        missing = undefined_names("\n".join(sources))
+        missing = undefined_names(job["setup"], *job["tests"])
         namespace = module(job["setup"], "test")
     except BaseException as error:  # noqa: BLE001 (the data's own source; told to the parent)
         kind, message, _ = describe(error)
@@ -97,10 +97,16 @@ def _run_test(source: str, namespace: dict[str, Any], entry: str | None) -> tupl
 
 
 def _run_cases(classes: Sequence[type]) -> None:
-    """What unittest would run of them, but for classes that only others derive from."""
+    """What unittest and pytest would run of them, but for classes that only others derive from."""
     bases = {base for each in classes for base in each.__mro__[1:]}
     for each in classes:
-        if not issubclass(each, unittest.TestCase) or each in bases:
+        if each in bases:
+            continue
+        if not issubclass(each, unittest.TestCase):
+            if each.__name__.startswith("Test") and each.__init__ is object.__init__:
+                for name in dir(each):
+                    if name.startswith("test"):
+                        getattr(each(), name)()
             continue
         result = unittest.TestResult()
         unittest.defaultTestLoader.loadTestsFromTestCase(each).run(result)
@@ -129,28 +135,27 @@ def _line(source: str, error: BaseException) -> str:
     return lines[number - 1].strip()[:MAX_MESSAGE] if number <= len(lines) else "the test"
 
 
-def undefined_names(source: str) -> list[str]:
-    """Names that are read somewhere and bound nowhere, built-ins aside, in order of appearance.
+def undefined_names(*sources: str) -> list[str]:
+    """Names that are looked up in the module and that no source binds there, built-ins aside.
 
     >>> undefined_names("def check(f): assert f(1) == g(max(2, 3))")
     ['g']
+    >>> undefined_names("x = 1", "assert f(x) == 2 and (lambda f: f)(1)")
+    ['f']
     """
     read: dict[str, None] = {}
     bound: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Name):
-            if isinstance(node.ctx, ast.Load):
-                read[node.id] = None
-            else:
-                bound.add(node.id)
-        elif isinstance(node, ast.arg):
-            bound.add(node.arg)
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            bound.add(node.name)
-        elif isinstance(node, ast.alias):
-            bound.add((node.asname or node.name).partition(".")[0])
-        elif isinstance(node, ast.ExceptHandler) and node.name:
-            bound.add(node.name)
+    waiting = [symtable.symtable(source, "<test>", "exec") for source in sources]
+    while waiting:
+        table = waiting.pop(0)
+        waiting += table.get_children()
+        for symbol in table.get_symbols():
+            if table.get_type() != "module" and not symbol.is_global():
+                continue
+            if symbol.is_assigned() or symbol.is_imported():
+                bound.add(symbol.get_name())
+            elif symbol.is_referenced():
+                read[symbol.get_name()] = None
     return [name for name in read if name not in bound and not hasattr(builtins, name)]
 
 
