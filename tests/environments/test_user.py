@@ -189,6 +189,16 @@ def test_rules_of_rows_and_the_note_that_nobody_plays_them() -> None:
     assert note.endswith(": 1")
 
 
+def test_the_longest_message_is_what_the_recipe_says() -> None:
+    environment = Environment("trips", compose([{"name": "exact"}]), {"train": [chat()]})
+    assert environment.limits.characters == 20_000
+    table = {"name": "x", "answer_characters": 5}
+    _put_around(environment, EnvironmentSettings.model_validate(table))
+    assert environment.limits.characters == 5
+    with pytest.raises(ValueError, match="greater than or equal to 1"):
+        EnvironmentSettings.model_validate({**table, "answer_characters": 0})
+
+
 class Elsewhere(Play):
     """Notes whether it runs on an event loop, where it would hold up everyone who is slow."""
 

@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from groupwise.batches import align
 from groupwise.environments import Environment, Limits, Play, load_environment
@@ -614,3 +616,53 @@ def test_an_async_end_is_awaited_where_the_start_is_tried() -> None:
     Client.loops.clear()
     load_environment("test_turns:Clients").close()
     assert len(Client.loops) == 2
+
+
+class Ends(Asks):
+    """Ends with the verdict and the rewards of its class."""
+
+    verdict: Any = None
+    given: Any = []  # noqa: RUF012 (set by the tests)
+
+    def next(self, completion: str) -> Sequence[Message] | None:
+        if completion != "done":
+            self.rewards = self.given
+        return None
+
+    def result(self) -> Any:
+        return self.verdict if self.rewards is self.given else Score(0.25, "partial")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "given", "words"),
+    [
+        ("x", [], "its result = 'x'; give a Score, a finite number, or None"),
+        (float("nan"), [], "its result = nan"),
+        (Score(1.0, "correct"), ["x"], "its rewards[0] = 'x'; give a finite number"),
+        (Score(1.0, "correct"), [0.5, float("inf")], "its rewards[1] = inf"),
+        (Score(1.0, "correct"), "none", "its rewards = 'none'; give a list, one number"),
+    ],
+)
+def test_a_verdict_or_rewards_that_are_none_fail_that_rollout_by_name(
+    template: Template, monkeypatch: pytest.MonkeyPatch, verdict: Any, given: Any, words: str
+) -> None:
+    monkeypatch.setattr(Ends, "verdict", verdict)
+    monkeypatch.setattr(Ends, "given", given)
+    verifier = load_verifier("play")
+    (group,), _ = played(Asking(Ends, verifier), template, ["ask", "done"], group_size=2)
+    failed, right = group.rollouts
+    assert words in failed.score.reason
+    assert (failed.reward, right.reward) == (None, 0.25)
+
+
+@pytest.mark.parametrize("given", [[], [1.0], [torch.tensor(1.0)], [np.float32(1.0)]])
+@pytest.mark.parametrize("verdict", [0.5, torch.tensor(0.5), np.float64(0.5)])
+def test_a_verdict_may_be_a_number(
+    template: Template, monkeypatch: pytest.MonkeyPatch, given: list[Any], verdict: Any
+) -> None:
+    monkeypatch.setattr(Ends, "verdict", verdict)
+    monkeypatch.setattr(Ends, "given", given)
+    (group,), _ = played(Asking(Ends, load_verifier("play")), template, ["ask"])
+    score = group.rollouts[0].score
+    assert (score.value, score.outcome) == (0.5, "partial")
+    assert score.steps == ((StepReward(1.0, 3),) if given else None)

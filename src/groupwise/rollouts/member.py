@@ -6,23 +6,21 @@ samples, and who scores.
 
 from __future__ import annotations
 
-import math
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from numbers import Integral, Real
 from typing import Any, Literal
 
 from groupwise.environments import Environment, Play
 from groupwise.environments.chat_messages import answer_messages
 from groupwise.randomness import Purpose, stream_key
+from groupwise.rollouts.checked import checked_counts, checked_result, checked_rewards
 from groupwise.rollouts.judged import spoken, turn_steps
 from groupwise.samplers import SamplingSettings
 from groupwise.templates import Template
-from groupwise.texts import shortened, whole_text, whole_texts
+from groupwise.texts import shortened, whole_texts
 from groupwise.types import Completion, FinishReason, Message, Prompt, Request, Score, Turn
 from groupwise.verifiers.contract import describe_error
 
@@ -268,16 +266,19 @@ class Member:
         self._ended()
 
     def _own_verdict(self, play: Play) -> Score | None:
+        given: Any = None
         try:
-            result: Score | None = self._in_time("result")
-            if result is not None and play.rewards:
-                read = spoken(self.turns, self.continued, "all")
-                result = replace(result, steps=turn_steps(self.turns, read, play.rewards))
+            given = self._in_time("result")
         except Exception as error:  # noqa: BLE001 (the environment's own: this rollout failed)
             self.failure = self.failure or f"its result raised {describe_error(error)}"
-            result = None
+        result: Score | None = None
         try:
-            self.counts = _checked_counts(play.counts)
+            result = checked_result(given, type(play).__name__)
+            rewards = checked_rewards(play.rewards)
+            if result is not None and rewards:
+                read = spoken(self.turns, self.continued, "all")
+                result = replace(result, steps=turn_steps(self.turns, read, rewards))
+            self.counts = checked_counts(play.counts)
         except ValueError as error:
             self.failure = self.failure or f"its {error}"
         try:
@@ -318,25 +319,3 @@ class Member:
             "continued": tuple(self.continued),
             "result": self.result,
         }
-
-
-_COUNT_NAME = re.compile(r"(?!tools/(?:\Z|/))[^/\n][^\n]*")
-_MOST = 1e300
-
-
-def _checked_counts(counts: Any) -> dict[str, float]:
-    """A play's counts as numbers. Raises ValueError for what no metric can be made of."""
-    if not isinstance(counts, Mapping):
-        raise ValueError(f"counts = {counts!r:.80}; give finite numbers by name")
-    counts = dict(counts)  # a method that was left behind may still be counting
-    for name, value in counts.items():
-        number: Any = value if isinstance(value, Real) else math.nan
-        named = isinstance(name, str) and _COUNT_NAME.fullmatch(name)
-        if not named or not abs(number) <= _MOST:
-            raise ValueError(f"counts[{name!r}] = {value!r:.80}; give a finite number under a name")
-        if name.startswith("tools/") and not isinstance(value, Integral):
-            raise ValueError(f"counts[{name!r}] = {value!r:.80}; give a whole number of tool calls")
-    return {
-        whole_text(name): int(value) if isinstance(value, Integral) else float(value)
-        for name, value in counts.items()
-    }
