@@ -47,6 +47,18 @@ def refused(path, **arguments):
             + b"[" * 150 + b"]" * 150 + b"}\n",
             "a.jsonl, line 2: column 'more' holds lists or objects more than 100 deep; flatten",
         ),
+        (
+            "a.jsonl", json.dumps(ROWS[0]).encode() + b'\n{"prompt" 3}\n',
+            "a.jsonl, line 2: not JSON: Expecting ':' delimiter at column 11",
+        ),
+        (
+            "a.json", b'[\n {"prompt" 3}\n]\n',
+            "a.json: not JSON: Expecting ':' delimiter at line 2, column 12",
+        ),
+        (
+            "a.jsonl", b'{"prompt": "x\n',
+            "a.jsonl, line 1: not JSON: Unterminated string starting at column 12",
+        ),
         ("a.parquet", b"no parquet at all", "a.parquet cannot be read as Parquet: "),
         ("a.parquet", b"", "a.parquet cannot be read as Parquet: "),
     ],

@@ -135,7 +135,7 @@ def _read_jsonl(file: Path, start: int) -> Iterator[Row]:
         written = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
         for number, line in islice(written, start, None):
             where = f"{file.name}, line {number}"
-            yield Row(where, _object(_json(line, where), where))
+            yield Row(where, _object(_json(line.rstrip("\n"), where), where))
 
 
 def _read_json(file: Path, start: int) -> Iterator[Row]:
@@ -342,7 +342,9 @@ def _json(text: str, where: str) -> Any:
     except RecipeError:
         raise
     except json.JSONDecodeError as error:
-        raise RecipeError(f"{where}: not JSON: {error}") from error
+        line = f"line {error.lineno}, " if "\n" in text.strip() else ""
+        wrong = error.msg.removesuffix(" at")
+        raise RecipeError(f"{where}: not JSON: {wrong} at {line}column {error.colno}") from error
     except ValueError as error:
         limit = sys.get_int_max_str_digits()
         raise RecipeError(
