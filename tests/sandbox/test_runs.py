@@ -23,6 +23,7 @@ CALLS = {
     "big integer": ("def f(n): return 10 ** n", ((300,), 10**300)),
     "complex": ("def f(): return 1 + 2j", ((), 1 + 2j)),
     "bytes": ("def f(): return b'\\x00a'", ((), b"\x00a")),
+    "many keys": ("def f(x): return len(x)", (({n: n for n in range(20000)},), 20000)),
     "nan": ("def f(): return float('nan')", ((), float("nan"))),
     "fraction": ("from fractions import Fraction\ndef f(): return Fraction(2, 4)", ((), Fraction(1, 2))),
     "Solution": ("class Solution:\n def f(self, n): return n + 1", ((1,), 2)),
@@ -222,6 +223,8 @@ ASSERTS = {
     "a module that it misses": ("def f(x): import no_such", "try:\n f(1)\nexcept ValueError:\n pass", "failed"),
     "a parameter of its name": ("def f(x): return x + 1", "def call(f): return f(1)\nassert call(f) == 2 and [f for f in [3]] == [3]", "passed"),
     "a keyword of its name": ("def g(f): return f + 1", "assert g(f=1) == 2", "passed"),
+    "many keys": ("def f(x):\n x.update(x)\n return {n: n for n in x}", "x = {n: n for n in range(20000)}\nassert f(x) == x", "passed"),
+    "colliding keys": ("def f(x): return {n * (2**61 - 1): 0 for n in range(20000)}", "assert len(f(1)) == 3", "timeout"),
     "a function as argument": ("def f(g): return g(1)", "assert f(lambda x: x) == 1", "failed"),
 }  # fmt: skip
 

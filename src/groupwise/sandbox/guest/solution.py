@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .frames import read_frame, write_frame
-from .values import Unencodable, decode, encode, encode_given
+from .values import ANY_NUMBER, Unencodable, decode, encode, encode_given
 
 MAX_MESSAGE = 300
 
@@ -131,8 +131,8 @@ def _call(
     namespace: dict[str, Any], entry: str, arguments: Any, keywords: Any, mutated: bool
 ) -> list[Any]:
     function = lookup(namespace, entry)
-    positional = [decode(each) for each in arguments]
-    named = {name: decode(each) for name, each in keywords.items()}
+    positional = [decode(each, max_hashed=ANY_NUMBER) for each in arguments]
+    named = {name: decode(each, max_hashed=ANY_NUMBER) for name, each in keywords.items()}
     given = [*positional, *named.values()]
     value = function(*positional, **named)
     try:

@@ -21,7 +21,7 @@ from typing import Any
 
 from .frames import read_frame, write_frame
 from .solution import MAX_MESSAGE, describe, module
-from .values import Unencodable, decode, encode_given
+from .values import ANY_NUMBER, Unencodable, decode, encode_given
 
 _CACHE, _POP_TOP = dis.opmap["CACHE"], dis.opmap["POP_TOP"]
 
@@ -171,7 +171,7 @@ def _stub(name: str) -> Callable[..., Any]:
         if kind == "value":
             if rest[0] is None or _drops_value(sys._getframe(1)):
                 _write_back([*arguments, *keywords.values()], rest[1])
-            return decode(rest[0])
+            return decode(rest[0], max_hashed=ANY_NUMBER)
         raise _exception(kind, rest)
 
     ask.__name__ = ask.__qualname__ = name
@@ -186,9 +186,9 @@ def _write_back(arguments: Sequence[Any], after: Any) -> None:
     """
     for argument, told in zip(arguments, after or ()):
         if isinstance(argument, (list, bytearray)):
-            argument[:] = decode(told)
+            argument[:] = decode(told, max_hashed=ANY_NUMBER)
         elif isinstance(argument, (dict, set)):
-            changed = decode(told)
+            changed = decode(told, max_hashed=ANY_NUMBER)
             argument.clear()
             argument.update(changed)
 
