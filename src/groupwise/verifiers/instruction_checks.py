@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 Check = Callable[..., bool]
 
 _WORD = re.compile(r"\w+(?:['’-]\w+)*")
-_SENTENCE_END = re.compile(r"(?<![.!?])[.!?]++(?=[\s\"')\]*]|\Z)|\n")
+_SENTENCE_END = re.compile(r"(?<![.!?])[.!?]++(?=[\s\"')\]*]|\Z)|[。！？]+|\n")
 _ABBREVIATION = re.compile(r"\b(?:Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|vs|etc|e\.g|i\.e|No|Inc)\.(?=\s)")
 _ALTERNATIVES = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
 
@@ -41,7 +41,8 @@ def related(count: int, relation: str, number: int) -> bool:
 
 
 def _count_phrase(text: str, phrase: str) -> int:
-    return len(re.findall(rf"(?<!\w){re.escape(phrase)}(?!\w)", text, re.IGNORECASE))
+    pattern = r"\s+".join(map(re.escape, phrase.split()))
+    return len(re.findall(rf"(?<!\w){pattern}(?!\w)", text, re.IGNORECASE)) if pattern else 0
 
 
 def existence(text: str, *, keywords: Sequence[str]) -> bool:
@@ -92,13 +93,16 @@ def nth_paragraph_first_word(
 
 
 def number_placeholders(text: str, *, num_placeholders: int) -> bool:
-    return len(re.findall(r"\[[^\[\]\n]+\]", text)) >= num_placeholders
+    found = re.findall(r"\[([^\[\]\n]+)\]", text)
+    return sum(bool(each.strip()) for each in found) >= num_placeholders
 
 
 def postscript(text: str, *, postscript_marker: str) -> bool:
     found = (re.escape(letter) for letter in postscript_marker if letter.isalpha())
-    letters = r"\.?[^\S\n]*".join(found)
-    return re.search(rf"^[^\w\n]*{letters}\b.*\S", text, re.IGNORECASE | re.MULTILINE) is not None
+    dot = r"\." if "." in postscript_marker else r"\.?"
+    letters = rf"{dot}[^\S\n]*".join(found)
+    heading = rf"^[^\w\n]*{letters}\b\W*\w"
+    return re.search(heading, text, re.IGNORECASE | re.MULTILINE) is not None
 
 
 def number_bullet_lists(text: str, *, num_bullets: int) -> bool:
@@ -115,8 +119,9 @@ def number_highlighted_sections(text: str, *, num_highlights: int) -> bool:
 
 
 def multiple_sections(text: str, *, section_spliter: str, num_sections: int) -> bool:
-    heading = rf"^[^\w\n]*{re.escape(section_spliter.strip())}\s*(?:\d+|[IVX]+)\b"
-    return len(re.findall(heading, text, re.MULTILINE | re.IGNORECASE)) >= num_sections
+    heading = rf"^[^\w\n]*{re.escape(section_spliter.strip())}\s*(\d+|[IVX]+)\b"
+    found = re.findall(heading, text, re.MULTILINE | re.IGNORECASE)
+    return len({number.upper() for number in found}) >= num_sections
 
 
 def json_format(text: str) -> bool:
@@ -124,10 +129,14 @@ def json_format(text: str) -> bool:
     if len(body) >= 6 and body.startswith("```") and body.endswith("```"):
         body = body[3:-3].removeprefix("json").removeprefix("JSON").strip()
     try:
-        json.loads(body)
+        json.loads(body, parse_constant=_no_constant)
     except (ValueError, RecursionError):
         return False
     return True
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
 
 
 def title(text: str) -> bool:
@@ -143,7 +152,9 @@ def two_responses(text: str) -> bool:
 
 def repeat_prompt(text: str, *, prompt_to_repeat: str) -> bool:
     start, wanted = (" ".join(each.split()).lower() for each in (text, prompt_to_repeat))
-    return start.startswith(wanted)
+    behind = start[len(wanted) :]
+    cut = bool(behind) and behind[0].isalnum() and wanted[-1:].isalnum()  # inside a word
+    return start.startswith(wanted) and not cut
 
 
 def end_checker(text: str, *, end_phrase: str) -> bool:
@@ -152,7 +163,7 @@ def end_checker(text: str, *, end_phrase: str) -> bool:
 
 def quotation(text: str) -> bool:
     text = text.strip()
-    return len(text) > 2 and text[0] == text[-1] == '"'
+    return text[:1] + text[-1:] in ('""', "“”") and bool(text[1:-1].strip())
 
 
 def capital_word_frequency(text: str, *, capital_frequency: int, capital_relation: str) -> bool:
@@ -168,7 +179,7 @@ def english_lowercase(text: str) -> bool:
 
 
 def no_comma(text: str) -> bool:
-    return "," not in text and "，" not in text
+    return not any(comma in text for comma in ",，、،")
 
 
 CHECKS: dict[str, Check] = {
