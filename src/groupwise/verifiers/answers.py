@@ -118,7 +118,10 @@ class Number(SettingsVerifier):
 
 
 class Tagged(SettingsVerifier):
-    """The content of the last `<answer>...</answer>` after the reasoning is the answer."""
+    """The content of the last `<answer>...</answer>` after the reasoning is the answer.
+
+    Of a box inside, the content.
+    """
 
     verifier_name: ClassVar[str] = "tagged"
 
@@ -130,7 +133,9 @@ class Tagged(SettingsVerifier):
 
     def score_case(self, case: Case) -> Score:
         text = after_reasoning(case.whole, self.reasoning_tag)
-        given = None if text is None else last_tagged(text, self.tag)
+        given = None if text is None else last_tagged(repaired(text), self.tag)
+        if given is not None and r"\boxed" in given:
+            given = last_box(given)
         return compared(case, given, f"<{self.tag}>", self)
 
     def gold_completion(self, prompt: Prompt) -> str:

@@ -78,9 +78,8 @@ def parse_number(answer: object) -> Quantity | None:
     if value is None or unit is None:
         return None
     negative = (match.group("sign") + match.group("sign2")).count("-") == 1
-    scale = SCALES.get(unit)
-    if scale is not None:
-        value, unit = value * scale, ""
+    while (first := unit.partition(" "))[0] in SCALES:  # 5 million dollars
+        value, unit = value * SCALES[first[0]], first[2]
     return Quantity(-value if negative else value, unit)
 
 
@@ -216,7 +215,10 @@ _LEFT_PIECE = re.compile(
     rf"|\b{_FUNCTION}[ ]*\(?[ ]*"
     r"|\\log_(?:\{[^{}]*\}|\w)[ ]*\{?[ ]*"
     r"|\d[ ]*%?[ ]*,?[ ]*or(?:[ ]maybe|[ ]possibly)?[ ]*"  # 5 or 6
-    r"|(?:\bnot|\bnever|n['’]t)[ ]+"  # not 7
+    r"|(?:\bnot|\bnever|\bneither|\bnor|n['’]t)[ ]+"  # not 7
+    r"|\b(?:minus|negative|twice|times|(?:half|third|quarter|double|root) of)[ ]+"
+    r"|\bbetween[ ]\S{1,20}[ ]and[ ]+"
+    r"|(?:[<≥≤≠]|\S[ ]+>)[ ]*"  # x > 7
     r"|\d[ ]*,[ ]*-?\d+(?:\.\d+)?[ ]*,?[ ]*(?:and|or)?[ ]+"  # 3, 5, 7
     r"|(?:√|±|\+/)[ ]*"
     r")\Z"
@@ -225,6 +227,8 @@ _OPERAND = rf"(?:\\[A-Za-z]|{_FUNCTION}|[π√(\d]|pi\b|[b-zB-HJ-Z](?![A-Za-z'.]
 # Any of these directly behind it does, too.
 _RIGHT_PIECE = re.compile(
     r"[\^(]|_[\w{]|[:.,]\d"
+    r"|[ ]+(?:squared|cubed|factorial|half|halves|thirds|fourths|fifths)\b"
+    r"|[ ]+(?:ten|hundred|thousand)ths\b"
     rf"|[ ]*\\(?!(?:{_COMMANDS_BEHIND})(?![A-Za-z]))[A-Za-z]"  # 4\sqrt{2}
     r"|[ ]*(?:π|√|pi\b|sqrt\b)"
     rf"|[ ]*[*+/^×·÷-][ ]*{_OPERAND}"  # 1/e

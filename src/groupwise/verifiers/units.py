@@ -11,6 +11,7 @@ SCALES: dict[str, int] = {
     "million": 1_000_000,
     "billion": 1_000_000_000,
     "trillion": 1_000_000_000_000,
+    "quadrillion": 1_000_000_000_000_000,
 }
 
 _ALIASES = {
@@ -33,7 +34,12 @@ _SINGLE = frozenset(
 _NOT_UNITS = frozenset({
     "pi", "e", "i", "sqrt", "sin", "cos", "tan", "log", "ln", "exp", "or", "and", "to", "plus",
     "minus", "times", "mod", "over", "divided", "not", "is", "x", "y", "z", "if", "but", "maybe",
-    "possibly", "either", "infinity", "inf", "nan",
+    "possibly", "either", "infinity", "inf", "nan", "no", "none", "nothing", "never", "neither",
+    "nor", "wrong", "false", "incorrect", "approx", "approximately", "probably", "perhaps",
+    "unless", "versus", "vs", "instead", "than", "less", "except", "without", "base", "factorial",
+    "repeating", "recurring", "doubled", "tripled", "halved", "half", "halves", "thirds", "fourths",
+    "fifths", "sixths", "sevenths", "eighths", "ninths", "tenths", "hundredths", "thousandths",
+    "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "score",
 })  # fmt: skip
 
 
@@ -44,7 +50,7 @@ def is_unit(text: str) -> bool:
     (True, True, False, False)
     """
     words = re.findall(r"[^\s./]+", text)
-    if not words or len(words) > 4:
+    if not words or len(words) > 4 or words[0] in ("squared", "cubed"):
         return False
     return all(word not in _NOT_UNITS and (len(word) > 1 or word in _SINGLE) for word in words)
 
