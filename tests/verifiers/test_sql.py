@@ -114,6 +114,10 @@ def test_a_fence_that_closes_behind_the_query_or_opens_behind_words():
     assert scored(f"```sql\n{GOLD}```\nThat is it.\n```sql\nselect 1\n```").value == 0.0
     assert scored(f"The query: ```sql\n{GOLD}\n```\nThat is it.").value == 1.0
     assert scored(f"```sql\n{GOLD}\n```\nIt gives:\n```\nAnn\n```").value == 1.0
+    assert scored(f"The query is `{GOLD}`.").value == 1.0
+    assert scored(f"`select 1` is too short; `{GOLD}`").value == 1.0
+    assert scored(f"```sql\n{GOLD}\n```\nIt holds `select 1`.").value == 1.0
+    assert scored("select `name` from `people`", "select name from people").value == 1.0
     assert scored(f"A ``` opens nothing.\n```sql\n{GOLD}\n```").value == 1.0
 
 

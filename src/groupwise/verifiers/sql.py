@@ -32,6 +32,7 @@ _ONE_LINE_FENCE = re.compile(
     r"((?:select|with|values)\b(?:(?!```)[^\n])*)```",
     re.IGNORECASE,
 )
+_INLINE = re.compile(r"(?<!`)`((?:select|with|values)\b[^`]*)`(?!`)", re.IGNORECASE)
 _DIGITS = 9
 
 
@@ -101,6 +102,7 @@ class Sql(SettingsVerifier):
         text = after_reasoning(case.whole, self.reasoning_tag) or ""
         text = _ONE_LINE_FENCE.sub(r"\n```sql\n\1\n```\n", text)
         blocks = blocks_of(text, _LANGUAGES)
+        blocks = blocks or _INLINE.findall(text)
         query = (blocks[-1] if blocks else text).strip()
         if not query or (not blocks and "```" in query):
             return no_answer("no query after the reasoning")
