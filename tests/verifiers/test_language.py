@@ -33,7 +33,12 @@ def test_a_mixture_is_counted_by_letters():
     assert share == pytest.approx(letters[0] / sum(letters))
 
 
-@pytest.mark.parametrize("text", ["", "42", "$x^2$", "```\ncode\n```", "ok"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "42", "$x^2$", "```\ncode\n```", "ok", "https://example.org/a/long/path/of/words",
+     r"\(a + b\) \[c\] \begin{align}the whole text\end{align}", "`the whole text is code here`",
+     "<p><b>", "```\r\nprint('the whole text')\r\n```", r"\text{the whole text is here}"],
+)  # fmt: skip
 def test_too_little_prose_is_not_applicable(text):
     assert language_share(text, "en") is None
 
@@ -57,3 +62,9 @@ def test_parts_and_columns():
     assert judged("42").outcome == "not_applicable"
     assert load_verifier("language").required_columns == {"language"}
     assert load_verifier("language", language="en").required_columns == frozenset()
+
+
+def test_what_is_stripped_to_nothing_has_no_value_and_no_bonus():
+    score = judged("```\nthe whole answer is code\n``` $x$ https://example.org")
+    assert (score.value, score.outcome) == (None, "not_applicable")
+    assert judged(f"<THINK>{GERMAN}</THINK>{ENGLISH}").value == 0.0

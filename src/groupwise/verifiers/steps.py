@@ -22,17 +22,17 @@ from groupwise.verifiers.contract import Case, SettingsVerifier
 from groupwise.verifiers.numbers import parse_number
 
 _LONGEST = 200
-_NUMBERING = re.compile(r"\s*(?:\d+[.):]\s+)?")
+_NUMBERING = re.compile(r"\s*(?:(?:\d+[.):]|[-*+•])\s+)?")
 _SIGNS = str.maketrans(
     {**dict.fromkeys("×·⋅∙", "*"), "÷": "/", "−": "-", "–": "-", ",": "", "$": ""}
 )
 _COMMANDS = ((r"\times", "*"), (r"\cdot", "*"), (r"\div", "/"), (r"\(", ""), (r"\)", ""))
 _FRACTION = re.compile(r"\\[dt]?frac\s*\{\s*([\d.]+)\s*\}\s*\{\s*([\d.]+)\s*\}")
 _LETTER_X = re.compile(r"(?<=[\d)\s])[xX](?=\s*[\d(])")
-_BOLD = re.compile(r"\A\s*\*\*|\*\*\.?\s*\Z")
+_BOLD = re.compile(r"(?<![\d)\s])\*\*|\*\*(?!\s*[\d(])")
 _JUXTAPOSED = re.compile(r"(?<=[\d)])\s*\(")
 # What makes the numbers beside it a piece of something else: a variable, a power, a command.
-_BEHIND = re.compile(r"[\^\\%!]|[A-Za-z](?![A-Za-z])")
+_BEHIND = re.compile(r"[\^\\%!]|(?![mgshl])[A-Za-z](?![A-Za-z])")
 _PART = r"[-+*/()\d.\s]"
 _EQUATION = re.compile(rf"(?<!{_PART}){_PART}++(?:={_PART}++)+")
 _OPERATIONS: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] = {
