@@ -217,6 +217,7 @@ ASSERTS = {
     "a deque": ("def f(x):\n x.append(4)\n return x", "from collections import deque\nassert f(deque([1, 2], 2)) == deque([2, 4])", "passed"),
     "an iterator as argument": ("def f(x): return sum(x)", "assert f(n for n in range(4)) == 6", "passed"),
     "no data is no exception": ("def f(x): return object()", "try:\n f(1)\n assert False\nexcept Exception:\n pass", "failed"),
+    "no data in its arguments": ("def f(x): x.append(object())", "try:\n f([1])\n assert False\nexcept Exception:\n pass", "failed"),
     "its module": ("def f(x): return x + 1", "from solution import f as g\nimport solution\nassert g(1) == 2 == solution.f(1)", "passed"),
     "its module, wrong": ("def f(x): return x + 2", "from solution import f\nassert f(1) == 2", "failed"),
     "its module without it": ("def g(x): return x + 2", "from solution import f\nassert f(1) == 3", "failed"),

@@ -41,6 +41,7 @@ MODELS = {
     "a sentence": ("x = 7 and y = 3.", "correct"),
     "marked": ("- **x = 7**\n2. $y = 3$", "correct"),
     "a negative number with a mark": ("- x = 12\n- y = - 2", "correct"),
+    "two numbers": ("x = 7 0\ny = -60", "no_answer"),
     "a thousand": ("x = 7,000\ny = 3", "no_answer"),
     "two at once": ("x = 7 or x = 8\ny = 3", "no_answer"),
     "the last one counts": ("x = 7\ny = 3\nx = 6", "incorrect"),
@@ -62,6 +63,7 @@ def test_models_of_other_sorts():
     """
     assert scored("r = 1/2\nb = false\nv = #xff", statement).value == 1.0
     assert scored("r = 0.5\nb = false\nv = 255", statement).value == 1.0
+    assert scored("r = 1 / 2\nb = false\nv = - 1", statement).value == 1.0
     assert scored("r = 0.5\nb = false\nv = 254", statement).value == 0.0
 
 

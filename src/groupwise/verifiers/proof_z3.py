@@ -84,7 +84,8 @@ def as_value(text, sort):
     negative = re.fullmatch(r"\( ?- ?(.+)\)", text)
     text = negative[1].strip() if negative else text
     quotient = re.fullmatch(r"\( ?/ ?(\d+)(?:\.0)? (\d+)(?:\.0)? ?\)", text)
-    text = f"{quotient[1]}/{quotient[2]}" if quotient else text.replace(" ", "")
+    text = f"{quotient[1]}/{quotient[2]}" if quotient else re.sub(r" ?/ ?", "/", text)
+    text = "-" + text[2:] if text.startswith("- ") else text
     text = "-" + text if negative else text
     if sort == z3.BoolSort():
         return {"true": z3.BoolVal(True), "false": z3.BoolVal(False)}.get(text.lower())
@@ -123,6 +124,7 @@ def equivalent(statement, gold, given):
     result = solver.check()
     if result == z3.unsat:
         given_alone = z3.Solver()
+        given_alone.set("timeout", 1000)
         given_alone.add(z3.parse_smt2_string(statement))
         if given_alone.check() == z3.unsat:
             return ["bad", "the statement contradicts itself: every term is equivalent"]

@@ -135,13 +135,13 @@ def _call(
     named = {name: decode(each, max_hashed=ANY_NUMBER) for name, each in keywords.items()}
     given = [*positional, *named.values()]
     value = function(*positional, **named)
+    after = None
     try:
         told = (encode_given if mutated else encode)(value)
+        if mutated and any(isinstance(each, (list, dict, set, bytearray)) for each in given):
+            after = [encode(each) for each in given]
     except Unencodable as error:
         return ["untold", str(error)[:MAX_MESSAGE]]
-    after = None
-    if mutated and any(isinstance(each, (list, dict, set, bytearray)) for each in given):
-        after = [encode(each) for each in given]
     return ["value", told, after]
 
 
