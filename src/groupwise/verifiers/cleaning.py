@@ -21,6 +21,10 @@ _EXPONENT = r"\s*\^\s*(?:\{\s*([23])\s*\}|([23]))"
 _WORD_POWER = re.compile(rf"\\{_WORDS}\*?\s*\{{\s*({_UNIT})\s*\}}{_EXPONENT}")
 _UNIT_POWER = re.compile(rf"(?<![A-Za-z\\])({_UNIT}){_EXPONENT}")
 _DEGREES = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ)|\\degrees?\b|°")
+_FONT = re.compile(
+    r"\\(?:text)?color\s*\{[^{}]*\}"
+    r"|\\(?:bf|it|rm|sf|tt|small|normalsize|[lL]arge|LARGE|[hH]uge|textstyle)(?![A-Za-z])"
+)
 _EMPTY = re.compile(r"\\left(?![a-zA-Z])|\\right(?![a-zA-Z])|\\displaystyle|\\!|\\limits")
 _THIN = re.compile(r"(?<=\d)(?:\\,|\{,\}|\\ )(?=\d{3}(?!\d))")
 _SPACES = re.compile(r"\\[,;: ]|~|\\q?quad(?![a-zA-Z])|\\\(|\\\)|\\\[|\\\]|\\\\")
@@ -42,6 +46,7 @@ def cleaned(text: str) -> str:
     )
     text = _VULGAR.sub(lambda match: " " + match.group(), text)
     text = unicodedata.normalize("NFKC", text.replace("°", r"\degree ")).translate(_DASHES)
+    text = without_fonts(text)
     text = _NO_ELEMENT.sub(r"\\emptyset ", text)
     text = _BOLD.sub("", text)
     text = _THIN.sub(",", text)
@@ -53,6 +58,15 @@ def cleaned(text: str) -> str:
     text = _SPACES.sub(" ", text)
     text = _FRAC.sub(r"\\frac", text)
     return text.replace(r"\%", "%").replace(r"\$", "$").replace(r"\{", "{").replace(r"\}", "}")
+
+
+def without_fonts(text: str) -> str:
+    r"""The text without commands that only say how it looks.
+
+    >>> without_fonts(r"\color{red}7"), without_fonts(r"{\bf 7}")
+    ('7', '{ 7}')
+    """
+    return _FONT.sub("", text)
 
 
 def _area(match: re.Match[str]) -> str:

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from groupwise.types import Prompt, Score
 from groupwise.verifiers.answers import PERCENT, TAG, Percent, bad_answer, no_answer, verdict
-from groupwise.verifiers.cleaning import cleaned, plain
+from groupwise.verifiers.cleaning import cleaned, plain, without_fonts
 from groupwise.verifiers.comparison import gold_text, same_answer
 from groupwise.verifiers.contract import Case, SettingsVerifier
 from groupwise.verifiers.extraction import after_reasoning, displayed, last_box, repaired
@@ -40,6 +40,12 @@ _GOES_ON = re.compile(r"(?:\.\.\.|\\[lc]?dots|…)\s*\Z")
 _OFFERED = re.compile(
     r"[,\s]*(?:(?:or|and|maybe|perhaps|possibly|either)\b[,\s]*)+(?:[a-z]+\s*[=:]?\s*)?", re.I
 )
+_WORDS_BESIDE = re.compile(r"\\(?:text[a-z]*|mbox|mathrm)\s*\{([^{}]*)\}")
+_DENYING = frozenset({
+    "not", "no", "wrong", "false", "incorrect", "never", "maybe", "possibly", "perhaps", "probably",
+    "either", "neither", "nor", "approximately", "approx", "about", "than", "except", "unless",
+    "none", "nothing",
+})  # fmt: skip
 _BASED = re.compile(
     r"\(?([0-9][0-9A-Za-z]*|[0-9A-Z]{2,}|[0-9a-f]{2,}(?=\)?_\{16))\)?_(?:\{\(?(\d{1,2})\)?\}|(\d))"
 )
@@ -132,6 +138,8 @@ class Math(SettingsVerifier):
             return verdict(False, given, gold)
         if _GOES_ON.search(given) and not _GOES_ON.search(gold):
             return verdict(False, given, gold)
+        if _is_taken_back(given, gold):
+            return verdict(False, given, gold)
         numbers = parse_number(gold), parse_number(given)
         if None not in numbers or (_is_text(gold) and _is_text(given)):
             return verdict(False, given, gold)
@@ -206,6 +214,15 @@ def _formulas(text: str) -> list[Formula]:
     return [formula for formula in formulas if formula[2]]
 
 
+def _is_taken_back(given: str, gold: str) -> bool:
+    """Whether words beside a formula deny it or hide it, which algebra does not read."""
+    words = {
+        word for text in _WORDS_BESIDE.findall(given) for word in re.findall("[a-z]+", text.lower())
+    }
+    said = set(re.findall("[a-z]+", gold.lower()))
+    return r"phantom" in given or bool((words & _DENYING) - said)
+
+
 def _same_in_base(gold: str, given: str) -> bool | None:
     """Whether numbers with a base written below them are the same; None where neither has one.
 
@@ -259,7 +276,7 @@ def _is_text(answer: str) -> bool:
 
 def _prepared(answer: str) -> str:
     """What math-verify reads: no `$`, one list where several answers are offered."""
-    text = repaired(answer).replace("\\$", " ").replace("$", " ").strip().rstrip(".")
+    text = without_fonts(repaired(answer)).replace("\\$", " ").replace("$", " ").strip().rstrip(".")
     if text.count(r"\pm") == 1 and r"\mp" not in text and not text.startswith(r"\pm"):
         text = ", ".join(text.replace(r"\pm", sign) for sign in "+-")
     return _HEDGE.sub(",", text) if _HEDGE.search(text) and "\\text" not in text else text
