@@ -28,11 +28,11 @@ WORKER = "groupwise.verifiers.math_worker:make"
 MAX_CHARACTERS = 2000
 """Longer answers are not compared: outcome `limit`."""
 
-_PHRASE = re.compile(r"answer\s*(?:is|are|:|=)\s*:?\s*", re.IGNORECASE)
+_PHRASE = re.compile(r"answers?\s*(?:is|are|:|=)\s*:?\s*", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"\n|[.!?](?=\s|\Z)")
 _FORMULA = re.compile(r"\$\$?([^$]+)\$\$?")
 _WORDS = re.compile(r"[^\W\d_][^\W\d_'-]*(?: [^\W\d_][^\W\d_'-]*)*")
-_NUMBERS = re.compile(r"[-+]?\d[-+\d.,/ ]*")
+_NUMBERS = re.compile(r"[-+]?\d(?:[-+\d.,/ ]|\b(?:or|and)\b)*")
 _DENIAL = re.compile(
     r"(?:(?:[a-z]+\s+)?(?:not|never)|n['’]t|neither|anything but)\b", re.IGNORECASE
 )
