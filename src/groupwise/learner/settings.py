@@ -42,7 +42,7 @@ class TrainingSettings(BaseModel):
         "over completions of the k3 sum to the step's first policy, nats).",
     )
     micro_batch_tokens: int = Field(
-        8192,
+        2048,
         ge=1,
         description="Tokens in one forward and backward pass, a prompt counted once for all of its "
         "completions there; memory only, not the result.",
@@ -53,6 +53,11 @@ class TrainingSettings(BaseModel):
         description="Gigabytes that learning may take by the plan's formulas (weights, moments, "
         "gradients, activations): where it is more, activations are recomputed as by "
         "model.gradient_checkpointing, then micro_batch_tokens is lowered. No limit if left out.",
+    )
+    keep_memory: bool = Field(
+        True,
+        description="On a CPU with glibc, keep memory that a pass has freed for the next one: "
+        "passes are faster, and the process stays at its largest size.",
     )
     measure_kl: bool = Field(
         False, description="Hold a reference to report KL even where the loss has no KL term."

@@ -51,7 +51,7 @@ class PlanInputs:
     steps: int
     passes: int = 1
     minibatches: int = 1
-    micro_batch_tokens: int = 8192
+    micro_batch_tokens: int = 2048
     batch_rows: int = 128
     evaluate_every: int = 0
     evaluation_samples: int = 1

@@ -50,6 +50,7 @@ from groupwise.training.chats import check_turns, text_notes
 from groupwise.training.collecting import Collector
 from groupwise.training.directory import kept_directory
 from groupwise.training.fitting import fit_of
+from groupwise.training.freed_memory import give_back_freed_memory, keep_freed_memory
 from groupwise.verifiers import Composite
 
 
@@ -251,6 +252,7 @@ class Session:
     def close(self) -> None:
         self.sampler.close()
         self.environment.close()
+        give_back_freed_memory()
 
 
 def _fitted(prepared: Prepared, policy: Policy) -> TrainingSettings:
@@ -269,6 +271,8 @@ def open_session(prepared: Prepared) -> Session:
     """Load the policy (and its frozen reference, where one is needed) and build the rest."""
     recipe = prepared.recipe
     policy = policy_of(recipe)
+    if recipe.training.keep_memory and policy.device.type == "cpu":
+        keep_freed_memory()
     training = _fitted(prepared, policy)
     needs = recipe.algorithm.needs
     reference = None

@@ -23,6 +23,7 @@ from groupwise.records import RunWriter, Value, group_totals, open_run, rollout_
 from groupwise.training.callbacks import Callback, Clock
 from groupwise.training.collecting import Collected
 from groupwise.training.constant import ConstantWatch
+from groupwise.training.freed_memory import trim_freed_memory
 from groupwise.training.interruption import Interrupted, Interruption
 from groupwise.training.no_signal import NoSignalWatch
 from groupwise.training.session import Session
@@ -268,6 +269,7 @@ class Loop:
         )
         prune(folder, keep=settings.keep, best=settings.best, direction=settings.direction)
         self.writer.event("checkpoint", version=version, path=path.name)
+        trim_freed_memory()
 
     def summary(self, status: str) -> dict[str, Any]:
         """What `summary.json` says. `*_last` are of the newest evaluation."""

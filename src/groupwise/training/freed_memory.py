@@ -1,0 +1,54 @@
+"""What the C library does with freed memory: keep it for the next pass, or give it back at once.
+
+A pass allocates gigabytes of activations and frees them again. glibc maps each large tensor anew,
+and the system then clears it a page at a time: a third of a pass on a CPU. Kept, the same memory
+serves every pass, and the process stays at its largest size; what lies unused between pieces in use
+adds up over passes of different lengths, so it is trimmed now and then.
+Left out: GPUs, whose memory PyTorch keeps.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from functools import cache
+from typing import Any
+
+# Names and defaults of glibc's malloc.h and mallopt(3).
+_TRIM_THRESHOLD, _MMAP_MAX = -1, -4
+_MAPPINGS, _TRIMMED = 65_536, 128 * 1024
+_NEVER = 2**31 - 1
+
+
+@cache
+def _library() -> Any:
+    """The C library, where it is glibc; else None."""
+    if sys.platform != "linux":
+        return None
+    library = ctypes.CDLL(None)
+    known = all(hasattr(library, name) for name in ("gnu_get_libc_version", "mallopt"))
+    return library if known else None
+
+
+def keep_freed_memory() -> bool:
+    """From now on freed memory stays in this process. False where the C library cannot."""
+    library = _library()
+    return library is not None and bool(
+        library.mallopt(_MMAP_MAX, 0) and library.mallopt(_TRIM_THRESHOLD, _NEVER)
+    )
+
+
+def trim_freed_memory() -> None:
+    """What is free now goes back to the system, this once."""
+    library = _library()
+    if library is not None:
+        library.malloc_trim(0)
+
+
+def give_back_freed_memory() -> None:
+    """glibc's own rule from now on, and what is free now goes back to the system."""
+    library = _library()
+    if library is not None:
+        library.mallopt(_MMAP_MAX, _MAPPINGS)
+        library.mallopt(_TRIM_THRESHOLD, _TRIMMED)
+    trim_freed_memory()
