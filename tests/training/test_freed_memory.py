@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -49,3 +50,20 @@ def test_freed_memory_is_kept_and_given_back() -> None:
     assert trimmed > 50  # MiB
     assert returned > 50
     assert after > again
+
+
+@pytest.mark.skipif(_library() is None, reason="glibc alone has these switches")
+def test_a_rule_that_the_user_set_stays_where_nothing_was_kept() -> None:
+    program = PROGRAM.partition("faults()\nasked")[0] + (
+        "trim_freed_memory()\ngive_back_freed_memory()\nprint(min(faults() for _ in range(20)))\n"
+    )
+    rule = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "2000000000"}
+    found = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env={**os.environ, **rule},
+    )
+    assert int(found.stdout) == 0

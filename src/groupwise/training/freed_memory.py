@@ -30,25 +30,34 @@ def _library() -> Any:
     return library if known else None
 
 
+_keeps = False
+"""Whether this process keeps it now; like the C library's rule, one for the whole process."""
+
+
 def keep_freed_memory() -> bool:
     """From now on freed memory stays in this process. False where the C library cannot."""
+    global _keeps
     library = _library()
-    return library is not None and bool(
+    _keeps = library is not None and bool(
         library.mallopt(_MMAP_MAX, 0) and library.mallopt(_TRIM_THRESHOLD, _NEVER)
     )
+    return _keeps
 
 
 def trim_freed_memory() -> None:
-    """What is free now goes back to the system, this once."""
-    library = _library()
-    if library is not None:
-        library.malloc_trim(0)
+    """What was kept and is free now goes back to the system, this once."""
+    if _keeps:
+        _library().malloc_trim(0)
 
 
 def give_back_freed_memory() -> None:
-    """glibc's own rule from now on, and what is free now goes back to the system."""
-    library = _library()
-    if library is not None:
-        library.mallopt(_MMAP_MAX, _MAPPINGS)
-        library.mallopt(_TRIM_THRESHOLD, _TRIMMED)
+    """What was kept goes back, and glibc's own rule holds again. Nothing where nothing was kept:
+    the rule may be one that the user set.
+    """
+    global _keeps
+    if not _keeps:
+        return
     trim_freed_memory()
+    _library().mallopt(_MMAP_MAX, _MAPPINGS)
+    _library().mallopt(_TRIM_THRESHOLD, _TRIMMED)
+    _keeps = False

@@ -271,8 +271,6 @@ def open_session(prepared: Prepared) -> Session:
     """Load the policy (and its frozen reference, where one is needed) and build the rest."""
     recipe = prepared.recipe
     policy = policy_of(recipe)
-    if recipe.training.keep_memory and policy.device.type == "cpu":
-        keep_freed_memory()
     training = _fitted(prepared, policy)
     needs = recipe.algorithm.needs
     reference = None
@@ -294,6 +292,8 @@ def open_session(prepared: Prepared) -> Session:
     )
     sampler = sampler_of(recipe, policy)
     state = recipe.algorithm.init_state()
+    if recipe.training.keep_memory and policy.device.type == "cpu":
+        keep_freed_memory()
     return Session(
         recipe=recipe,
         environment=prepared.environment,
