@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from groupwise.environments.identity import data_hash
 from groupwise.environments.order import Cursor, PromptCursor
-from groupwise.environments.overlap import Elsewhere
+from groupwise.environments.overlap import Elsewhere, OnOverlap
 from groupwise.environments.splits import checked_splits
 from groupwise.environments.waits import Waits
 from groupwise.errors import RecipeError
@@ -26,7 +26,6 @@ from groupwise.types import Message, Outcome, Prompt, Score
 from groupwise.verifiers import Case, Verifier, score_cases
 
 Judged = Literal["last", "all"]
-OnOverlap = Literal["refuse", "drop", "allow"]
 
 SHOWN = 5
 """How many prompts a message names."""

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from groupwise.environments.overlap import OnOverlap
 from groupwise.environments.readers import Row
 
 
@@ -68,7 +69,7 @@ class DatasetSettings(BaseModel):
         default="refuse",
         description="One prompt, to the letter, with different gold answers: refuse, or allow.",
     )
-    on_overlap: Literal["refuse", "drop", "allow"] = Field(
+    on_overlap: OnOverlap = Field(
         default="refuse",
         description="A prompt in training and held-out data, to the letter or nearly: refuse, drop "
         "it from training, or allow; counted in any case.",

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from groupwise.environments.base import Environment, Judged, Play
 from groupwise.environments.mixed_verifier import SEPARATOR, MixedVerifier
 from groupwise.environments.order import Cursor
-from groupwise.environments.overlap import Elsewhere
+from groupwise.environments.overlap import Elsewhere, OnOverlap
 from groupwise.environments.settings import verifier_tables
 from groupwise.errors import RecipeError
 from groupwise.types import Prompt
@@ -65,7 +65,7 @@ class MixtureSettings(BaseModel):
     sources: tuple[SourceSettings, ...] = Field(
         min_length=1, description="The environments, each a table with name, weight and arguments."
     )
-    on_overlap: Literal["refuse", "drop", "allow"] = Field(
+    on_overlap: OnOverlap = Field(
         default="refuse",
         description="A held-out prompt of one source in the training data of another, to the "
         "letter: refuse, drop it from training, or allow; counted in any case. Rows of a stream "

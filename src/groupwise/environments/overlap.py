@@ -20,6 +20,9 @@ from groupwise.environments.identity import normalised_text
 from groupwise.errors import RecipeError
 from groupwise.types import Prompt
 
+OnOverlap = Literal["refuse", "drop", "allow"]
+"""What is done about a training prompt that is held out, too."""
+
 NGRAM = 8
 """Words of a run."""
 COMMON = 3
@@ -106,7 +109,7 @@ class Elsewhere:
     prompts: Sequence[Prompt]
     places: Sequence[str]
     source: str
-    on_overlap: Literal["refuse", "drop", "allow"]
+    on_overlap: OnOverlap
 
     @cached_property
     def _numbers(self) -> dict[str, list[int]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from groupwise.environments.base import Environment, checked_play, copied
 from groupwise.environments.chat_messages import message_fault
@@ -20,6 +20,7 @@ from groupwise.environments.checks import (
     check_values,
 )
 from groupwise.environments.identity import normalised_text
+from groupwise.environments.overlap import OnOverlap
 from groupwise.errors import RecipeError
 from groupwise.types import Prompt
 from groupwise.verifiers import Verifier, VerifierSettings, import_object
@@ -117,7 +118,7 @@ def _check_prompt(prompt: Prompt, where: str) -> None:
 
 def _keep_heldout_apart(made: Environment, where: str) -> None:
     """No training prompt is held out, too: refused, dropped or counted as its `on_overlap` says."""
-    if made.on_overlap not in ("refuse", "drop", "allow"):
+    if made.on_overlap not in get_args(OnOverlap):
         raise RecipeError(
             f"{where}: on_overlap = {made.on_overlap!r} is not one of 'refuse', 'drop', 'allow'"
         )
