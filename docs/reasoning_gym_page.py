@@ -12,7 +12,7 @@ from pathlib import Path
 from groupwise.environments import load_environment
 from groupwise.environments.reasoning_gym import tasks
 from groupwise.verifiers import Case
-from groupwise.verifiers.reasoning_gym_own import OWN, REFUSED
+from groupwise.verifiers.answers.reasoning_gym_own import OWN, REFUSED
 
 PAGE = Path(__file__).parent / "reasoning_gym.md"
 SAMPLES = 20

@@ -7,7 +7,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from groupwise.verifiers import BUILTIN
-from groupwise.verifiers.registry import ENTRY_POINTS
+from groupwise.verifiers.core.registry import ENTRY_POINTS
 
 TEXT = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| `(\w+)` \| (.+) \|$", TEXT, re.MULTILINE)

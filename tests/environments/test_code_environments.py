@@ -10,7 +10,7 @@ from groupwise.environments.registry import settings_class
 from groupwise.errors import RecipeError
 from groupwise.randomness import generator
 from groupwise.types import Prompt
-from groupwise.verifiers.code_package import CodePackage, written_files
+from groupwise.verifiers.code.package import CodePackage, written_files
 
 
 def test_every_operation_gives_what_it_says():

@@ -11,8 +11,8 @@ import pytest
 import groupwise as gw
 from groupwise.environments.reasoning_gym import tasks
 from groupwise.errors import RecipeError
-from groupwise.verifiers.reasoning_gym import written_answer
-from groupwise.verifiers.reasoning_gym_own import OWN, REFUSED
+from groupwise.verifiers.answers.reasoning_gym import written_answer
+from groupwise.verifiers.answers.reasoning_gym_own import OWN, REFUSED
 
 EXECUTES = {
     "binary_matrix", "n_queens", "spiral_matrix", "string_insertion", "countdown", "puzzle24",

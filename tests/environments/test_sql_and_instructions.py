@@ -8,8 +8,8 @@ from groupwise.environments import load_environment
 from groupwise.environments.instruction_tasks import MAKERS
 from groupwise.environments.sql_tasks import FORMS, THEMES
 from groupwise.randomness import generator
-from groupwise.verifiers.instruction_checks import CHECKS
-from groupwise.verifiers.instructions import checked
+from groupwise.verifiers.text.instruction_checks import CHECKS
+from groupwise.verifiers.text.instructions import checked
 
 LEVELS = ("easy", "medium", "hard")
 

@@ -21,13 +21,13 @@ from groupwise.environments import (
 )
 from groupwise.environments.registry import _put_around
 from groupwise.environments.user import SimulatedUser, UserPlay, UserSettings
-from groupwise.environments.waits import Waits
 from groupwise.errors import RecipeError
 from groupwise.policies import load_policy
 from groupwise.rollouts import collect
 from groupwise.samplers import SamplingSettings, ScriptedSampler
 from groupwise.types import Prompt, Rollout
 from groupwise.verifiers import compose
+from groupwise.waiting.calls import Waits
 
 
 def talked(settings: dict[str, Any], replies: list[str], **columns: Any) -> Rollout:

@@ -25,7 +25,7 @@ from groupwise.samplers import SamplingSettings, ScriptedSampler
 from groupwise.templates import Template
 from groupwise.types import Group, Message, Prompt, Score, StepReward
 from groupwise.verifiers import Case, Verifier, load_verifier
-from groupwise.verifiers.contract import CaseVerifier
+from groupwise.verifiers.core.contract import CaseVerifier
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import pytest
 
 from groupwise.types import Prompt
 from groupwise.verifiers import Case, load_verifier, score_cases, verify
-from groupwise.verifiers import answers as answers_module
+from groupwise.verifiers.answers import answers as answers_module
 
 
 def outcome(name, completion, answer, **arguments):

@@ -30,7 +30,7 @@ from groupwise.verifiers.audit.mutations import mutated
 from groupwise.verifiers.audit.probes import PROBES, task_of
 from groupwise.verifiers.audit.query_probes import PROOF_PROBES, SQL_PROBES
 from groupwise.verifiers.audit.scoring import UNASKED, Scorer
-from groupwise.verifiers.registry import BUILTIN
+from groupwise.verifiers.core.registry import BUILTIN
 
 UNLABELLED = {"judge", "code_package", "play", "reasoning_gym"}
 """Built-in verifiers without a labelled set: they ask others, or need an environment's own rows."""

@@ -12,8 +12,8 @@ from groupwise.errors import RecipeError
 from groupwise.sandbox import SandboxUnavailable, shared_sandbox
 from groupwise.types import Prompt
 from groupwise.verifiers import Case, load_verifier, score_cases, verify
-from groupwise.verifiers.code_extraction import python_source
-from groupwise.verifiers.code_rows import read_task
+from groupwise.verifiers.code.extraction import python_source
+from groupwise.verifiers.code.rows import read_task
 
 HUMANEVAL = {
     "entry_point": "add",

@@ -11,7 +11,8 @@ import pytest
 
 from groupwise.errors import VerifierError
 from groupwise.types import Prompt, Score, StepReward
-from groupwise.verifiers import Case, CaseVerifier, Verifier, contract, score_cases
+from groupwise.verifiers import Case, CaseVerifier, Verifier, score_cases
+from groupwise.verifiers.core import contract
 
 
 def cases(*texts, answer="7"):

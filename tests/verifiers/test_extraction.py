@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from groupwise.verifiers.extraction import (
+from groupwise.verifiers.answers.extraction import (
     after_reasoning,
     boxes,
     last_box,

@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 
 from groupwise.verifiers import verify
-from groupwise.verifiers.expressions import parse_expression
+from groupwise.verifiers.answers.expressions import parse_expression
 
 NUMBERS = {"numbers": [2, 3, 4], "target": 9}
 

@@ -8,7 +8,7 @@ from test_verifier_registry import SETUPS, setup
 
 from groupwise.types import Prompt
 from groupwise.verifiers import Case, load_verifier, score_cases, verify
-from groupwise.verifiers.instruction_checks import CHECKS
+from groupwise.verifiers.text.instruction_checks import CHECKS
 
 RUN_PROGRAMS = ("code", "code_package", "sql", "proof", "judge", "reasoning_gym")
 HALF = "\ud800"
@@ -140,7 +140,7 @@ def test_answers_that_stand_behind_a_long_blank_are_found():
 
 @pytest.mark.parametrize("closing", [r"\)", r"\]", r"\end{a}"])
 def test_formulas_are_cut_out_of_prose_only_where_they_are_closed(closing):
-    from groupwise.verifiers.language import language_share
+    from groupwise.verifiers.text.language import language_share
 
     opening = {r"\)": r"\(", r"\]": r"\[", r"\end{a}": r"\begin{a}"}[closing]
     german = "und das ist die ganze lange Antwort auf die Frage"

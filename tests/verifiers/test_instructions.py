@@ -5,7 +5,7 @@ import pytest
 from groupwise.errors import RecipeError
 from groupwise.types import Prompt
 from groupwise.verifiers import Case, load_verifier, score_cases
-from groupwise.verifiers.instruction_checks import CHECKS, sentences
+from groupwise.verifiers.text.instruction_checks import CHECKS, sentences
 
 LONG = "The weather is nice today and we are going for a walk in the park"
 

@@ -7,7 +7,7 @@ import pytest
 from groupwise.errors import RecipeError
 from groupwise.types import Prompt
 from groupwise.verifiers import load_verifier, verify
-from groupwise.verifiers.json_schema import strict_json
+from groupwise.verifiers.text.json_schema import strict_json
 
 SCHEMA = {
     "type": "object",

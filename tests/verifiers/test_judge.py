@@ -12,7 +12,7 @@ from judge_server import field, question, serving
 from groupwise.errors import RecipeError, VerifierError
 from groupwise.types import Prompt, Score
 from groupwise.verifiers import Case, Component, Composite, load_verifier, score_cases
-from groupwise.verifiers.judging import final_field, pair_value, score_value
+from groupwise.verifiers.judge.judging import final_field, pair_value, score_value
 
 PROMPT = Prompt("p", text="What is 3+4?", answer="7")
 

@@ -4,7 +4,7 @@ import pytest
 
 from groupwise.types import Prompt
 from groupwise.verifiers import Case, load_verifier, score_cases
-from groupwise.verifiers.language import language_share
+from groupwise.verifiers.text.language import language_share
 
 ENGLISH = "We add the two numbers and then divide the result by three."
 GERMAN = "Wir addieren die beiden Zahlen und teilen das Ergebnis durch drei."

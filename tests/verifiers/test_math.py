@@ -9,9 +9,9 @@ from math_table import TABLE
 
 from groupwise.types import Prompt
 from groupwise.verifiers import Case, load_verifier, score_cases, verify
-from groupwise.verifiers import math as math_module
-from groupwise.verifiers.math import unboxed_answer
-from groupwise.verifiers.workers import Reply
+from groupwise.verifiers.answers import math as math_module
+from groupwise.verifiers.answers.math import unboxed_answer
+from groupwise.waiting.processes import Reply
 
 LIMIT = 1.0
 HAZARDS = ("tower", pytest.param("huge sum", marks=pytest.mark.slow))

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.verifiers import verify
-from groupwise.verifiers.comparison import gold_text, same_answer
-from groupwise.verifiers.numbers import last_number, parse_number, same_number
+from groupwise.verifiers.answers.comparison import gold_text, same_answer
+from groupwise.verifiers.answers.numbers import last_number, parse_number, same_number
 
 FORMS = [
     ("8,000", 8000),

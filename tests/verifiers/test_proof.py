@@ -6,7 +6,7 @@ import pytest
 from groupwise.errors import RecipeError
 from groupwise.types import Prompt, Score
 from groupwise.verifiers import load_verifier, verify
-from groupwise.verifiers.proof import Checker, LeanChecker, Proof
+from groupwise.verifiers.code.proof import Checker, LeanChecker, Proof
 
 pytest.importorskip("z3", reason="z3-solver is not installed (extra `proof`)")
 

@@ -3,7 +3,8 @@
 import pytest
 
 from groupwise.types import Prompt
-from groupwise.verifiers import Case, load_verifier, score_cases, sql, verify
+from groupwise.verifiers import Case, load_verifier, score_cases, verify
+from groupwise.verifiers.code import sql
 
 SETUP = """
 create table people (name text, age integer, city text);

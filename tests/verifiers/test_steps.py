@@ -5,7 +5,8 @@ import doctest
 import pytest
 
 from groupwise.types import Prompt, Score, StepReward
-from groupwise.verifiers import Case, compose, load_verifier, score_cases, steps, target
+from groupwise.verifiers import Case, compose, load_verifier, score_cases
+from groupwise.verifiers.process import steps, target
 
 
 def judge(name, text, answer=None, **arguments):

@@ -42,7 +42,7 @@ def test_every_field_is_described(name):
 
 def test_no_torch_and_a_light_import():
     code = (
-        "import sys, groupwise.verifiers.registry as r, groupwise.environments;"
+        "import sys, groupwise.verifiers.core.registry as r, groupwise.environments;"
         "[r.verifier_class(n) for n in r.BUILTIN];"
         "heavy = {'torch', 'transformers', 'datasets', 'sympy', 'pandas', 'pyarrow'};"
         "print(sorted(heavy & set(sys.modules)))"
@@ -217,4 +217,4 @@ def test_a_class_that_is_no_verifier_is_refused():
 
 def test_a_verifier_class_with_other_arguments_is_refused():
     with pytest.raises(RecipeError, match="missing a required argument: 'name'"):
-        load_verifier("groupwise.verifiers.isolated:Isolated")
+        load_verifier("groupwise.verifiers.core.isolated:Isolated")

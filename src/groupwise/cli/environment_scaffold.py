@@ -24,7 +24,7 @@ from pydantic import Field
 
 from groupwise.environments import Environment, GeneratedSettings, Level, Task, generated
 from groupwise.verifiers import VerifierSettings
-from groupwise.verifiers.names import validated
+from groupwise.verifiers.core.names import validated
 
 LARGEST = {{"easy": 3000, "medium": 30_000, "hard": 300_000}}  # a fifth of them is held out
 

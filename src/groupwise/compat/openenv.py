@@ -22,7 +22,7 @@ from groupwise.environments import Environment, Play, prompt_id
 from groupwise.errors import GroupwiseError, RecipeError
 from groupwise.types import Message, Prompt, Score
 from groupwise.verifiers import VerifierSettings, compose
-from groupwise.verifiers.names import validated
+from groupwise.verifiers.core.names import validated
 
 NAME = "openenv"
 

@@ -23,8 +23,8 @@ from groupwise.errors import RecipeError
 from groupwise.randomness import generator
 from groupwise.types import Message, Outcome, Prompt, Score
 from groupwise.verifiers import Case, Verifier, VerifierSettings, compose
-from groupwise.verifiers.contract import CaseVerifier
-from groupwise.verifiers.names import validated
+from groupwise.verifiers.core.contract import CaseVerifier
+from groupwise.verifiers.core.names import validated
 
 NAME = "verifiers_v1"
 

@@ -20,7 +20,7 @@ from groupwise.environments.wording import phrase
 from groupwise.errors import RecipeError
 from groupwise.types import Message, Prompt
 from groupwise.verifiers import VerifierSettings, compose
-from groupwise.verifiers.names import validated
+from groupwise.verifiers.core.names import validated
 
 Operation = Literal["add", "subtract", "multiply"]
 Phrasing = Literal["bare", "question", "word", "mixed"]

@@ -19,11 +19,11 @@ from groupwise.environments.identity import data_hash
 from groupwise.environments.order import Cursor, PromptCursor
 from groupwise.environments.overlap import Elsewhere, OnOverlap
 from groupwise.environments.splits import checked_splits
-from groupwise.environments.waits import Waits
 from groupwise.errors import RecipeError
 from groupwise.templates import Template
 from groupwise.types import Message, Outcome, Prompt, Score
 from groupwise.verifiers import Case, Verifier, score_cases
+from groupwise.waiting.calls import Waits
 
 Judged = Literal["last", "all"]
 

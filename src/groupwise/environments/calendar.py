@@ -15,8 +15,8 @@ from pydantic import Field
 from groupwise.environments.base import Environment
 from groupwise.environments.generated import GeneratedSettings, Level, Task, bound, generated
 from groupwise.verifiers import VerifierSettings
-from groupwise.verifiers.moments import MONTHS, WEEKDAYS
-from groupwise.verifiers.names import validated
+from groupwise.verifiers.answers.dates import MONTHS, WEEKDAYS
+from groupwise.verifiers.core.names import validated
 
 Kind = Literal["clock", "minutes", "weekday", "date", "days", "weekday_of"]
 

@@ -29,7 +29,7 @@ from groupwise.environments.generated import (
 )
 from groupwise.environments.vocabulary import made_up_word
 from groupwise.verifiers import VerifierSettings, compose
-from groupwise.verifiers.names import validated
+from groupwise.verifiers.core.names import validated
 
 LEVELS: dict[str, dict[str, Any]] = {
     "easy": {"num_files": (3, 3), "num_given": 1},

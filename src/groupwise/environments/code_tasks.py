@@ -35,7 +35,7 @@ from groupwise.environments.generated import (
 )
 from groupwise.randomness import generator
 from groupwise.verifiers import VerifierSettings, compose
-from groupwise.verifiers.names import validated
+from groupwise.verifiers.core.names import validated
 
 LEVELS: dict[str, dict[str, Any]] = {
     "easy": {"num_operations": (1, 1)},

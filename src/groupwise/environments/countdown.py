@@ -24,7 +24,7 @@ from groupwise.environments.generated import (
     listed,
 )
 from groupwise.verifiers import VerifierSettings
-from groupwise.verifiers.names import validated
+from groupwise.verifiers.core.names import validated
 
 LEVELS: dict[str, dict[str, Any]] = {
     "easy": {"num_numbers": (3, 3), "max_number": 12, "max_target": 40, "operations": "+-"},

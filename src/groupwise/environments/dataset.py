@@ -31,7 +31,7 @@ from groupwise.environments.tasks import (
 from groupwise.errors import RecipeError
 from groupwise.randomness import stream_key
 from groupwise.verifiers import Verifier, VerifierSettings, compose
-from groupwise.verifiers.names import validated
+from groupwise.verifiers.core.names import validated
 
 __all__ = ["DatasetSettings", "from_rows", "make_dataset"]
 

@@ -14,7 +14,7 @@ from pydantic import Field
 from groupwise.environments.base import Environment
 from groupwise.environments.generated import GeneratedSettings, Level, Task, bound, generated
 from groupwise.verifiers import VerifierSettings
-from groupwise.verifiers.names import validated
+from groupwise.verifiers.core.names import validated
 
 Form = Literal["simple", "both_sides", "brackets", "system"]
 

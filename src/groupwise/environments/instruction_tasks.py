@@ -28,8 +28,8 @@ from groupwise.environments.generated import (
 )
 from groupwise.environments.vocabulary import WORDS
 from groupwise.verifiers import VerifierSettings
-from groupwise.verifiers.instruction_checks import CHECKS
-from groupwise.verifiers.names import validated
+from groupwise.verifiers.core.names import validated
+from groupwise.verifiers.text.instruction_checks import CHECKS
 
 LEVELS: dict[str, dict[str, Any]] = {
     "easy": {"num_rules": (1, 2)},

@@ -26,7 +26,7 @@ from groupwise.environments.generated import (
 )
 from groupwise.environments.vocabulary import PEOPLE
 from groupwise.verifiers import VerifierSettings
-from groupwise.verifiers.names import validated
+from groupwise.verifiers.core.names import validated
 
 Form = Literal["knight", "knave", "same", "different", "either", "both", "count"]
 

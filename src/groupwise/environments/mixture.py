@@ -22,7 +22,7 @@ from groupwise.environments.settings import verifier_tables
 from groupwise.errors import RecipeError
 from groupwise.types import Prompt
 from groupwise.verifiers import Combine, VerifierSettings
-from groupwise.verifiers.names import validated
+from groupwise.verifiers.core.names import validated
 
 Load = Callable[..., Environment]
 

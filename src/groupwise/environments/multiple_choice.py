@@ -16,7 +16,7 @@ from groupwise.environments.base import Environment
 from groupwise.environments.generated import GeneratedSettings, Level, Task, bound, generated
 from groupwise.environments.vocabulary import WORDS
 from groupwise.verifiers import VerifierSettings
-from groupwise.verifiers.names import validated
+from groupwise.verifiers.core.names import validated
 
 Kind = Literal["extreme", "alphabet", "sum", "product", "multiple", "remainder"]
 Made = tuple[str, str, list[str]]

@@ -24,8 +24,8 @@ from groupwise.environments.overlap import OnOverlap
 from groupwise.errors import RecipeError
 from groupwise.types import Prompt
 from groupwise.verifiers import Verifier, VerifierSettings, import_object
-from groupwise.verifiers.contract import describe_error
-from groupwise.verifiers.raised import raised_at
+from groupwise.verifiers.core.contract import describe_error
+from groupwise.verifiers.core.raised import raised_at
 
 _FROM = "derive it from groupwise.environments.Environment"
 

@@ -20,7 +20,7 @@ from typing import Any, TextIO
 
 from groupwise.errors import RecipeError
 from groupwise.verifiers import import_object
-from groupwise.verifiers.contract import describe_error
+from groupwise.verifiers.core.contract import describe_error
 
 LONGEST_FIELD = 2**31 - 1
 """Characters of a CSV field: a long context is one field."""

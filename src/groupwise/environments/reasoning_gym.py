@@ -1,7 +1,7 @@
 """`reasoning_gym:TASK`: the seeded tasks of the package reasoning-gym, an optional extra.
 
 Questions come from the package in this process; what a policy writes is never handed to its code
-here (`verifiers/reasoning_gym.py`). Which of its tasks are usable, and how each is judged:
+here (`verifiers/answers/reasoning_gym.py`). Which of its tasks are usable, and how each is judged:
 docs/reasoning_gym.md. Left out: its curricula, and its mixture `composite`.
 """
 
@@ -21,8 +21,8 @@ from groupwise.errors import RecipeError
 from groupwise.randomness import stream_key
 from groupwise.types import Message, Prompt
 from groupwise.verifiers import VerifierSettings, compose
-from groupwise.verifiers.names import validated
-from groupwise.verifiers.reasoning_gym import DISTRIBUTION, MISSING, check_task
+from groupwise.verifiers.answers.reasoning_gym import DISTRIBUTION, MISSING, check_task
+from groupwise.verifiers.core.names import validated
 
 PREFIX = "reasoning_gym"
 ASKS = "Give the final answer inside <answer></answer> tags."

@@ -19,7 +19,7 @@ from groupwise.environments.tools import Toolbox, load_tools
 from groupwise.environments.user import SimulatedUser, check_rules, has_rules
 from groupwise.errors import RecipeError
 from groupwise.verifiers import Combine, Composite, VerifierSettings, compose
-from groupwise.verifiers.names import unknown_name
+from groupwise.verifiers.core.names import unknown_name
 
 BUILTIN: dict[str, str] = {
     "arithmetic": "groupwise.environments.arithmetic:make_arithmetic",

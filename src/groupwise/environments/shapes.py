@@ -21,8 +21,8 @@ from groupwise.environments.readers import Row
 from groupwise.errors import RecipeError
 from groupwise.randomness import generator
 from groupwise.verifiers import VerifierSettings
-from groupwise.verifiers.extraction import last_box
-from groupwise.verifiers.names import validated
+from groupwise.verifiers.answers.extraction import last_box
+from groupwise.verifiers.core.names import validated
 
 PROMPT = "The column with the prompt."
 CHAT = "Wrap the prompt as one user message; without it it stays raw text."

@@ -23,7 +23,7 @@ from groupwise.environments.generated import (
 )
 from groupwise.environments.vocabulary import WORDS
 from groupwise.verifiers import VerifierSettings
-from groupwise.verifiers.names import validated
+from groupwise.verifiers.core.names import validated
 
 Items = Literal["numbers", "negative", "decimals", "words"]
 Direction = Literal["ascending", "descending"]

@@ -20,7 +20,7 @@ from groupwise.environments.base import Environment
 from groupwise.environments.generated import DrawnSettings, Level, Task, bound, generated
 from groupwise.environments.vocabulary import PEOPLE, WORDS, made_up_word
 from groupwise.verifiers import VerifierSettings
-from groupwise.verifiers.names import validated
+from groupwise.verifiers.core.names import validated
 
 LEVELS: dict[str, dict[str, Any]] = {
     "easy": {"num_rows": 15},

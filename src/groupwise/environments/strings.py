@@ -24,7 +24,7 @@ from groupwise.environments.generated import (
 )
 from groupwise.environments.vocabulary import WORDS, made_up_word
 from groupwise.verifiers import VerifierSettings
-from groupwise.verifiers.names import validated
+from groupwise.verifiers.core.names import validated
 
 Kind = Literal["reverse", "count", "letter", "remove", "shift", "initials", "word_order", "merge"]
 Made = tuple[str, str, str]

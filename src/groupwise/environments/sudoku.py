@@ -17,7 +17,7 @@ from pydantic import Field
 from groupwise.environments.base import Environment
 from groupwise.environments.generated import GeneratedSettings, Level, Task, bound, generated
 from groupwise.verifiers import VerifierSettings
-from groupwise.verifiers.names import validated
+from groupwise.verifiers.core.names import validated
 
 LEVELS: dict[str, dict[str, Any]] = {
     "easy": {"num_empty": 5},

@@ -2,7 +2,7 @@
 
 The demonstration of a critic (and of step rewards) against group baselines: which tokens earned the
 reward is known. Prompts are invented words, disjoint between training and held-out. Left out: the
-counting (`verifiers/target.py`).
+counting (`verifiers/process/target.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from groupwise.errors import RecipeError
 from groupwise.randomness import generator
 from groupwise.types import Prompt
 from groupwise.verifiers import VerifierSettings, compose
-from groupwise.verifiers.names import validated
+from groupwise.verifiers.core.names import validated
 
 _CONSONANTS, _VOWELS = "bdfgklmnprstvz", "aeiou"
 

@@ -21,8 +21,8 @@ from groupwise.errors import RecipeError
 from groupwise.templates import Template
 from groupwise.texts import whole_texts
 from groupwise.types import Message, Prompt
-from groupwise.verifiers.endpoint import EndpointError, post_json
-from groupwise.verifiers.names import validated
+from groupwise.verifiers.core.names import validated
+from groupwise.verifiers.judge.endpoint import EndpointError, post_json
 
 _COLUMN = re.compile(r"\{(\w+)\}")
 

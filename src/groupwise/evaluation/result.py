@@ -22,8 +22,8 @@ from groupwise.intervals import wilson_interval
 from groupwise.records.rows import rollout_rows
 from groupwise.rollouts import case_of
 from groupwise.types import Group, Rollout
-from groupwise.verifiers.cleaning import plain
-from groupwise.verifiers.extraction import after_reasoning, last_box, last_tagged
+from groupwise.verifiers.answers.cleaning import plain
+from groupwise.verifiers.answers.extraction import after_reasoning, last_box, last_tagged
 
 Interval = tuple[float, float]
 

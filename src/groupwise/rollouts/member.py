@@ -22,7 +22,7 @@ from groupwise.samplers import SamplingSettings
 from groupwise.templates import Template
 from groupwise.texts import shortened, whole_texts
 from groupwise.types import Completion, FinishReason, Message, Prompt, Request, Score, Turn
-from groupwise.verifiers.contract import describe_error
+from groupwise.verifiers.core.contract import describe_error
 
 Limit = Literal["turns", "tokens", "length", "seconds"]
 

@@ -32,7 +32,7 @@ from groupwise.sandbox.results import (
 from groupwise.sandbox.runs import Ended, Solution, grade, told_error
 from groupwise.sandbox.tiers import Tier, TierChoice, candidates, plan, refuse_other_systems
 from groupwise.sandbox.zygotes import Zygote, ZygoteLost
-from groupwise.threads import work_through
+from groupwise.waiting.threads import work_through
 
 ZYGOTES_PER_CORE = 2
 """While one run waits for its child, another works: about a quarter more runs a second."""

@@ -20,8 +20,8 @@ from groupwise.policies.settings import DType
 from groupwise.samplers import sample
 from groupwise.types import Message, Prompt, Score
 from groupwise.verifiers import Case, SettingsVerifier
-from groupwise.verifiers.comparison import gold_text
-from groupwise.verifiers.judging import (
+from groupwise.verifiers.answers.comparison import gold_text
+from groupwise.verifiers.judge.judging import (
     RUBRIC,
     final_field,
     nonce_of,

@@ -22,7 +22,7 @@ from groupwise.templates import Template
 from groupwise.verifiers import Composite, RewardFunction, Verifier
 from groupwise.verifiers.audit import LabelledRow, audit
 from groupwise.verifiers.audit.scoring import asks_a_model
-from groupwise.verifiers.isolated import Isolated
+from groupwise.verifiers.core.isolated import Isolated
 
 BUDGET = 10.0
 """Seconds after which nothing further is asked of the verifier."""

@@ -4,8 +4,8 @@
 makes several one. No torch anywhere: model-backed verifiers live in `scorers/`.
 """
 
-from groupwise.verifiers.composition import Combine, Component, Composite
-from groupwise.verifiers.contract import (
+from groupwise.verifiers.core.composition import Combine, Component, Composite
+from groupwise.verifiers.core.contract import (
     Case,
     CaseVerifier,
     OnError,
@@ -15,8 +15,8 @@ from groupwise.verifiers.contract import (
     as_score,
     score_cases,
 )
-from groupwise.verifiers.functions import RewardFunction
-from groupwise.verifiers.registry import (
+from groupwise.verifiers.core.functions import RewardFunction
+from groupwise.verifiers.core.registry import (
     BUILTIN,
     check_answer,
     compose,
@@ -26,7 +26,7 @@ from groupwise.verifiers.registry import (
     verifier_from_table,
     verify,
 )
-from groupwise.verifiers.settings import VerifierSettings
+from groupwise.verifiers.core.settings import VerifierSettings
 
 __all__ = [
     "BUILTIN",

@@ -25,7 +25,7 @@ from groupwise.errors import RecipeError
 from groupwise.randomness import generator, stream_key
 from groupwise.types import Message, Outcome, Prompt, Score
 from groupwise.verifiers import VerifierSettings, compose
-from groupwise.verifiers.extraction import after_reasoning, last_tagged
+from groupwise.verifiers.answers.extraction import after_reasoning, last_tagged
 
 
 @dataclass(frozen=True, slots=True)

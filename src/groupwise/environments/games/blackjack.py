@@ -14,7 +14,7 @@ from groupwise.environments.base import Environment
 from groupwise.environments.games.base import Game, GameEnvironment, GameSettings, Step
 from groupwise.environments.generated import Level
 from groupwise.verifiers import VerifierSettings
-from groupwise.verifiers.names import validated
+from groupwise.verifiers.core.names import validated
 
 RANKS = ("A", "2", "3", "4", "5", "6", "7", "8", "9", "10", "J", "Q", "K")
 

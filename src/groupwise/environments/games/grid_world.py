@@ -16,7 +16,7 @@ from groupwise.environments.base import Environment
 from groupwise.environments.games.base import Game, GameEnvironment, GameSettings, Step
 from groupwise.environments.generated import Level
 from groupwise.verifiers import VerifierSettings
-from groupwise.verifiers.names import validated
+from groupwise.verifiers.core.names import validated
 
 Cell = tuple[int, int]
 DIRECTIONS: dict[str, Cell] = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}

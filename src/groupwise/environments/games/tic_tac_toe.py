@@ -15,7 +15,7 @@ from groupwise.environments.base import Environment
 from groupwise.environments.games.base import Game, GameEnvironment, GameSettings, Step
 from groupwise.environments.generated import Level
 from groupwise.verifiers import VerifierSettings
-from groupwise.verifiers.names import validated
+from groupwise.verifiers.core.names import validated
 
 LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
 MOVES_MADE: dict[Level, int] = {"easy": 4, "medium": 2, "hard": 2}

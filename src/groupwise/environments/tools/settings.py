@@ -13,7 +13,7 @@ from groupwise.errors import RecipeError
 from groupwise.sandbox import SandboxUnavailable, TierChoice
 from groupwise.sandbox.packages import find_packages
 from groupwise.verifiers import import_object
-from groupwise.verifiers.names import unknown_name, validated
+from groupwise.verifiers.core.names import unknown_name, validated
 
 BUILTIN_TOOLS = ("calculator", "python", "search")
 

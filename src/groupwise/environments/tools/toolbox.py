@@ -17,7 +17,6 @@ from typing import Any
 from groupwise.environments.around import Around
 from groupwise.environments.base import Play, Wrapper
 from groupwise.environments.tools.tool import Tool, ToolError, ToolUnavailable
-from groupwise.environments.waits import Waits
 from groupwise.errors import RecipeError
 from groupwise.templates import (
     Template,
@@ -31,6 +30,7 @@ from groupwise.templates import (
 )
 from groupwise.texts import shortened
 from groupwise.types import Message, Prompt, Score
+from groupwise.waiting.calls import Waits
 
 MOST_CALLS = 8
 """Calls of one completion that are run; the others get an error."""

@@ -10,8 +10,8 @@ from typing import Any
 
 from groupwise.types import Prompt
 from groupwise.verifiers.audit.rows import LabelledRow, shipped_rows
-from groupwise.verifiers.composition import Composite
-from groupwise.verifiers.contract import Verifier
+from groupwise.verifiers.core.composition import Composite
+from groupwise.verifiers.core.contract import Verifier
 
 FAMILIES: dict[str, tuple[str, ...]] = {
     "number": ("numbers",),

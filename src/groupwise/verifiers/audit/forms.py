@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from groupwise.types import Prompt
-from groupwise.verifiers.comparison import gold_text
-from groupwise.verifiers.composition import Composite
-from groupwise.verifiers.contract import Verifier
+from groupwise.verifiers.answers.comparison import gold_text
+from groupwise.verifiers.core.composition import Composite
+from groupwise.verifiers.core.contract import Verifier
 
 TEMPLATES: dict[str, str] = {
     "bare": "{}",

@@ -23,7 +23,7 @@ from groupwise.verifiers.audit.report import Agreement, Rate, SetRates
 from groupwise.verifiers.audit.rows import LabelledRow
 from groupwise.verifiers.audit.scoring import UNASKED, Scorer
 from groupwise.verifiers.audit.second import second_method
-from groupwise.verifiers.contract import CaseVerifier
+from groupwise.verifiers.core.contract import CaseVerifier
 
 
 class Measures:

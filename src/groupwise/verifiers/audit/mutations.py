@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from groupwise.types import Prompt
+from groupwise.verifiers.answers.numbers import parse_number
 from groupwise.verifiers.audit.forms import gold_of
-from groupwise.verifiers.numbers import parse_number
 
 Change = Callable[[str], str | None]
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from groupwise.types import Prompt
+from groupwise.verifiers.answers.numbers import parse_number
 from groupwise.verifiers.audit.forms import Form, gold_of
-from groupwise.verifiers.numbers import parse_number
 
 _FILLER = "Let me look at this from another side and check every part of it once more. "
 LONG_WORDS = 3000

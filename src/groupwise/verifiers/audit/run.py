@@ -16,8 +16,8 @@ from groupwise.verifiers.audit.probing import run_probes
 from groupwise.verifiers.audit.report import AuditReport, Rate
 from groupwise.verifiers.audit.rows import SETS, LabelledRow
 from groupwise.verifiers.audit.scoring import LIMIT, Encode, Scorer
-from groupwise.verifiers.composition import Composite
-from groupwise.verifiers.contract import Verifier
+from groupwise.verifiers.core.composition import Composite
+from groupwise.verifiers.core.contract import Verifier
 
 _SCORED = {"correct", "incorrect", "partial", "no_answer", "timeout", "out_of_memory", "crash",
            "limit"}  # fmt: skip

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from groupwise.errors import VerifierError
 from groupwise.types import Prompt, Score
-from groupwise.verifiers.contract import Case, Verifier, describe_error, score_cases
-from groupwise.verifiers.waiting import DeadlinePassed
+from groupwise.verifiers.core.contract import Case, Verifier, describe_error, score_cases
+from groupwise.waiting.deadlines import DeadlinePassed
 
 SINGLES = 1000
 """So many verdicts are asked for one at a time, so that each has its own time."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from groupwise.types import Score
-from groupwise.verifiers.answers import bad_answer, no_answer, verdict
-from groupwise.verifiers.comparison import gold_text
-from groupwise.verifiers.contract import Case, CaseVerifier, Verifier
-from groupwise.verifiers.extraction import after_reasoning, last_box
-from groupwise.verifiers.workers import shared_pool
+from groupwise.verifiers.answers.answers import bad_answer, no_answer, verdict
+from groupwise.verifiers.answers.comparison import gold_text
+from groupwise.verifiers.answers.extraction import after_reasoning, last_box
+from groupwise.verifiers.core.contract import Case, CaseVerifier, Verifier
+from groupwise.waiting.processes import shared_pool
 
 WORKER = "groupwise.verifiers.audit.second_worker:make"
 TIME_LIMIT = 5.0

@@ -1,0 +1,1 @@
+"""Verifiers that find one answer in a completion and compare it with the gold answer."""

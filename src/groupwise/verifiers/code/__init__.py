@@ -1,0 +1,1 @@
+"""Verifiers of programs, queries and proofs."""

@@ -1,0 +1,220 @@
+"""The `code` verifier: a program judged by tests, in the sandbox.
+
+What runs it and what that protects against: `groupwise.sandbox` and docs/security.md. Which part of
+a completion is the program: `code_extraction.py`; how a row's tests are found: `code_rows.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, PrivateAttr
+
+from groupwise.sandbox import (
+    BROKEN_TESTS,
+    CodeResult,
+    Job,
+    Limits,
+    TierChoice,
+    make_job,
+    shared_sandbox,
+)
+from groupwise.types import Outcome, Prompt, Score
+from groupwise.verifiers.answers.answers import TAG, bad_answer, no_answer
+from groupwise.verifiers.code.extraction import defines, python_source
+from groupwise.verifiers.code.rows import Layout, Task, copied_inputs, read_task, surroundings
+from groupwise.verifiers.core.contract import Case, SettingsVerifier, VerifierLogs
+
+COPIED = "code/literal_inputs"
+
+_OWN_FAULT: dict[str, Outcome] = {
+    "failed": "incorrect",
+    "timeout": "timeout",
+    "out_of_memory": "out_of_memory",
+    "crash": "crash",
+    "limit": "limit",
+}
+
+
+class Code(SettingsVerifier):
+    """Python that passes its row's tests: HumanEval, MBPP, APPS, or a column `tests`.
+
+    A column `tests` holds assert sources, or pairs (input, output) for a program, or pairs
+    (arguments, expected) for the function in the column `entry`. 1 where all cases pass; with
+    `credit = "fraction"` the share that passes.
+    """
+
+    verifier_name: ClassVar[str] = "code"
+
+    layout: Layout = Field(
+        default="auto", description="How the row's columns are read; auto goes by their names."
+    )
+    tests_column: str = Field(
+        default="tests",
+        min_length=1,
+        description="The column with the tests in the plain layout. Name another one for held-out "
+        "tests that training never sees.",
+    )
+    credit: Literal["all", "fraction"] = Field(
+        default="all", description="all: 1 or 0. fraction: the share of cases that pass."
+    )
+    tolerance: float = Field(
+        default=0.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="Largest difference between numbers, absolute or relative, that is equal.",
+    )
+    literal_inputs: Literal["count", "reject"] = Field(
+        default="count",
+        description="What becomes of a submission that contains test inputs literally: counted in "
+        f"the metric {COPIED}, or value 0 as well.",
+    )
+    fresh: bool = Field(
+        default=False, description="Every case in a process of its own: no state is shared."
+    )
+    time_limit: float = Field(
+        default=5.0,
+        gt=0,
+        description="Seconds for one case. A run that overruns is tried again; twice is `timeout`.",
+    )
+    total_time_limit: float = Field(default=20.0, gt=0, description="Seconds for all cases.")
+    memory_megabytes: int = Field(
+        default=512, ge=16, description="Memory above the interpreter's own."
+    )
+    threads: bool = Field(
+        default=False,
+        description="Whether threads may be made; without, a thread runs to its end when started.",
+    )
+    packages: tuple[str, ...] = Field(
+        default=(), description='Installed packages that may be imported, as "numpy".'
+    )
+    tier: TierChoice = Field(
+        default="auto",
+        description='How strongly the code is shut in: auto takes "A" (bubblewrap), else "B"; '
+        '"unsafe" is resource limits alone.',
+    )
+    reasoning_tag: str = Field(default="think", description=TAG)
+
+    _copied: list[bool] = PrivateAttr(default_factory=list)
+
+    @property
+    def needs_answer(self) -> bool:
+        return False
+
+    def gold_completion(self, prompt: Prompt) -> str | None:
+        """The answer, where it is a program."""
+        answer = prompt.answer
+        if not isinstance(answer, str) or not answer.strip():
+            return None
+        return answer if "```" in answer else f"```python\n{answer}\n```"
+
+    def check_answers(self, prompts: Sequence[Prompt]) -> list[str | None]:
+        """A row without tests that can be read; a gold program that does not pass."""
+        shared_sandbox(self.tier, self.packages)  # what cannot run is refused now, not later
+        reasons: list[str | None] = []
+        for prompt in prompts:
+            try:
+                read_task(prompt, self.layout, self.tests_column)
+                reasons.append(None)
+            except ValueError as error:
+                reasons.append(str(error))
+        rows = [row for row, reason in enumerate(reasons) if reason is None]
+        found = super().check_answers([prompts[row] for row in rows])
+        for row, reason in zip(rows, found):
+            reasons[row] = reason
+        self._copied.clear()
+        return reasons
+
+    @property
+    def judges_singly(self) -> bool:
+        return True
+
+    def score_case(self, case: Case) -> Score:
+        score: Score = self.score([case])[0]
+        return score
+
+    def score(self, cases: Sequence[Case]) -> list[Any]:
+        """As many at a time as there are cores; `SandboxUnavailable` where nothing isolates."""
+        prepared = [self._prepared(case) for case in cases]
+        rows = [row for row, each in enumerate(prepared) if isinstance(each, Job)]
+        scores: list[Any] = list(prepared)
+        if rows:
+            sandbox = shared_sandbox(self.tier, self.packages)
+            jobs = [prepared[row] for row in rows]
+            results = sandbox.grade_all([job for job in jobs if isinstance(job, Job)], tries=2)
+            for row, result in zip(rows, results):
+                scores[row] = self._score(result)
+        return scores
+
+    def _prepared(self, case: Case) -> Job | Score:
+        try:
+            task = read_task(case.prompt, self.layout, self.tests_column)
+        except ValueError as error:
+            return bad_answer(str(error)[:300])
+        source = python_source(case.whole, task.entry, self.reasoning_tag)
+        if source is None:
+            return no_answer("no program after the reasoning")
+        copied = copied_inputs(source, task.literals())
+        self._copied.append(copied > 0)
+        if copied and self.literal_inputs == "reject":
+            return Score(0.0, "incorrect", f"contains {copied} of the test inputs literally")
+        return self._job(_completed(source, task), task)
+
+    def _job(self, source: str, task: Task) -> Job | Score:
+        limits = Limits(
+            time=self.time_limit,
+            total_time=self.total_time_limit,
+            memory=self.memory_megabytes << 20,
+            threads=self.threads,
+        )
+        try:
+            job = make_job(
+                source,
+                task.tests,
+                entry=task.entry,
+                kind=task.kind,
+                setup=task.setup,
+                limits=limits,
+                tolerance=self.tolerance,
+                alike=task.alike,
+                fresh=self.fresh,
+            )
+        except ValueError as error:
+            return bad_answer(str(error)[:300])
+        return replace(job, stop_early=self.credit == "all")
+
+    def _score(self, result: CodeResult) -> Score:
+        reason = result.reason[:300]
+        if reason.startswith(BROKEN_TESTS):
+            return bad_answer(reason)
+        if result.outcome == "infrastructure_error":
+            return Score(None, "infrastructure_error", reason)
+        if result.passed_all:
+            return Score(1.0, "correct", reason)
+        if self.credit == "fraction" and result.passed:
+            share = result.passed / result.total
+            return Score(share, "partial", f"{result.passed} of {result.total}; {reason}")
+        return Score(0.0, _OWN_FAULT[result.outcome], reason)
+
+    def take_logs(self) -> VerifierLogs:
+        """The share of submissions that contain a test input literally."""
+        copied = self._copied[:]
+        self._copied.clear()
+        metrics = {COPIED: sum(copied) / len(copied)} if copied else {}
+        return VerifierLogs(metrics=metrics)
+
+
+def _completed(source: str, task: Task) -> str:
+    """The program behind the prompt's start, which it continues or whose rest it uses.
+
+    One that defines the function itself gets what stands around it there: imports and helpers.
+    """
+    if not task.prefix or not task.entry:
+        return source
+    if not defines(source, task.entry):
+        return task.prefix + ("" if task.prefix.endswith("\n") else "\n") + source
+    if "__future__" in source:  # nothing may stand before it
+        return source
+    return f"{surroundings(task.prefix, task.entry)}\n{source}"

@@ -1,0 +1,209 @@
+"""The `proof` verifier: a completion that a named checker accepts.
+
+`z3` checks models and terms of SMT-LIB in the code sandbox, where `z3-solver` is installed. Any
+other checker is a class of yours (`module:Class`, a `Checker`); `LeanChecker` is the frame of one
+for Lean 4, which needs a toolchain that no package registry has.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from abc import ABC, abstractmethod
+from functools import lru_cache
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, field_validator
+
+from groupwise.errors import RecipeError
+from groupwise.sandbox import Limits, TierChoice, TrustedCallFailed, shared_sandbox
+from groupwise.types import Outcome, Prompt, Score
+from groupwise.verifiers.answers.answers import TAG, bad_answer, no_answer
+from groupwise.verifiers.answers.extraction import after_reasoning
+from groupwise.verifiers.code import proof_z3
+from groupwise.verifiers.code.extraction import blocks_of
+from groupwise.verifiers.core.contract import Case, SettingsVerifier
+
+Goal = Literal["satisfies", "equivalent"]
+_FENCES = {"smt", "smt2", "smtlib", "lean", "lean4"}
+_LIMIT_OUTCOMES: dict[str, Outcome] = {
+    "timeout": "timeout",
+    "out_of_memory": "out_of_memory",
+    "crash": "crash",
+    "limit": "limit",
+}
+
+
+class Checker(ABC):
+    """Judges what a completion claims about a statement."""
+
+    @abstractmethod
+    def check(self, statement: str, answer: Any, given: str, settings: Proof) -> Score:
+        """`statement` and `answer` are the row's, `given` is what the completion wrote.
+
+        A claim that is wrong, overruns or crashes the checker is a 0; `bad_answer` is the row's
+        fault and `infrastructure_error` the machine's.
+        """
+
+
+class Proof(SettingsVerifier):
+    """A model or a term that z3 accepts, or a proof that a checker of yours accepts.
+
+    The column `statement` holds the problem. For z3: SMT-LIB declarations and assertions.
+    `goal = "satisfies"`: the completion gives every constant a value, one `name = value` a line.
+    `goal = "equivalent"`: the completion gives a term that equals the gold answer's everywhere.
+    """
+
+    verifier_name: ClassVar[str] = "proof"
+
+    checker: str = Field(
+        default="z3", description="`z3`, or `module:Class` of a class derived from `Checker`."
+    )
+    goal: Goal = Field(default="satisfies", description="What z3 is to decide.")
+    statement_column: str = Field(
+        default="statement", description="The column with the problem's statement."
+    )
+    time_limit: float = Field(
+        default=10.0, gt=0, description="Seconds for one check; overrunning is `timeout`, value 0."
+    )
+    memory_megabytes: int = Field(default=2048, ge=64, description="Memory for one check.")
+    tier: TierChoice = Field(default="auto", description="The sandbox's tier, as for `code`.")
+    reasoning_tag: str = Field(default="think", description=TAG)
+
+    @field_validator("checker")
+    @classmethod
+    def _known(cls, checker: str) -> str:
+        if checker == "lean":
+            raise ValueError(
+                "Lean 4 is an interface here: derive a class from "
+                "groupwise.verifiers.code.proof.LeanChecker and name it as module:Class"
+            )
+        if checker != "z3" and ":" not in checker:
+            raise ValueError("give z3 or module:Class")
+        _checker(checker)
+        return checker
+
+    @property
+    def required_columns(self) -> frozenset[str]:
+        return frozenset({self.statement_column})
+
+    @property
+    def needs_answer(self) -> bool:
+        return self.checker == "z3" and self.goal == "equivalent"
+
+    def gold_completion(self, prompt: Prompt) -> str | None:
+        return prompt.answer if isinstance(prompt.answer, str) else None
+
+    def score_case(self, case: Case) -> Score:
+        statement = case.prompt.columns.get(self.statement_column)
+        if not isinstance(statement, str) or not statement.strip():
+            return bad_answer(f"no column {self.statement_column!r} with a statement")
+        if self.needs_answer and not isinstance(case.prompt.answer, str):
+            return bad_answer("the prompt has no gold term")
+        text = after_reasoning(case.whole, self.reasoning_tag) or ""
+        blocks = blocks_of(text, _FENCES)
+        given = blocks[-1] if blocks else text
+        if not given.strip():
+            return no_answer("nothing after the reasoning")
+        return _checker(self.checker).check(statement, case.prompt.answer, given, self)
+
+
+class Z3Checker(Checker):
+    """z3 in the code sandbox, with the installed `z3-solver` readable there."""
+
+    def __init__(self) -> None:
+        if importlib.util.find_spec("z3") is None:
+            raise RecipeError(
+                "verifier 'proof': z3 is not installed; pip install z3-solver (or groupwise[proof])"
+            )
+
+    def check(self, statement: str, answer: Any, given: str, settings: Proof) -> Score:
+        limits = Limits(
+            time=settings.time_limit,
+            total_time=settings.time_limit,
+            memory=settings.memory_megabytes << 20,
+            threads=True,
+        )
+        arguments = (settings.goal, statement, answer if settings.needs_answer else "", given)
+        sandbox = shared_sandbox(settings.tier, ("z3",))
+        try:
+            kind, why = sandbox.evaluate(proof_z3.SOURCE, "check", arguments, limits=limits)
+        except TrustedCallFailed as error:
+            return _failed(error)
+        return z3_score(kind, str(why)[:300])
+
+
+def z3_score(kind: str, why: str) -> Score:
+    """What the checker's verdict is worth."""
+    if kind == "bad":
+        return bad_answer(why)
+    if kind == "no_answer":
+        return no_answer(why)
+    right = kind == "right"
+    return Score(float(right), "correct" if right else "incorrect", why)
+
+
+def _failed(error: TrustedCallFailed) -> Score:
+    reason = str(error)[:300]
+    for word, outcome in _LIMIT_OUTCOMES.items():
+        if f": {word}" in reason:
+            return Score(0.0, outcome, reason)
+    return Score(None, "infrastructure_error", reason)
+
+
+@lru_cache(maxsize=16)
+def _checker(name: str) -> Checker:
+    if name == "z3":
+        return Z3Checker()
+    from groupwise.verifiers.core.registry import import_object
+
+    found = import_object(name, "checker")
+    made = found() if isinstance(found, type) else found
+    if not isinstance(made, Checker):
+        raise RecipeError(f"checker {name!r} is no groupwise.verifiers.code.proof.Checker")
+    return made
+
+
+class LeanChecker(Checker):
+    """Lean 4: the statement is a theorem up to `:=`, the completion its proof.
+
+    `run` is yours: it gives the file to Lean in isolation and returns exit code and output. What is
+    judged here: no word that reaches beyond a proof, no error, and no axiom but Lean's own three.
+    """
+
+    FORBIDDEN: ClassVar[tuple[str, ...]] = (
+        "sorry", "admit", "axiom", "native_decide", "unsafe", "implemented_by", "extern", "macro",
+        "elab", "syntax", "notation", "initialize", "run_cmd", "run_tac", "opaque", "import",
+    )  # fmt: skip
+    AXIOMS: ClassVar[frozenset[str]] = frozenset({"propext", "Classical.choice", "Quot.sound"})
+
+    @abstractmethod
+    def run(self, source: str, time_limit: float) -> tuple[int, str]:
+        """Exit code and whole output of Lean on `source`; `TimeoutError` where it overran."""
+
+    def check(self, statement: str, answer: Any, given: str, settings: Proof) -> Score:
+        found = re.search(r"\b(?:theorem|lemma)\s+([^\s:({\[]+)", statement)
+        if found is None:
+            return bad_answer("the statement names no theorem")
+        used = [word for word in self.FORBIDDEN if re.search(rf"\b{word}\b", given)]
+        if used or "#" in given:
+            return Score(0.0, "incorrect", f"a proof may not use {', '.join(used) or '#'}")
+        source = f"{statement.rstrip()}\n{given.strip()}\n\n#print axioms {found[1]}\n"
+        try:
+            code, output = self.run(source, settings.time_limit)
+        except TimeoutError:
+            return Score(0.0, "timeout", f"no verdict after {settings.time_limit:g} s")
+        return self.judged(code, output, found[1])
+
+    def judged(self, code: int, output: str, theorem: str) -> Score:
+        """The verdict on Lean's own words about `theorem`."""
+        if code != 0 or "error:" in output:
+            return Score(0.0, "incorrect", output.strip()[:300] or f"exit code {code}")
+        told = re.findall(rf"'{re.escape(theorem)}' (?:depends on|does not depend on)(.*)", output)
+        if len(told) != 1:
+            return Score(0.0, "incorrect", "Lean told nothing, or not one thing, of its axioms")
+        _, _, listed = told[0].partition("[")
+        axioms = set(re.findall(r"[\w.]+", listed))
+        if axioms - self.AXIOMS:
+            return Score(0.0, "incorrect", f"rests on {', '.join(sorted(axioms - self.AXIOMS))}")
+        return Score(1.0, "correct", f"proved: {theorem}")

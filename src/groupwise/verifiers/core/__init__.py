@@ -1,0 +1,1 @@
+"""What a verifier is, how verifiers are found by name and composed."""

@@ -1,0 +1,239 @@
+"""Verifiers by name: built-in ones, TRL-style functions, classes, and compositions of them.
+
+A built-in is one entry of `BUILTIN`; its module is imported when it is asked for, so that listing
+names is cheap and optional libraries stay optional.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from groupwise.errors import RecipeError
+from groupwise.types import Prompt, Score
+from groupwise.verifiers.core.composition import Combine, Component, Composite
+from groupwise.verifiers.core.contract import (
+    Case,
+    SettingsVerifier,
+    Verifier,
+    describe_error,
+    score_cases,
+)
+from groupwise.verifiers.core.functions import RewardFunction
+from groupwise.verifiers.core.isolated import Isolated
+from groupwise.verifiers.core.names import unknown_name, validated
+from groupwise.verifiers.core.raised import raised_at
+from groupwise.verifiers.core.settings import VerifierSettings
+
+BUILTIN: dict[str, str] = {
+    "exact": "groupwise.verifiers.answers.answers:Exact",
+    "number": "groupwise.verifiers.answers.answers:Number",
+    "tagged": "groupwise.verifiers.answers.answers:Tagged",
+    "boxed": "groupwise.verifiers.answers.answers:Boxed",
+    "format": "groupwise.verifiers.text.formats:Format",
+    "math": "groupwise.verifiers.answers.math:Math",
+    "choice": "groupwise.verifiers.answers.choice:Choice",
+    "regex": "groupwise.verifiers.text.patterns:Regex",
+    "contains_all": "groupwise.verifiers.text.patterns:ContainsAll",
+    "json_schema": "groupwise.verifiers.text.json_schema:JsonSchema",
+    "language": "groupwise.verifiers.text.language:Language",
+    "length": "groupwise.verifiers.text.lengths:Length",
+    "repetition": "groupwise.verifiers.text.lengths:Repetition",
+    "steps": "groupwise.verifiers.process.steps:Steps",
+    "target": "groupwise.verifiers.process.target:Target",
+    "instructions": "groupwise.verifiers.text.instructions:Instructions",
+    "judge": "groupwise.verifiers.judge.judge:Judge",
+    "code": "groupwise.verifiers.code.code:Code",
+    "code_package": "groupwise.verifiers.code.package:CodePackage",
+    "sql": "groupwise.verifiers.code.sql:Sql",
+    "proof": "groupwise.verifiers.code.proof:Proof",
+    "text": "groupwise.verifiers.answers.sequences:Text",
+    "sequence": "groupwise.verifiers.answers.sequences:ItemSequence",
+    "assignment": "groupwise.verifiers.answers.sequences:Assignment",
+    "moment": "groupwise.verifiers.answers.dates:Moment",
+    "countdown": "groupwise.verifiers.answers.puzzles:Countdown",
+    "sudoku": "groupwise.verifiers.answers.puzzles:Sudoku",
+    "reasoning_gym": "groupwise.verifiers.answers.reasoning_gym:ReasoningGym",
+    "play": "groupwise.verifiers.process.play:PlayResult",
+}
+
+ENTRY_POINTS = "groupwise.verifiers"
+"""The entry point group of verifiers; this package offers its model-backed ones in it too."""
+
+
+def verifier_class(name: str) -> type[SettingsVerifier]:
+    """The class of a built-in verifier, or of one that an installed package offers by entry point.
+
+    `RecipeError` with the nearest name otherwise.
+    """
+    target = BUILTIN.get(name) or _offered().get(name)
+    if target is None:
+        raise unknown_name("verifier", name, [*BUILTIN, *_offered(), "module:function"])
+    module, _, attribute = target.partition(":")
+    found: type[SettingsVerifier] = getattr(importlib.import_module(module), attribute)
+    return found
+
+
+@cache
+def _offered() -> dict[str, str]:
+    """Name and `module:Class` of every entry point in the group."""
+    return {each.name: each.value for each in entry_points(group=ENTRY_POINTS)}
+
+
+def load_verifier(name: str, **arguments: Any) -> Verifier:
+    """A verifier from a built-in name, `module:function` (TRL-style) or `module:Class`.
+
+    `RecipeError` where the name, the module or an argument does not exist. The current folder is
+    searched for modules, as `python script.py` would.
+    """
+    if ":" not in name:
+        return validated(verifier_class(name), arguments, f"verifier {name!r}")
+
+    found = import_object(name, "verifier")
+    if isinstance(found, Verifier):
+        return found
+    if inspect.isclass(found) and issubclass(found, SettingsVerifier):
+        return validated(found, arguments, f"verifier {name!r}")
+    if inspect.isclass(found) and issubclass(found, Verifier):
+        return _made(found, name, arguments)
+    if inspect.isclass(found):
+        raise RecipeError(
+            f"verifier {name!r} is a class, and not derived from groupwise.verifiers.Verifier; "
+            "give a function with the arguments (prompts, completions, **kwargs), or an instance "
+            "of the class that takes them when called"
+        )
+    if callable(found):
+        return RewardFunction(found, reference=name, arguments=arguments)
+    raise RecipeError(
+        f"verifier {name!r} is a {type(found).__name__}; give a function with the arguments "
+        "(prompts, completions, **kwargs), or a class derived from groupwise.verifiers.Verifier"
+    )
+
+
+def _made(found: type[Verifier], name: str, arguments: Mapping[str, Any]) -> Verifier:
+    """An instance of a user's class; `RecipeError` where the arguments are not those it takes."""
+    try:
+        inspect.signature(found).bind(**arguments)
+    except TypeError as error:
+        raise RecipeError(
+            f"verifier {name!r}: {error}; set its arguments in `arguments`"
+        ) from error
+    return found(**arguments)
+
+
+def import_object(name: str, kind: str) -> Any:
+    """What `module:attribute` names; `RecipeError` saying which half is missing."""
+    module_name, _, attribute = name.rpartition(":")
+    if not _is_module_name(module_name) or not attribute.isidentifier():
+        stem = Path(module_name.replace("\\", "/")).stem
+        legal = f"{stem if stem.isidentifier() else 'rewards'}:{attribute or 'function'}"
+        raise RecipeError(
+            f"{kind} {name!r}: not `module:name` of Python; a module is named without folder and "
+            f'without .py, and looked for in the current folder: give "{legal}"'
+        )
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if not f"{module_name}.".startswith(f"{error.name}."):
+            raise RecipeError(
+                f"{kind} {name!r}: module {module_name!r} imports {error.name!r}, which is neither "
+                f"in {here} nor among the installed packages{raised_at(error)}"
+            ) from error
+        raise RecipeError(
+            f"{kind} {name!r}: no module {error.name!r} in {here} or among the installed packages; "
+            "give `module:name` of a Python file in the current folder or of a package"
+        ) from error
+    except (Exception, SystemExit) as error:
+        raise RecipeError(
+            f"{kind} {name!r}: importing module {module_name!r} raised {describe_error(error)}"
+            f"{raised_at(error)}"
+        ) from error
+    if not hasattr(module, attribute):
+        public = [
+            each
+            for each, value in vars(module).items()
+            if not each.startswith("_")
+            and (inspect.isfunction(value) or inspect.isclass(value))
+            and value.__module__ == module_name
+        ]
+        raise unknown_name(f"{kind} in module {module_name!r}:", attribute, public)
+    return getattr(module, attribute)
+
+
+def _is_module_name(text: str) -> bool:
+    """True for identifiers joined by dots, but for a file name such as `rewards.py`."""
+    parts = text.split(".")
+    return parts[1:] != ["py"] and all(part.isidentifier() for part in parts)
+
+
+def verifier_from_table(table: Mapping[str, Any] | VerifierSettings) -> Component:
+    """One `[[environment.verifiers]]` entry as a component (name, weight, gate, arguments, ...)."""
+    if not isinstance(table, VerifierSettings | Mapping):
+        raise RecipeError(
+            f"environment.verifiers: {table!r:.60} is a {type(table).__name__}; give tables, as "
+            '[{"name": "number"}]'
+        )
+    if not isinstance(table, VerifierSettings):
+        table = validated(VerifierSettings, table, "environment.verifiers")
+    verifier = load_verifier(table.name, **table.arguments)
+    if table.time_limit is not None:
+        if ":" not in table.name:
+            raise RecipeError(
+                f"environment.verifiers: time_limit is for `module:function` and `module:Class`; "
+                f"{table.name!r} has no such limit, or its own among its arguments"
+            )
+        verifier = Isolated(table.name, table.arguments, verifier, table.time_limit)
+    return Component(
+        verifier,
+        weight=table.weight,
+        label=table.label or table.name,
+        gate=table.gate,
+        threshold=table.threshold,
+        on_error=table.on_error,
+        deadline=table.deadline if ":" in table.name and table.time_limit is None else 0.0,
+    )
+
+
+def compose(
+    tables: Sequence[Mapping[str, Any] | VerifierSettings], combine: Combine = "sum"
+) -> Composite:
+    """The weighted sum or product of several entries; its parts are named by their labels."""
+    if isinstance(tables, str | Mapping | VerifierSettings):
+        raise RecipeError(
+            f"environment.verifiers = {tables!r:.60}; give a list of tables, as "
+            '[{"name": "number"}]'
+        )
+    return Composite([verifier_from_table(table) for table in tables], combine)
+
+
+def verify(
+    name: str,
+    *,
+    completion: str,
+    answer: Any = None,
+    prompt: str = "",
+    columns: Mapping[str, Any] | None = None,
+    **arguments: Any,
+) -> Score:
+    """One completion judged by one verifier.
+
+    >>> verify("number", completion="3 + 4 = 7.", answer="7").outcome
+    'correct'
+    """
+    task = Prompt(id="verify", text=prompt, answer=answer, columns=dict(columns or {}))
+    (score,) = score_cases(load_verifier(name, **arguments), [Case(task, completion)])
+    return score
+
+
+def check_answer(verifier: Verifier, prompt: Prompt) -> str | None:
+    """Why the prompt's gold answer is rejected by its own verifier; None where it is accepted."""
+    return verifier.check_answer(prompt)

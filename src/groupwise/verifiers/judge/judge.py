@@ -1,0 +1,234 @@
+"""The `judge` verifier: a language model behind an OpenAI-compatible endpoint reads completions.
+
+What is asked and which part of the reply counts: `judging.py`. A reply without a verdict, an
+endpoint that fails, a deadline that passes: not scored, and counted, never a 0. A request that the
+endpoint refuses (wrong model, wrong key) stops the run. Left out: judges in this process
+(`scorers/`). A judge can be talked into things: run `groupwise audit` on it first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, PrivateAttr, field_validator, model_validator
+
+from groupwise.errors import VerifierError
+from groupwise.types import Score
+from groupwise.verifiers.answers.answers import bad_answer
+from groupwise.verifiers.answers.comparison import gold_text
+from groupwise.verifiers.core.contract import Case, SettingsVerifier, VerifierLogs
+from groupwise.verifiers.judge.endpoint import EndpointError, post_json
+from groupwise.verifiers.judge.judging import (
+    RUBRIC,
+    Question,
+    final_field,
+    pair_question,
+    pair_value,
+    score_value,
+    single_question,
+)
+from groupwise.waiting.deadlines import gather
+
+DISAGREEMENT = "judge/order_disagreement"
+
+
+class Unjudged(Exception):  # noqa: N818 (inside this room: why a case has no verdict)
+    """The judge gave no verdict that can be read."""
+
+
+class Judge(SettingsVerifier):
+    """A judge's number for one completion, or its comparison with a reference completion.
+
+    `single`: the number, from 0 at `lowest` to 1 at `highest`. `pair`: 1 where the completion beats
+    the reference, 0.5 for a tie, 0 where it loses, averaged over both orders.
+    """
+
+    verifier_name: ClassVar[str] = "judge"
+    concurrent: ClassVar[bool] = True
+
+    url: str = Field(description="The endpoint's base, as http://127.0.0.1:8000/v1.")
+    model: str = Field(min_length=1, description="The model's name at the endpoint.")
+    kind: Literal["single", "pair"] = Field(
+        default="single", description="single: a number. pair: against a reference completion."
+    )
+    rubric: str = Field(default=RUBRIC, min_length=1, description="What the judge goes by.")
+    lowest: int = Field(default=0, description="single: the number for not at all.")
+    highest: int = Field(default=10, description="single: the number for fully.")
+    correct_from: float = Field(
+        default=1.0, gt=0, le=1, description="Value (0 to 1) from which the outcome is `correct`."
+    )
+    show_answer: bool = Field(
+        default=True, description="single: whether the judge sees the gold answer, where one is."
+    )
+    reference_column: str | None = Field(
+        default=None, description="pair: the column with the reference; the gold answer if unset."
+    )
+    key_variable: str | None = Field(
+        default=None,
+        description="The environment variable with the endpoint's key; the key is never recorded.",
+    )
+    structured: Literal["none", "json_object", "json_schema"] = Field(
+        default="none", description="Which response format is asked of the endpoint, if any."
+    )
+    temperature: float = Field(default=0.0, ge=0, description="The judge's sampling temperature.")
+    max_tokens: int = Field(default=512, ge=1, description="The most tokens of a reply.")
+    time_limit: float = Field(
+        default=60.0, gt=0, description="Seconds for one question, tries included."
+    )
+    tries: int = Field(default=3, ge=1, description="Requests for one question at most.")
+    concurrency: int = Field(default=16, ge=1, description="Questions asked at a time.")
+
+    _disagreements: list[bool] = PrivateAttr(default_factory=list)
+
+    @field_validator("url")
+    @classmethod
+    def _is_http(cls, url: str) -> str:
+        if not url.startswith(("http://", "https://")):
+            raise ValueError("give an address that starts with http:// or https://")
+        return url.rstrip("/")
+
+    @model_validator(mode="after")
+    def _scale(self) -> Judge:
+        if self.lowest >= self.highest:
+            raise ValueError(f"lowest = {self.lowest} is not below highest = {self.highest}")
+        return self
+
+    @property
+    def waits(self) -> bool:
+        return True
+
+    @property
+    def needs_answer(self) -> bool:
+        return self.kind == "pair" and self.reference_column is None
+
+    @property
+    def required_columns(self) -> frozenset[str]:
+        pair = self.kind == "pair" and self.reference_column
+        return frozenset({self.reference_column} if pair and self.reference_column else ())
+
+    def score_case(self, case: Case) -> Score:
+        score: Score = self.score([case])[0]
+        return score
+
+    def score(self, cases: Sequence[Case]) -> list[Any]:
+        """All cases at once, `concurrency` questions at a time, each with its own deadline."""
+        (found,) = gather([self._score_all(cases)])
+        if isinstance(found, BaseException):
+            raise found
+        scores: list[Any] = found
+        return scores
+
+    async def _score_all(self, cases: Sequence[Case]) -> list[Score]:
+        turn = asyncio.Semaphore(self.concurrency)
+        return list(await asyncio.gather(*(self._score(case, turn) for case in cases)))
+
+    async def _score(self, case: Case, turn: asyncio.Semaphore) -> Score:
+        try:
+            if self.kind == "pair":
+                return await self._compare(case, turn)
+            answer = gold_text(case.prompt.answer) if self.show_answer else None
+            question = single_question(
+                case.prompt, case.text, self.rubric, self.lowest, self.highest, answer
+            )
+            value = score_value(await self._ask(question, turn), self.lowest, self.highest)
+            return self._verdict(value, "a number outside the scale")
+        except TimeoutError:
+            return Score(None, "verifier_timeout", f"no verdict after {self.time_limit:g} s")
+        except Unjudged as error:
+            return Score(None, "infrastructure_error", str(error))
+
+    async def _compare(self, case: Case, turn: asyncio.Semaphore) -> Score:
+        """Both orders, so that a preference for a place cancels."""
+        column = self.reference_column
+        reference = case.prompt.columns.get(column) if column else case.prompt.answer
+        if reference is None or not str(reference).strip():
+            return bad_answer("no reference to compare with")
+        questions = (
+            (pair_question(case.prompt, case.text, str(reference), self.rubric), "first"),
+            (pair_question(case.prompt, str(reference), case.text, self.rubric), "second"),
+        )
+        replies = await asyncio.gather(*(self._ask(question, turn) for question, _ in questions))
+        values = [pair_value(reply, place) for reply, (_, place) in zip(replies, questions)]
+        if values[0] is None or values[1] is None:
+            return self._verdict(None, "neither first, second nor tie")
+        self._disagreements.append(values[0] != values[1])
+        return self._verdict((values[0] + values[1]) / 2, "")
+
+    def _verdict(self, value: float | None, problem: str) -> Score:
+        if value is None:
+            return Score(None, "infrastructure_error", f"the judge's verdict is {problem}")
+        reason = f"the judge gave {value:.3g}"
+        if value >= self.correct_from:
+            return Score(value, "correct", reason)
+        return Score(value, "partial" if value > 0 else "incorrect", reason)
+
+    async def _ask(self, question: Question, turn: asyncio.Semaphore) -> Any:
+        """The verdict field's value. TimeoutError, or Unjudged where there is none."""
+        async with turn, asyncio.timeout(self.time_limit):
+            for number in range(1, self.tries + 1):
+                try:
+                    reply = await self._request(question)
+                    break
+                except EndpointError as error:
+                    if not error.retry:
+                        raise VerifierError(f"verifier 'judge': {error}") from error
+                    if number == self.tries:
+                        raise Unjudged(f"{error} (try {number} of {self.tries})") from error
+                    await asyncio.sleep(0.2 * 2**number)
+        found = final_field(reply, question.field)
+        if found is None:
+            raise Unjudged(f"the reply does not end with {question.field}: {reply[-80:]!r}")
+        return found
+
+    async def _request(self, question: Question) -> str:
+        reply = await post_json(
+            f"{self.url}/chat/completions",
+            {
+                "model": self.model,
+                "messages": [dict(message) for message in question.messages],
+                "temperature": self.temperature,
+                "max_tokens": self.max_tokens,
+                **self._format(question.field),
+            },
+            self._headers(),
+            self.time_limit,
+        )
+        try:
+            content = reply["choices"][0]["message"]["content"]
+        except (KeyError, IndexError, TypeError) as error:
+            raise EndpointError(f"{self.url}: a reply without a message", retry=True) from error
+        return content if isinstance(content, str) else ""
+
+    def _headers(self) -> dict[str, str]:
+        if self.key_variable is None:
+            return {}
+        key = os.environ.get(self.key_variable)
+        if not key:
+            raise VerifierError(f"verifier 'judge': the variable {self.key_variable} is not set")
+        return {"Authorization": f"Bearer {key}"}
+
+    def _format(self, field: str) -> Mapping[str, Any]:
+        if self.structured == "none":
+            return {}
+        if self.structured == "json_object":
+            return {"response_format": {"type": "json_object"}}
+        verdict: dict[str, Any] = {"type": "string", "enum": ["first", "second", "tie"]}
+        if self.kind == "single":
+            verdict = {"type": "integer", "minimum": self.lowest, "maximum": self.highest}
+        schema = {
+            "type": "object",
+            "properties": {"reason": {"type": "string"}, field: verdict},
+            "required": ["reason", field],
+            "additionalProperties": False,
+        }
+        named = {"name": "verdict", "strict": True, "schema": schema}
+        return {"response_format": {"type": "json_schema", "json_schema": named}}
+
+    def take_logs(self) -> VerifierLogs:
+        """pair: the share of comparisons in which the two orders disagreed."""
+        found = self._disagreements[:]
+        self._disagreements.clear()
+        return VerifierLogs(metrics={DISAGREEMENT: sum(found) / len(found)} if found else {})

@@ -1,0 +1,1 @@
+"""Verifiers of steps, and of what an environment itself decided."""

@@ -1,0 +1,1 @@
+"""Verifiers of the text itself: instructions, format, language, length, patterns, JSON."""

@@ -1,0 +1,127 @@
+"""Instruction following by rules: `instructions`, over IFEval's ids and arguments.
+
+The prompt's columns `instruction_id_list` and `kwargs` say what was asked, as in IFEval's data; or
+the arguments do, the same for every prompt. The checks themselves are in `instruction_checks.py`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from groupwise.types import Prompt, Score
+from groupwise.verifiers.answers.answers import TAG, bad_answer, graded, no_answer
+from groupwise.verifiers.answers.extraction import after_reasoning
+from groupwise.verifiers.core.contract import Case, SettingsVerifier
+from groupwise.verifiers.core.names import unknown_name
+from groupwise.verifiers.text.instruction_checks import CHECKS
+
+Asked = list[tuple[str, dict[str, Any]]]
+
+
+class Instructions(SettingsVerifier):
+    """The share of the asked instructions that the text follows; the reason names the others."""
+
+    verifier_name: ClassVar[str] = "instructions"
+
+    ids: tuple[str, ...] = Field(
+        default=(), description="IFEval ids, the same for every prompt; else from the columns."
+    )
+    kwargs: tuple[dict[str, Any], ...] = Field(
+        default=(), description="Their arguments, one table an id."
+    )
+    count: Literal["share", "all"] = Field(
+        default="share", description="share: the fraction followed. all: 1 only where all are."
+    )
+    loose: bool = Field(
+        default=False,
+        description="IFEval's loose reading: also without the first line, the last line, both, or "
+        "the asterisks; the best of them counts for each instruction.",
+    )
+    reasoning_tag: str = Field(default="think", description=TAG)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Instructions:
+        if self.ids:
+            checked(self.ids, self.kwargs or [{}] * len(self.ids))
+        return self
+
+    @property
+    def needs_answer(self) -> bool:
+        return False
+
+    @property
+    def required_columns(self) -> frozenset[str]:
+        return frozenset() if self.ids else frozenset({"instruction_id_list", "kwargs"})
+
+    def score_case(self, case: Case) -> Score:
+        try:
+            asked = self._asked(case.prompt)
+        except ValueError as error:
+            return bad_answer(str(error))
+        text = after_reasoning(case.whole, self.reasoning_tag)
+        if not (text or "").strip():
+            return no_answer("nothing was written")
+        texts = _variants(text or "") if self.loose else [text or ""]
+        followed = [
+            any(each.strip() and CHECKS[name](each, **arguments) for each in texts)
+            for name, arguments in asked
+        ]
+        failed = [name for (name, _), good in zip(asked, followed) if not good]
+        share = sum(followed) / len(followed)
+        value = share if self.count == "share" else float(not failed)
+        reason = f"not followed: {', '.join(failed)}" if failed else "all followed"
+        return graded(value, reason)
+
+    def _asked(self, prompt: Prompt) -> Asked:
+        if self.ids:
+            return checked(self.ids, self.kwargs or [{}] * len(self.ids))
+        return checked(prompt.columns["instruction_id_list"], prompt.columns["kwargs"])
+
+    def check_answers(self, prompts: Sequence[Prompt]) -> list[str | None]:
+        """Whether every prompt's instructions exist and have their arguments."""
+        reasons: list[str | None] = []
+        for prompt in prompts:
+            try:
+                self._asked(prompt)
+                reasons.append(None)
+            except (ValueError, KeyError) as error:
+                reasons.append(str(error))
+        return reasons
+
+
+def checked(ids: Sequence[str], kwargs: Sequence[Mapping[str, Any] | None]) -> Asked:
+    """Ids with their arguments, None entries left out; `ValueError` where they do not fit."""
+    if not ids or len(ids) != len(kwargs):
+        raise ValueError(f"{len(ids)} instruction ids and {len(kwargs)} tables of arguments")
+    asked: Asked = []
+    for name, table in zip(ids, kwargs):
+        if name not in CHECKS:
+            raise unknown_name("instruction", name, CHECKS)
+        given = {key: value for key, value in (table or {}).items() if value is not None}
+        wanted = [
+            key
+            for key, parameter in inspect.signature(CHECKS[name]).parameters.items()
+            if parameter.kind is parameter.KEYWORD_ONLY
+        ]
+        if set(given) != set(wanted):
+            raise ValueError(
+                f"instruction {name!r} takes {', '.join(wanted) or 'no arguments'}; "
+                f"got {', '.join(given) or 'none'}"
+            )
+        relations = [value for key, value in given.items() if key.endswith("relation")]
+        if any(relation not in ("less than", "at least") for relation in relations):
+            raise ValueError(f"instruction {name!r}: a relation is 'less than' or 'at least'")
+        asked.append((name, given))
+    return asked
+
+
+def _variants(text: str) -> list[str]:
+    """The text, and without its first line, last line, both, each also without asterisks."""
+    lines = text.strip().split("\n")
+    bodies = [text, "\n".join(lines[1:]), "\n".join(lines[:-1]), "\n".join(lines[1:-1])]
+    bodies = [body.strip() for body in bodies]
+    return bodies + [body.replace("*", "") for body in bodies]

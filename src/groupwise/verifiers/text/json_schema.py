@@ -1,0 +1,199 @@
+"""JSON that fits a schema: `json_schema`.
+
+Strict JSON only: no NaN, no duplicate keys, bounded depth. Validation is `jsonschema-rs` with
+linear-time patterns and no fetching of references.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, ClassVar
+
+from pydantic import Field, field_validator
+
+from groupwise.types import Prompt, Score
+from groupwise.verifiers.answers.answers import TAG, bad_answer, no_answer
+from groupwise.verifiers.answers.extraction import after_reasoning
+from groupwise.verifiers.core.contract import Case, SettingsVerifier
+
+MAX_DEPTH = 64
+_FENCE = re.compile(r"```[ \t]*(?:json|JSON)?[ \t]*\r?\n(.*?)```", re.DOTALL)
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
+# A text in quotes, the last one closed or not, or a bracket outside of texts.
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
+
+
+class JsonSchema(SettingsVerifier):
+    """The text (or its one fenced block) is JSON that fits the schema.
+
+    With `match_answer` it must also equal the gold answer (JSON, or a text of it), order of keys
+    aside.
+    """
+
+    verifier_name: ClassVar[str] = "json_schema"
+
+    # `schema` itself is taken by pydantic's base class.
+    json_schema: dict[str, Any] = Field(
+        default_factory=dict[str, Any],
+        description="The schema; from the column where it is empty.",
+    )
+    schema_column: str = Field(
+        default="schema", description="The column with the schema, as an object or JSON text."
+    )
+    match_answer: bool = Field(default=False, description="Whether it must equal the gold answer.")
+    reasoning_tag: str = Field(default="think", description=TAG)
+
+    @field_validator("json_schema")
+    @classmethod
+    def _valid(cls, schema: dict[str, Any]) -> dict[str, Any]:
+        _validator(json.dumps(schema, sort_keys=True))
+        return schema
+
+    @property
+    def needs_answer(self) -> bool:
+        return self.match_answer
+
+    @property
+    def required_columns(self) -> frozenset[str]:
+        return frozenset() if self.json_schema else frozenset({self.schema_column})
+
+    def score_case(self, case: Case) -> Score:
+        try:
+            validator = _validator(self._schema(case.prompt))
+            gold = _json(case.prompt.answer) if self.match_answer else None
+        except ValueError as error:
+            return bad_answer(f"schema or gold answer: {error}")
+        text = after_reasoning(case.whole, self.reasoning_tag)
+        if not (text or "").strip():
+            return no_answer("nothing was written")
+        try:
+            value = strict_json(_body(text or ""))
+        except ValueError as error:
+            return no_answer(str(error))
+        violation = next(iter(validator.iter_errors(value)), None)
+        if violation is not None:
+            where = "/".join(str(part) for part in violation.instance_path) or "the whole"
+            return Score(0.0, "incorrect", f"{where}: {violation.message}"[:300])
+        if self.match_answer and not same_json(gold, value):
+            return Score(0.0, "incorrect", "fits the schema, is not the gold answer")
+        return Score(1.0, "correct", "fits the schema")
+
+    def _schema(self, prompt: Prompt) -> str:
+        schema = self.json_schema or _json(prompt.columns[self.schema_column])
+        return json.dumps(schema, sort_keys=True)
+
+    def gold_completion(self, prompt: Prompt) -> str | None:
+        if not self.match_answer:
+            return None
+        answer = prompt.answer
+        return answer if isinstance(answer, str) else json.dumps(answer)
+
+    def check_answers(self, prompts: Any) -> list[str | None]:
+        """Also where there is no gold answer: the schema of each row must be one."""
+        if self.match_answer:
+            return super().check_answers(prompts)
+        reasons: list[str | None] = []
+        for prompt in prompts:
+            try:
+                _validator(self._schema(prompt))
+                reasons.append(None)
+            except (ValueError, KeyError) as error:
+                reasons.append(f"schema: {error}")
+        return reasons
+
+
+def strict_json(text: str) -> Any:
+    """The value of a JSON text; `ValueError` for what is no value here.
+
+    That is NaN, an infinity, a key that is there twice, depth above `MAX_DEPTH`, and half of a
+    surrogate pair, which no UTF-8 holds.
+
+    >>> strict_json('{"a": [1]}')
+    {'a': [1]}
+    """
+    depth = deepest = 0
+    for token in _TOKEN.findall(text):
+        depth += (token in "[{") - (token in "]}")
+        deepest = max(deepest, depth)
+    if deepest > MAX_DEPTH:
+        raise ValueError(f"nested {deepest} deep, above {MAX_DEPTH}")
+    try:
+        value = json.loads(
+            text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_number
+        )
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"not JSON: {error}") from error
+    if _SURROGATE.search(text):
+        _check_whole(value)
+    return value
+
+
+def same_json(gold: Any, given: Any) -> bool:
+    """Equal as JSON: 1 and 1.0 are one number, and true is none.
+
+    >>> same_json([1], [1.0]), same_json({"a": 1}, {"a": True}), same_json(0, False)
+    (True, False, False)
+    """
+    if isinstance(gold, Mapping) and isinstance(given, Mapping):
+        return gold.keys() == given.keys() and all(same_json(gold[key], given[key]) for key in gold)
+    if isinstance(gold, list | tuple) and isinstance(given, list | tuple):
+        return len(gold) == len(given) and all(map(same_json, gold, given))
+    return isinstance(gold, bool) == isinstance(given, bool) and bool(gold == given)
+
+
+def _check_whole(value: Any) -> None:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        half = error.object[error.start]
+        raise ValueError(f"{half!r} is half of a surrogate pair") from error
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise ValueError("a key is there twice")
+    return value
+
+
+def _constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"{text[:40]} is beyond any float")
+    return value
+
+
+def _body(text: str) -> str:
+    blocks = _FENCE.findall(text)
+    if len(blocks) > 1:
+        raise ValueError(f"{len(blocks)} fenced blocks, not one")
+    return str(blocks[0]) if blocks else text.strip()
+
+
+def _json(value: Any) -> Any:
+    """A column's value: JSON text is read, anything else is taken as it is."""
+    return strict_json(value) if isinstance(value, str) else value
+
+
+@lru_cache(maxsize=1024)
+def _validator(schema: str) -> Any:
+    """A compiled schema; `ValueError` where it is not one."""
+    import jsonschema_rs
+
+    value = json.loads(schema)
+    if not isinstance(value, (dict, bool)):
+        raise ValueError(f"a schema is an object, got {type(value).__name__}")
+    try:
+        return jsonschema_rs.validator_for(
+            value, offline=True, pattern_options=jsonschema_rs.RegexOptions()
+        )
+    except jsonschema_rs.ValidationError as error:
+        raise ValueError(f"not a JSON schema: {error.message}") from error
