@@ -1,4 +1,4 @@
-"""GRPO, the whole method in one file, on the tiny policy. Run it: python examples/grpo_in_200_lines.py
+"""GRPO, the whole method in one file: run it with `python examples/grpo_in_200_lines.py`.
 
 A language model that gets about 42 % of single-digit sums right samples eight answers to each
 prompt. An answer that is better than its group's average is made more likely, a worse one less

@@ -7,6 +7,8 @@ each with one message naming the field, the value and a legal one.
 from __future__ import annotations
 
 import difflib
+import json
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -225,10 +227,19 @@ def _explain(item: Mapping[str, Any]) -> str:
         return f"unknown key {field!r}; {hint}"
     if item["type"] == "missing":
         return f"{field} is missing"
+    if item["type"] in ("tuple_type", "list_type"):
+        return f"{field} = {item['input']!r}: expected a list; write {_list_text(item['input'])}"
     if item["type"] == "value_error":
         message = str(item["ctx"]["error"])
         return message if location[-1] in message else f"{field}: {message}"
     return f"{field} = {item['input']!r}: {item['msg'][0].lower()}{item['msg'][1:]}"
+
+
+def _list_text(value: Any) -> str:
+    """The list that a value meant for one was probably to be, as TOML."""
+    if isinstance(value, str) and re.fullmatch(r"\(.*\)", value.strip()):
+        return f"[{value.strip()[1:-1]}]"
+    return json.dumps([value], default=str)
 
 
 def _names_at(location: Sequence[str]) -> list[str]:
@@ -303,7 +314,7 @@ def _check_selection(recipe: Recipe) -> None:
 
 def field_table() -> list[tuple[str, str, str, str]]:
     """Every field of a recipe as (name, type, default, description), for the docs."""
-    return list(_fields(Recipe, ""))
+    return model_fields_table(Recipe, "")
 
 
 def _table_of(annotation: Any) -> type[BaseModel] | None:
@@ -314,13 +325,14 @@ def _table_of(annotation: Any) -> type[BaseModel] | None:
     return None
 
 
-def _fields(model: type[BaseModel], prefix: str) -> list[tuple[str, str, str, str]]:
+def model_fields_table(model: type[BaseModel], prefix: str) -> list[tuple[str, str, str, str]]:
+    """`field_table` for one model, its names behind `prefix`."""
     rows: list[tuple[str, str, str, str]] = []
     for name, info in model.model_fields.items():
         inner = info.annotation
         table = _table_of(inner)
         if table is not None:
-            rows.extend(_fields(table, f"{prefix}{name}."))
+            rows.extend(model_fields_table(table, f"{prefix}{name}."))
             continue
         kind = getattr(inner, "__name__", str(inner)).replace("typing.", "")
         if "Literal" in str(inner) or "|" in str(inner):

@@ -16,7 +16,10 @@ from rich.console import Console
 from groupwise.errors import GroupwiseError
 
 FIELDS = {"allow_extra_args": True, "ignore_unknown_options": True}
-FIELDS_HELP = "Every field of the recipe is an option too: --training.steps 50."
+FIELDS_HELP = (
+    "Every field of the recipe is an option as well: --training.steps 50. "
+    "`groupwise recipe` lists them all with meaning and default."
+)
 
 app = typer.Typer(
     name="groupwise",
@@ -93,6 +96,25 @@ def train(
         display.stop()
     _out().print(closing_table(run.summary))
     _out().print(f"the run's record is in {run.folder}")
+
+
+@app.command(name="recipe")
+def explain_recipe(
+    field: Annotated[
+        str, typer.Argument(help="A field or table, as training.steps or sampling; all if omitted.")
+    ] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the fields as JSON.")] = False,
+) -> None:
+    """Explain the fields of a recipe: type, default and meaning."""
+    from dataclasses import asdict
+
+    from groupwise.cli.fields import print_fields, recipe_fields
+
+    fields = recipe_fields(field)
+    if as_json:
+        print(json.dumps([asdict(each) for each in fields], indent=2))  # noqa: T201
+    else:
+        print_fields(fields, _out(), field)
 
 
 @app.command(name="eval", context_settings=FIELDS, epilog=FIELDS_HELP)
