@@ -12,7 +12,7 @@ import pytest
 from groupwise.errors import VerifierError
 from groupwise.types import Prompt, Score, StepReward
 from groupwise.verifiers import Case, CaseVerifier, Verifier, score_cases
-from groupwise.verifiers.core import contract
+from groupwise.verifiers.core import scores as core_scores
 
 
 def cases(*texts, answer="7"):
@@ -274,7 +274,7 @@ def test_a_part_that_is_no_number_is_named():
     with pytest.raises(VerifierError) as error:
         score_cases(Whole([1.0, given]), cases("x", "y"))
     assert str(error.value) == (
-        "verifier 'whole', row 1: the score's parts['b'] is 'high'; give a number, or None"
+        "verifier 'whole', row 1: the score's parts['b'] is 'high'; expected a number or None"
     )
 
 
@@ -289,11 +289,11 @@ def test_a_part_that_is_no_number_is_named():
     ],
 )
 def test_a_value_beyond_float32_names_the_verifier_and_the_row(given):
-    words = r"verifier 'whole', row 1: -?1e\+39 is too large; .* float32, which ends at 3.40282e"
+    words = r"verifier 'whole', row 1: -?1e\+39 is too large; .* float32, whose largest .* 3.40282e"
     with pytest.raises(VerifierError, match=words):
         score_cases(Whole([1.0, given]), cases("x", "y"))
-    assert float(np.float32(contract.LARGEST_VALUE)) == contract.LARGEST_VALUE
-    (score,) = score_cases(Whole([contract.LARGEST_VALUE]), cases("x"))
+    assert float(np.float32(core_scores.LARGEST_VALUE)) == core_scores.LARGEST_VALUE
+    (score,) = score_cases(Whole([core_scores.LARGEST_VALUE]), cases("x"))
     assert score.value == float(np.finfo(np.float32).max)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from groupwise.texts import whole_text
 from groupwise.types import Score
-from groupwise.verifiers.core.contract import as_score
+from groupwise.verifiers import as_score
 
 _COUNT_NAME = re.compile(r"(?!tools/(?:\Z|/))[^/\n][^\n]*")
 _MOST = 1e300

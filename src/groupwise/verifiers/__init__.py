@@ -6,13 +6,13 @@ makes several one. No torch anywhere: model-backed verifiers live in `scorers/`.
 
 from groupwise.verifiers.core.composition import Combine, Component, Composite
 from groupwise.verifiers.core.contract import (
+    AnswerVerifier,
     Case,
     CaseVerifier,
     OnError,
     SettingsVerifier,
     Verifier,
     VerifierLogs,
-    as_score,
     score_cases,
 )
 from groupwise.verifiers.core.functions import RewardFunction
@@ -26,10 +26,13 @@ from groupwise.verifiers.core.registry import (
     verifier_from_table,
     verify,
 )
+from groupwise.verifiers.core.scores import BadAnswer, accepted_answers, as_score
 from groupwise.verifiers.core.settings import VerifierSettings
 
 __all__ = [
     "BUILTIN",
+    "AnswerVerifier",
+    "BadAnswer",
     "Case",
     "CaseVerifier",
     "Combine",
@@ -41,6 +44,7 @@ __all__ = [
     "Verifier",
     "VerifierLogs",
     "VerifierSettings",
+    "accepted_answers",
     "as_score",
     "check_answer",
     "compose",

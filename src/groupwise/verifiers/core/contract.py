@@ -1,45 +1,46 @@
-"""What a verifier is, and the one place that holds it to its contract.
+"""What a verifier is, and the one function that calls it and holds it to its contract.
 
 A verifier turns cases (a prompt and what was written) into scores, a batch at a time, in order.
 `score_cases` is how everything else calls one: it checks length, type and finiteness, names the
-verifier and the row when something raises, and applies the opt-in `skip` policy. Left out: what any
-verifier looks for, and how several are combined (`composition.py`).
+verifier and the row when something raises, and applies the `skip` policy.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import isawaitable
-from numbers import Real
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from groupwise.errors import VerifierError
 from groupwise.texts import whole_text
-from groupwise.types import FinishReason, Message, Prompt, Score, StepReward
+from groupwise.types import FinishReason, Message, Prompt, Score
+from groupwise.verifiers.core.scores import (
+    BadAnswer,
+    accepted_answers,
+    as_score,
+    bad_answer,
+    best_of,
+    shorten,
+)
 from groupwise.waiting.deadlines import DeadlinePassed, gather, is_theirs, within
 from groupwise.waiting.worker import ToldError
 
 OnError = Literal["stop", "skip"]
-
-LARGEST_VALUE = (2 - 2**-23) * 2.0**127
-"""The largest number of float32."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
     """What a verifier reads: the prompt (with its answer and columns) and what the policy wrote.
 
-    `text` is the policy's own text alone; `turns` are the messages after the prompt where there
-    were several (environment and tool messages included), for verifiers that read them. `result`
-    is the environment's own verdict, from plays that give one; the verifier `play` passes it on.
-    `opened` is a tag that stands at the prompt's end and belongs to what was written (a chat
-    template that begins the reasoning): `whole` is the text behind it.
+    `text` is the policy's own text alone; `turns` are the messages after the prompt if there were
+    several (environment and tool messages included). `result` is the environment's own verdict, if
+    it gives one; the verifier `play` passes it on. `opened` is a tag at the prompt's end that
+    belongs to the completion (a chat template that begins the reasoning): `whole` includes it.
 
     >>> Case(Prompt("p", text="3+4=", answer="7"), "7").finish_reason
     'stop'
@@ -57,16 +58,23 @@ class Case:
 
     @property
     def whole(self) -> str:
-        """The text with the tag that the prompt opened for it, where reasoning ends first."""
+        """The text behind the tag that the prompt opened for it."""
         return self.opened + self.text
+
+    def column(self, name: str) -> Any:
+        """A column of the prompt; `BadAnswer` if it is absent or None."""
+        value = self.prompt.columns.get(name)
+        if value is None:
+            raise BadAnswer(f"the prompt has no column {name!r}")
+        return value
 
 
 @dataclass(slots=True)
 class VerifierLogs:
-    """What reward functions logged on the side: table columns by name, and scalars by name.
+    """What reward functions logged: table columns by name, and scalars by name.
 
-    A column's values stand under the case that each is of, as (prompt id, text): what was scored
-    and what is recorded need not be the same rows in the same order.
+    A column's values are stored by (prompt id, text): what was scored and what is recorded need
+    not be the same rows in the same order.
     """
 
     columns: dict[str, dict[tuple[str, str], Any]] = field(
@@ -82,9 +90,9 @@ class VerifierLogs:
 
 
 class Verifier(ABC):
-    """Text to score. Subclasses give `name` and `score`; the rest has a default.
+    """Text to score. Subclasses define `name` and `score`; the rest has a default.
 
-    Call a verifier through `score_cases`, which checks what comes back.
+    Call a verifier through `score_cases`, which checks what it returns.
     """
 
     @property
@@ -94,14 +102,14 @@ class Verifier(ABC):
 
     @abstractmethod
     def score(self, cases: Sequence[Case]) -> Sequence[Any]:
-        """One result a case, in order: a `Score`, a number, a bool, or None (not applicable).
+        """One result per case, in order: a `Score`, a number, a bool, or None (not applicable).
 
         May also return an awaitable of such a list.
         """
 
     @property
     def arguments(self) -> Mapping[str, Any]:
-        """What it was set up with; JSON-able."""
+        """Its settings; JSON-able."""
         return {}
 
     @property
@@ -126,14 +134,14 @@ class Verifier(ABC):
 
     @property
     def waits(self) -> bool:
-        """Whether it mostly waits for something outside this process, safely from any thread.
+        """Whether it mostly waits for something outside this process and is thread-safe.
 
-        In a composition such a verifier runs beside the others.
+        A composition runs such verifiers at the same time as the others.
         """
         return False
 
     def check_answers(self, prompts: Sequence[Prompt]) -> list[str | None]:
-        """Per prompt, why this verifier cannot accept its gold answer; None where it can."""
+        """Per prompt, why this verifier cannot accept its gold answer; None if it can."""
         return [None] * len(prompts)
 
     def check_answer(self, prompt: Prompt) -> str | None:
@@ -141,7 +149,7 @@ class Verifier(ABC):
         return self.check_answers([prompt])[0]
 
     def gold_completion(self, prompt: Prompt) -> str | None:
-        """A completion that must be accepted, made from the gold answer; None where unknown."""
+        """A completion that must be accepted, made from the gold answer; None if unknown."""
         return None
 
     def signature(self) -> str:
@@ -149,11 +157,11 @@ class Verifier(ABC):
         return json.dumps([self.name, dict(self.arguments)], sort_keys=True, default=str)
 
     def begin_step(self, step: int) -> None:
-        """Told once a step, before scoring; for functions that read the step."""
+        """Called once per step, before scoring."""
         return
 
     def take_logs(self) -> VerifierLogs:
-        """What was logged on the side since the last call; empties it."""
+        """What was logged since the last call; empties it."""
         return VerifierLogs()
 
     def close(self) -> None:
@@ -173,7 +181,7 @@ class RowFailure(Exception):  # noqa: N818 (it carries an error, it is not one f
 class CaseVerifier(Verifier):
     """A verifier that judges one case at a time; `score_case` may be async.
 
-    Async cases of a batch run together, and their order is kept.
+    Async cases of a batch run together, in order. A `BadAnswer` leaves its row unscored.
     """
 
     @abstractmethod
@@ -190,6 +198,8 @@ class CaseVerifier(Verifier):
         for row, case in enumerate(cases):
             try:
                 result = self.score_case(case)
+            except BadAnswer as error:
+                result = bad_answer(str(error))
             except BaseException as error:
                 if not is_theirs(error):
                     raise
@@ -200,24 +210,32 @@ class CaseVerifier(Verifier):
                 waiting[row] = result
             results.append(result)
         for row, result in zip(waiting, gather(list(waiting.values()))):
-            if isinstance(result, BaseException):
+            if isinstance(result, BaseException) and not isinstance(result, BadAnswer):
                 raise RowFailure(row, result) from result
-            results[row] = result
+            results[row] = bad_answer(str(result)) if isinstance(result, BadAnswer) else result
         return results
 
     def check_answers(self, prompts: Sequence[Prompt]) -> list[str | None]:
-        completions = [self.gold_completion(prompt) for prompt in prompts]
-        rows = [row for row, completion in enumerate(completions) if completion is not None]
-        cases = [Case(prompts[row], completions[row] or "") for row in rows]
+        """Whether each prompt's `gold_completion` is judged correct."""
         reasons: list[str | None] = [None] * len(prompts)
-        for row, case, score in zip(rows, cases, score_cases(self, cases)):
+        cases: dict[int, Case] = {}
+        for row, prompt in enumerate(prompts):
+            try:
+                completion = self.gold_completion(prompt)
+            except BadAnswer as error:
+                reasons[row] = str(error)
+                continue
+            if completion is not None:
+                cases[row] = Case(prompt, completion)
+        for row, score in zip(cases, score_cases(self, list(cases.values()))):
             if score.outcome != "correct":
-                reasons[row] = f"{score.reason or score.outcome} (on {_shorten(case.text)!r})"
+                where = f"(on {shorten(cases[row].text)!r})"
+                reasons[row] = f"{score.reason or score.outcome} {where}"
         return reasons
 
 
 class SettingsVerifier(BaseModel, CaseVerifier):
-    """A built-in verifier: its arguments are its validated fields."""
+    """A verifier whose arguments are its validated fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     verifier_name: ClassVar[str]
@@ -235,20 +253,42 @@ class SettingsVerifier(BaseModel, CaseVerifier):
         return True
 
 
+class AnswerVerifier(SettingsVerifier):
+    """A verifier that compares with the gold answer; of several accepted answers, any is right.
+
+    Subclasses define `compare` and `write`. `scores.accepted_answers` says what an answer may be.
+    """
+
+    @abstractmethod
+    def compare(self, case: Case, gold: str) -> Score:
+        """What the completion is worth if `gold` is the answer; `BadAnswer` for an unusable one."""
+
+    @abstractmethod
+    def write(self, gold: str) -> str:
+        """A completion that states `gold` in the form that this verifier reads."""
+
+    def score_case(self, case: Case) -> Score:
+        return best_of(case.prompt.answer, lambda gold: self.compare(case, gold))
+
+    def gold_completion(self, prompt: Prompt) -> str | None:
+        """The first accepted answer that can be read; the first of all if none can."""
+        completions = [self.write(gold) for gold in accepted_answers(prompt.answer)]
+        for completion in completions[: len(completions) if len(completions) > 1 else 0]:
+            if self.score_case(Case(prompt, completion)).outcome == "correct":
+                return completion
+        return completions[0]
+
+
 def score_cases(
-    verifier: Verifier,
-    cases: Sequence[Case],
-    on_error: OnError = "stop",
-    *,
-    deadline: float = 0.0,
+    verifier: Verifier, cases: Sequence[Case], on_error: OnError = "stop", *, deadline: float = 0.0
 ) -> list[Score]:
     """Scores of a batch, in order, with the contract enforced.
 
     `on_error = "stop"`: an exception becomes a `VerifierError` naming verifier, row and original
     error. `"skip"`: the failing rows become `infrastructure_error` (no value, excluded, counted);
-    where every row of the batch fails it stops all the same, so give it a whole step's cases.
-    A wrong length, type or a non-finite number always raises `VerifierError`, and so does a batch
-    that has no scores after `deadline` seconds (0: no deadline).
+    if every row of the batch fails it stops all the same, so pass a whole step's cases. A wrong
+    length or type, a number that is not finite and a batch without scores after `deadline` seconds
+    (0: no deadline) always raise `VerifierError`.
     """
     if not cases:
         return []
@@ -258,22 +298,19 @@ def score_cases(
         raise
     except DeadlinePassed as error:
         raise _overran(verifier, cases, deadline) from error
-    except RowFailure as failure:
-        if on_error == "stop":
-            raise _stopped(verifier, cases, failure.row, failure.error) from failure.error
     except BaseException as error:
         if not is_theirs(error):
             raise
-        if on_error == "stop":
-            row = _failing_row(verifier, cases, deadline)
-            raise _stopped(verifier, cases, row, error) from error
-    else:
-        return _checked(verifier, cases, result)
-    return _score_each(verifier, cases, deadline)
+        if on_error == "skip":
+            return _scored_singly(verifier, cases, deadline)
+        if isinstance(error, RowFailure):
+            raise _stopped(verifier, cases, error.row, error.error) from error.error
+        raise _stopped(verifier, cases, _failing_row(verifier, cases, deadline), error) from error
+    return _checked(verifier, cases, result)
 
 
 def _results(verifier: Verifier, cases: Sequence[Case]) -> Any:
-    """What the verifier gives for the batch, awaited where it has to be."""
+    """What the verifier returns for the batch, awaited if necessary."""
     result = verifier.score(cases)
     if isawaitable(result):
         (result,) = gather([result])
@@ -282,19 +319,31 @@ def _results(verifier: Verifier, cases: Sequence[Case]) -> Any:
     return result
 
 
-def _score_each(verifier: Verifier, cases: Sequence[Case], deadline: float) -> list[Score]:
+def _singly(
+    verifier: Verifier, cases: Sequence[Case], deadline: float
+) -> Iterator[Score | BaseException]:
+    """Each case alone: its score, or what was raised."""
+    for case in cases:
+        try:
+            (score,) = score_cases(verifier, [case], deadline=deadline)
+        except VerifierError as error:
+            if isinstance(error.__cause__, DeadlinePassed):
+                raise
+            yield error.__cause__ or error
+        else:
+            yield score
+
+
+def _scored_singly(verifier: Verifier, cases: Sequence[Case], deadline: float) -> list[Score]:
     """One row at a time after a batch failed: what fails alone is excluded and says why."""
     scores: list[Score] = []
     last: BaseException | None = None
-    for case in cases:
-        error = _error_of(verifier, case, deadline)
-        if isinstance(error, Score):
-            scores.append(error)
-            continue
-        last = error
-        scores.append(
-            Score(None, "infrastructure_error", f"{verifier.name} raised {describe_error(error)}")
-        )
+    for found in _singly(verifier, cases, deadline):
+        if isinstance(found, BaseException):
+            last = found
+            reason = f"{verifier.name} raised {describe_error(found)}"
+            found = Score(None, "infrastructure_error", reason)
+        scores.append(found)
     if last is not None and all(score.value is None for score in scores):
         raise VerifierError(
             f"verifier {verifier.name!r} failed on all {len(cases)} rows of the batch, which stops "
@@ -303,18 +352,8 @@ def _score_each(verifier: Verifier, cases: Sequence[Case], deadline: float) -> l
     return scores
 
 
-def _error_of(verifier: Verifier, case: Case, deadline: float) -> Score | BaseException:
-    try:
-        (score,) = score_cases(verifier, [case], deadline=deadline)
-    except VerifierError as error:
-        if isinstance(error.__cause__, DeadlinePassed):
-            raise
-        return error.__cause__ or error
-    return score
-
-
 def _failing_row(verifier: Verifier, cases: Sequence[Case], deadline: float) -> int | None:
-    """Which row makes a batched function raise, found by trying each alone; None if none does.
+    """The first row that makes a batched function raise; None if no row does so alone.
 
     The search as a whole has the batch's deadline.
     """
@@ -322,14 +361,8 @@ def _failing_row(verifier: Verifier, cases: Sequence[Case], deadline: float) -> 
         return 0
 
     def search() -> int | None:
-        for row, case in enumerate(cases):
-            try:
-                _results(verifier, [case])
-            except BaseException as error:
-                if not is_theirs(error):
-                    raise
-                return row
-        return None
+        found = enumerate(_singly(verifier, cases, 0.0))
+        return next((row for row, each in found if isinstance(each, BaseException)), None)
 
     try:
         return within(deadline, search)
@@ -342,7 +375,7 @@ def _stopped(
 ) -> VerifierError:
     where = f"a batch of {len(cases)} rows" if row is None else f"row {row} of {len(cases)}"
     if row is not None:
-        where += f" (prompt {cases[row].prompt.id!r}, completion {_shorten(cases[row].text)!r})"
+        where += f" (prompt {cases[row].prompt.id!r}, completion {shorten(cases[row].text)!r})"
     return VerifierError(f"verifier {verifier.name!r} raised on {where}: {describe_error(error)}")
 
 
@@ -350,8 +383,8 @@ def _overran(verifier: Verifier, cases: Sequence[Case], deadline: float) -> Veri
     return VerifierError(
         f"verifier {verifier.name!r} gave no scores for a batch of {len(cases)} rows within its "
         f"deadline of {deadline:g} s (the first is prompt {cases[0].prompt.id!r}, completion "
-        f"{_shorten(cases[0].text)!r}); raise `deadline` where it is only slow, or set "
-        "`time_limit`: then it runs in worker processes, and what overruns is left out and counted"
+        f"{shorten(cases[0].text)!r}); raise `deadline` if it is only slow, or set `time_limit`: "
+        "then it runs in worker processes, and what overruns is left out and counted"
     )
 
 
@@ -361,7 +394,7 @@ def _checked(verifier: Verifier, cases: Sequence[Case], result: Any) -> list[Sco
     if not isinstance(result, (list, tuple)):
         raise VerifierError(
             f"verifier {verifier.name!r}: expected a list of {len(cases)} numbers or None, one a "
-            f"completion; got {type(result).__name__} ({_shorten(repr(result))})"
+            f"completion; got {type(result).__name__} ({shorten(repr(result))})"
         )
     if len(result) != len(cases):
         raise VerifierError(
@@ -371,83 +404,9 @@ def _checked(verifier: Verifier, cases: Sequence[Case], result: Any) -> list[Sco
     return [as_score(verifier.name, row, value) for row, value in enumerate(result)]
 
 
-def as_score(name: str, row: int, value: Any) -> Score:
-    """A verifier's own return value as a `Score`; `VerifierError` where it is not a number.
-
-    Numbers: 1 and above is `correct`, 0 and below `incorrect`, between `partial`. None is
-    `not_applicable`. numpy and torch scalars count as numbers.
-    """
-    if isinstance(value, Score):
-        for number in (value.value, *(step.value for step in value.steps or ())):
-            _refuse_too_large(name, row, number)
-        return _recordable(name, row, value)
-    if value is None:
-        return Score(None, "not_applicable", f"{name} does not apply")
-    if not isinstance(value, (bool, int, float)) and getattr(value, "shape", None) == ():
-        value = value.item()
-    if not isinstance(value, (bool, int, float)):
-        raise VerifierError(
-            f"verifier {name!r}, row {row}: expected a number, a bool, a Score or None; "
-            f"got {type(value).__name__} ({_shorten(repr(value))})"
-        )
-    try:
-        number = float(value)
-    except OverflowError:  # a whole number above the largest float
-        number = math.inf
-    if not math.isfinite(number):
-        raise VerifierError(
-            f"verifier {name!r}, row {row}: expected a finite number, got {number}; "
-            "return None where it does not apply"
-        )
-    _refuse_too_large(name, row, number)
-    if number >= 1:
-        return Score(number, "correct", f"{name} gave {number:g}")
-    return Score(number, "incorrect" if number <= 0 else "partial", f"{name} gave {number:g}")
-
-
-def _recordable(name: str, row: int, score: Score) -> Score:
-    """The score in plain floats, its reason and its parts' names texts of whole characters.
-
-    Raises VerifierError for a part that is no number.
-    """
-    given: Mapping[str, Any] = score.parts
-    for part, value in given.items():
-        if not (value is None or isinstance(value, Real)):
-            raise VerifierError(
-                f"verifier {name!r}, row {row}: the score's parts[{part!r}] is {value!r:.80}; "
-                "give a number, or None"
-            )
-    reason: Any = score.reason
-    return Score(
-        _plain(score.value),
-        score.outcome,
-        whole_text("" if reason is None else str(reason)),
-        {whole_text(str(part)): _plain(value) for part, value in score.parts.items()},
-        None
-        if score.steps is None
-        else tuple(StepReward(float(step.value), step.end) for step in score.steps),
-    )
-
-
-def _plain(number: float | None) -> float | None:
-    return None if number is None else float(number)
-
-
-def _refuse_too_large(name: str, row: int, number: float | None) -> None:
-    if number is not None and abs(number) > LARGEST_VALUE:
-        raise VerifierError(
-            f"verifier {name!r}, row {row}: {number:g} is too large; rewards are learned from in "
-            f"float32, which ends at {LARGEST_VALUE:g}"
-        )
-
-
 def describe_error(error: BaseException) -> str:
     """The error's type and message in one line."""
     words = whole_text(str(error))
     if isinstance(error, ToldError):
         return words
     return f"{type(error).__name__}: {words}" if words else type(error).__name__
-
-
-def _shorten(text: str, limit: int = 80) -> str:
-    return text if len(text) <= limit else text[: limit - 3] + "..."

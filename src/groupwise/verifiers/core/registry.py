@@ -63,6 +63,9 @@ BUILTIN: dict[str, str] = {
     "play": "groupwise.verifiers.process.play:PlayResult",
 }
 
+REMOVED: dict[str, str] = {}
+"""Names of earlier versions, and what to use in their place."""
+
 ENTRY_POINTS = "groupwise.verifiers"
 """The entry point group of verifiers; this package offers its model-backed ones in it too."""
 
@@ -72,6 +75,8 @@ def verifier_class(name: str) -> type[SettingsVerifier]:
 
     `RecipeError` with the nearest name otherwise.
     """
+    if name in REMOVED:
+        raise RecipeError(f"verifier {name!r} was removed; use {REMOVED[name]}")
     target = BUILTIN.get(name) or _offered().get(name)
     if target is None:
         raise unknown_name("verifier", name, [*BUILTIN, *_offered(), "module:function"])
