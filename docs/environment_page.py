@@ -22,12 +22,9 @@ from groupwise.environments.shapes import ShapedSettings
 from groupwise.types import Prompt
 
 PAGE = Path(__file__).parent / "environments.md"
-GENERATED = (
-    "countdown", "sorting", "strings", "multiple_choice", "knights", "sudoku", "equations",
-    "calendar",
-)  # fmt: skip
-WRITTEN = ("code", "code_package", "sql", "instructions")
-GAMES = ("tic_tac_toe", "blackjack", "grid_world")
+GENERATED = ("countdown",)
+WRITTEN = ("code", "sql", "instructions")
+GAMES = ("tic_tac_toe", "grid_world")
 SHAPED = ("gsm8k", "math", "mmlu", "ifeval", "humaneval", "mbpp")
 
 INTRO = """\
@@ -316,7 +313,7 @@ def _arguments(model: type[BaseModel], without: Any) -> str:
             if info.is_required():
                 default = "required"
             if info.default is None and issubclass(model, DrawnSettings) and without:
-                default = _of_levels(sys.modules[model.__module__].LEVELS, name)
+                default = _of_levels(model.levels, name)
             kind = _code(_kind(info.annotation))
             lines.append(f"| `{name}` | {kind} | {default} | {_cell(info.description)} |\n")
     return "".join(lines)

@@ -16,7 +16,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "selection.md").read_text(encoding=
 BLOCKS = re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)
 BASE: dict[str, Any] = {
     "model": {"name": "tiny"},
-    "environment": {"name": "sorting", "level": "mixed"},
+    "environment": {"name": "countdown", "level": "mixed"},
     "algorithm": {"preset": "grpo"},
 }
 

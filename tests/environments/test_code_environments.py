@@ -150,8 +150,6 @@ def test_too_many_files_are_a_limit():
         ("code", {"num_train": 900, "kinds": ["numbers"]}, "distinct ones were found"),
         ("code", {"kinds": ["dicts"]}, "kinds.0 = 'dicts'"),
         ("code", {"instructions": "boxed"}, "instructions"),
-        ("code_package", {"num_given": 3}, "give fewer than num_files"),
-        ("code_package", {"num_files": [1, 3]}, "2 <= fewest <= most <= 8"),
     ],
 )
 def test_arguments_that_do_not_do(name, arguments, message):

@@ -451,7 +451,7 @@ def test_max_tokens_grows_with_the_updates_alone(tmp_path: Path) -> None:
 def test_a_curriculum_opens_levels_in_a_run(tmp_path: Path) -> None:
     recipe = {
         **BASE, "algorithm": {"preset": "grpo"},
-        "environment": {"name": "sorting", "level": "mixed", "num_train": 30, "num_heldout": 6,
+        "environment": {"name": "countdown", "level": "mixed", "num_train": 30, "num_heldout": 6,
                         "audit": False, "verifiers": [{"name": "test_collecting:Parity"}]},
     }  # fmt: skip
     levels = {"levels": ["easy", "medium", "hard"], "promote_at": 0.01, "window": 8}

@@ -14,7 +14,7 @@ from groupwise.errors import RecipeError
 BASE: dict[str, Any] = {
     "model": {"name": "tiny"},
     "environment": {
-        "name": "blackjack",
+        "name": "tic_tac_toe",
         "num_train": 12,
         "num_heldout": 4,
         "max_illegal": 1,
@@ -60,7 +60,7 @@ def test_a_run_of_games_resumes_bit_for_bit(tmp_path: Path) -> None:
     assert not all(row["mask"])
     assert len(row["step_rewards"]) == len(row["step_ends"])
     line = whole.metrics().to_pylist()[-1]
-    assert line["turns/max"] == 2
+    assert line["turns/max"] == BASE["environment"]["max_turns"]
     assert line["plays/illegal_moves"] > 0
     assert line["turns/context_tokens"] > 0
     assert line["tokens"] == sum(sum(row["mask"]) for row in whole.rollouts(steps=2).to_pylist())

@@ -13,14 +13,13 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from groupwise.environments.base import Environment
-from groupwise.environments.checks import check_answers, check_columns
-from groupwise.environments.identity import prompt_id, with_unique_ids
+from groupwise.environments.generated import from_prompts
+from groupwise.environments.identity import prompt_id
 from groupwise.environments.problems import Problem, Space, split_problems
 from groupwise.environments.wording import phrase
 from groupwise.errors import RecipeError
 from groupwise.types import Message, Prompt
-from groupwise.verifiers import VerifierSettings, compose
-from groupwise.verifiers.core.names import validated
+from groupwise.verifiers import VerifierSettings
 
 Operation = Literal["add", "subtract", "multiply"]
 Phrasing = Literal["bare", "question", "word", "mixed"]
@@ -143,12 +142,11 @@ class ArithmeticSettings(BaseModel):
 
 
 def make_arithmetic(
-    arguments: Mapping[str, Any],
+    settings: ArithmeticSettings,
     seed: int,
     verifiers: Sequence[Mapping[str, Any] | VerifierSettings] = (),
 ) -> Environment:
-    """The `arithmetic` environment; `RecipeError` for arguments that do not fit together."""
-    settings = validated(ArithmeticSettings, arguments, "environment 'arithmetic'")
+    """The `arithmetic` environment. Raises RecipeError for arguments that do not fit together."""
     ordered = settings.hold_out == "ordered" or (
         settings.hold_out is None and settings.level == "table"
     )
@@ -160,15 +158,12 @@ def make_arithmetic(
         ordered,
     )
     examples = _examples(settings, train, seed)
-    prompts, duplicates = with_unique_ids(
-        _prompt(problem, settings, examples, seed) for problem in [*train, *heldout]
-    )
-    verifier = compose(verifiers or default_verifiers(settings))
-    check_columns(verifier, prompts, "environment 'arithmetic'")
-    check_answers(verifier, prompts, "environment 'arithmetic'")
-    splits = {"train": prompts[: len(train)], "heldout": prompts[len(train) :]}
-    facts = {"duplicates": duplicates, "overlap": 0, "arguments": settings.model_dump(mode="json")}
-    return Environment("arithmetic", verifier, splits, facts)
+    sides = [
+        [_prompt(problem, settings, examples, seed) for problem in side]
+        for side in (train, heldout)
+    ]
+    verifiers = verifiers or default_verifiers(settings)
+    return from_prompts("arithmetic", settings, sides[0], sides[1], verifiers)
 
 
 def default_verifiers(settings: ArithmeticSettings) -> list[VerifierSettings]:

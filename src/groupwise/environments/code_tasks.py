@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -29,23 +29,22 @@ from groupwise.environments.generated import (
     DrawnSettings,
     Level,
     Task,
-    bound,
     check_range,
-    generated,
+    make_generated,
 )
 from groupwise.randomness import generator
 from groupwise.verifiers import VerifierSettings, compose
-from groupwise.verifiers.core.names import validated
-
-LEVELS: dict[str, dict[str, Any]] = {
-    "easy": {"num_operations": (1, 1)},
-    "medium": {"num_operations": (2, 2)},
-    "hard": {"num_operations": (3, 4)},
-}
 
 
 class CodeSettings(DrawnSettings):
     """The arguments of `code`; what is not set comes from the level."""
+
+    environment_name: ClassVar = "code"
+    levels: ClassVar = {
+        "easy": {"num_operations": (1, 1)},
+        "medium": {"num_operations": (2, 2)},
+        "hard": {"num_operations": (3, 4)},
+    }
 
     num_train: int = Field(default=200, ge=1, description="Training prompts.")
     num_heldout: int = Field(default=50, ge=0, description="Held-out prompts.")
@@ -84,49 +83,46 @@ class CodeSettings(DrawnSettings):
     def reply(self, task: Task) -> str:
         return f"```python\n{task.answer}```"
 
+    def own_verifiers(self) -> list[VerifierSettings]:
+        return [VerifierSettings(name="code", arguments={"credit": self.credit})]
+
+    def draw(self, random: random.Random, level: Level, seed: int) -> Task | None:
+        fewest, most = self.bound("num_operations", level)
+        kind: Kind = random.choice(self.kinds)
+        chain = draw_chain(random, kind, random.randint(fewest, most))
+        if chain is None:
+            return None
+        # The cases depend on the function alone: the same function drawn again is the same
+        # question, and is not asked twice.
+        num = self.num_shown + self.num_tests + self.num_hidden
+        cases = draw_cases(generator(seed, "data", "cases", chain.program("solve")), chain, num)
+        if cases is None:
+            return None
+        shown, rest = cases[: self.num_shown], cases[self.num_shown :]
+        tests, hidden = rest[: self.num_tests], rest[self.num_tests :]
+        columns: dict[str, Any] = {
+            "entry": "solve", "tests": tests, "operations": len(chain.operations),
+        }  # fmt: skip
+        if hidden:
+            columns["hidden_tests"] = hidden
+        question = _question(chain, shown)
+        if self.wording == "brief":
+            question = f"solve(x): {chain.description}"
+        return Task(question, chain.program("solve"), chain.behaviour(), columns)
+
 
 def make_code(
-    arguments: Mapping[str, Any],
+    settings: CodeSettings,
     seed: int,
     verifiers: Sequence[Mapping[str, Any] | VerifierSettings] = (),
 ) -> Environment:
     """The `code` environment; its gold programs run in the sandbox when it is loaded."""
-    settings = validated(CodeSettings, arguments, "environment 'code'")
-
-    def draw(random: random.Random, level: Level) -> Task | None:
-        return _task(random, level, settings, seed)
-
-    own = VerifierSettings(name="code", arguments={"credit": settings.credit})
-    made = generated("code", settings, draw, seed, verifiers or [own])
+    made = make_generated(settings, seed, verifiers)
     if settings.num_hidden:
         hidden = {"tests_column": "hidden_tests"}
         made.strict = compose([VerifierSettings(name="code", arguments=hidden)])
         check_answers(made.strict, made.prompts(split="all"), "environment 'code', hidden cases")
     return made
-
-
-def _task(random: random.Random, level: Level, settings: CodeSettings, seed: int) -> Task | None:
-    fewest, most = bound(settings, LEVELS, "num_operations", level)
-    kind: Kind = random.choice(settings.kinds)
-    chain = draw_chain(random, kind, random.randint(fewest, most))
-    if chain is None:
-        return None
-    # The function decides its cases: a second draw of it is the same question, and not asked again.
-    num = settings.num_shown + settings.num_tests + settings.num_hidden
-    cases = draw_cases(generator(seed, "data", "cases", chain.program("solve")), chain, num)
-    if cases is None:
-        return None
-    shown, rest = cases[: settings.num_shown], cases[settings.num_shown :]
-    tests, hidden = rest[: settings.num_tests], rest[settings.num_tests :]
-    columns: dict[str, Any] = {
-        "entry": "solve", "tests": tests, "operations": len(chain.operations),
-    }  # fmt: skip
-    if hidden:
-        columns["hidden_tests"] = hidden
-    question = _question(chain, shown)
-    if settings.wording == "brief":
-        question = f"solve(x): {chain.description}"
-    return Task(question, chain.program("solve"), chain.behaviour(), columns)
 
 
 def draw_cases(draw: random.Random, chain: Chain, num: int) -> list[list[Any]] | None:

@@ -8,34 +8,26 @@ numbers. Numbers in another order are the same task.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import ClassVar
 
 from pydantic import Field, model_validator
 
-from groupwise.environments.base import Environment
-from groupwise.environments.generated import (
-    GeneratedSettings,
-    Level,
-    Task,
-    bound,
-    check_range,
-    generated,
-    listed,
-)
+from groupwise.environments.generated import GeneratedSettings, Level, Task, check_range, listed
 from groupwise.verifiers import VerifierSettings
-from groupwise.verifiers.core.names import validated
 
-LEVELS: dict[str, dict[str, Any]] = {
-    "easy": {"num_numbers": (3, 3), "max_number": 12, "max_target": 40, "operations": "+-"},
-    "medium": {"num_numbers": (4, 4), "max_number": 25, "max_target": 200, "operations": "+-*"},
-    "hard": {"num_numbers": (5, 6), "max_number": 100, "max_target": 999, "operations": "+-*/"},
-}
 _STRENGTH = {"+": 1, "-": 1, "*": 2, "/": 2}
 
 
 class CountdownSettings(GeneratedSettings):
     """The arguments of `countdown`; what is not set comes from the level."""
+
+    environment_name: ClassVar = "countdown"
+    levels: ClassVar = {
+        "easy": {"num_numbers": (3, 3), "max_number": 12, "max_target": 40, "operations": "+-"},
+        "medium": {"num_numbers": (4, 4), "max_number": 25, "max_target": 200, "operations": "+-*"},
+        "hard": {"num_numbers": (5, 6), "max_number": 100, "max_target": 999, "operations": "+-*/"},
+    }
 
     num_numbers: tuple[int, int] | None = Field(
         default=None, description="Fewest and most numbers offered, as [3, 4]."
@@ -69,42 +61,27 @@ class CountdownSettings(GeneratedSettings):
             raise ValueError(f'operations = {given!r}: give some of "+-*/", each once, as "+-"')
         return self
 
+    def own_verifiers(self) -> list[VerifierSettings]:
+        arguments = {"use_all": self.use_all, "legal": self.legal}
+        return [VerifierSettings(name="countdown", arguments=arguments)]
 
-def make_countdown(
-    arguments: Mapping[str, Any],
-    seed: int,
-    verifiers: Sequence[Mapping[str, Any] | VerifierSettings] = (),
-) -> Environment:
-    """The `countdown` environment."""
-    settings = validated(CountdownSettings, arguments, "environment 'countdown'")
-    own = VerifierSettings(
-        name="countdown", arguments={"use_all": settings.use_all, "legal": settings.legal}
-    )
-
-    def draw(random: random.Random, level: Level) -> Task | None:
-        return _task(random, level, settings)
-
-    return generated("countdown", settings, draw, seed, verifiers or [own])
-
-
-def _task(random: random.Random, level: Level, settings: CountdownSettings) -> Task | None:
-    fewest, most = bound(settings, LEVELS, "num_numbers", level)
-    operations = bound(settings, LEVELS, "operations", level)
-    max_target = bound(settings, LEVELS, "max_target", level)
-    largest = bound(settings, LEVELS, "max_number", level)
-    numbers = [random.randint(1, largest) for _ in range(random.randint(fewest, most))]
-    num_used = len(numbers) - (0 if settings.use_all or len(numbers) == 2 else random.randint(0, 1))
-    solution = _combined(random, random.sample(numbers, num_used), operations, max_target)
-    if solution is None or solution[1] in numbers or not 1 <= solution[1] <= max_target:
-        return None
-    expression, target = solution
-    how = "exactly" if settings.use_all else "at most"
-    question = (
-        f"Use the numbers {listed(numbers)} to make {target}. Use each number {how} once, "
-        f"with {listed([*operations, 'parentheses'])}. Answer with one expression."
-    )
-    columns = {"numbers": numbers, "target": target, "operations": operations}
-    return Task(question, expression, f"{sorted(numbers)}={target}", columns)
+    def draw(self, random: random.Random, level: Level, seed: int) -> Task | None:
+        fewest, most = self.bound("num_numbers", level)
+        operations, max_target = self.bound("operations", level), self.bound("max_target", level)
+        largest = self.bound("max_number", level)
+        numbers = [random.randint(1, largest) for _ in range(random.randint(fewest, most))]
+        num_used = len(numbers) - (0 if self.use_all or len(numbers) == 2 else random.randint(0, 1))
+        solution = _combined(random, random.sample(numbers, num_used), operations, max_target)
+        if solution is None or solution[1] in numbers or not 1 <= solution[1] <= max_target:
+            return None
+        expression, target = solution
+        how = "exactly" if self.use_all else "at most"
+        question = (
+            f"Use the numbers {listed(numbers)} to make {target}. Use each number {how} once, "
+            f"with {listed([*operations, 'parentheses'])}. Answer with one expression."
+        )
+        columns = {"numbers": numbers, "target": target, "operations": operations}
+        return Task(question, expression, f"{sorted(numbers)}={target}", columns)
 
 
 def _combined(

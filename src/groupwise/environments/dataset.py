@@ -31,32 +31,24 @@ from groupwise.environments.tasks import (
 from groupwise.errors import RecipeError
 from groupwise.randomness import stream_key
 from groupwise.verifiers import Verifier, VerifierSettings, compose
-from groupwise.verifiers.core.names import validated
 
-__all__ = ["DatasetSettings", "from_rows", "make_dataset"]
-
-
-def make_dataset(
-    arguments: Mapping[str, Any],
-    seed: int,
-    verifiers: Sequence[Mapping[str, Any] | VerifierSettings] = (),
-) -> Environment:
-    """The `dataset` environment; `RecipeError` naming column or row where the data will not do."""
-    settings = validated(DatasetSettings, arguments, "environment 'dataset'")
-    if not verifiers:
-        raise RecipeError(
-            f"{settings.where} needs a verifier; add [[environment.verifiers]] with, for instance, "
-            'name = "number"'
-        )
-    return from_rows(settings, seed, verifiers)
+__all__ = ["DatasetSettings", "from_rows"]
 
 
 def from_rows(
     settings: DatasetSettings,
     seed: int,
-    verifiers: Sequence[Mapping[str, Any] | VerifierSettings],
+    verifiers: Sequence[Mapping[str, Any] | VerifierSettings] = (),
 ) -> Environment:
-    """The environment of the rows that the settings name; `RecipeError` as `make_dataset`."""
+    """The environment of the rows that the settings name.
+
+    Raises RecipeError naming the column or row that cannot be used.
+    """
+    if not verifiers:
+        raise RecipeError(
+            f"{settings.where} needs a verifier; add [[environment.verifiers]] with, for instance, "
+            'name = "number"'
+        )
     check_splits(settings)
     verifier = compose(verifiers)
     if settings.streaming:

@@ -1,9 +1,9 @@
-"""What every environment of generated puzzles shares: settings, drawing, splitting, wording.
+"""The base of every generated environment: settings, drawing, splitting, wording.
 
-An environment gives a function that draws one task of a level; here the tasks become prompts.
-Tasks that could give each other away share a `family`, and a family is held out or not by a hash of
-the seed and the family: training and held-out prompts are disjoint by construction, and changing
-how many are asked for never moves a task to the other side.
+An environment draws one task of a level; here the tasks become prompts. Tasks that could give each
+other away share a `family`, and a hash of the seed and the family decides whether it is held out:
+training and held-out prompts are disjoint by construction, and changing how many are asked for
+never moves a task to the other side.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import itertools
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -53,16 +53,19 @@ class Task:
 
 
 Draw = Callable[[random.Random, Level], Task | None]
-"""A task of a level from a generator of its own; None where this draw gave none."""
+"""Draws a task of a level with its own random generator; None if this attempt failed."""
 
 
 class DrawnSettings(BaseModel):
     """The arguments that every environment of generated tasks has, whatever an answer looks like.
 
-    `asks` are the words behind a question, `reply` is how a solved example answers.
+    A built-in environment is a subclass that names itself, sets `levels` (defaults by level, for
+    fields that are None) and implements `draw` and `own_verifiers`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+    environment_name: ClassVar[str] = ""
+    levels: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
     level: Literal["easy", "medium", "hard", "mixed"] = Field(
         default="easy",
@@ -83,8 +86,21 @@ class DrawnSettings(BaseModel):
 
     @property
     def asks(self) -> str:
-        """The built-in words behind a question."""
+        """The built-in instructions after a question."""
         return ""
+
+    def draw(self, random: random.Random, level: Level, seed: int) -> Task | None:
+        """One task of a level, a function of `random`; None if this attempt failed."""
+        raise NotImplementedError
+
+    def own_verifiers(self) -> list[VerifierSettings]:
+        """What judges completions if the recipe does not say."""
+        raise NotImplementedError
+
+    def bound(self, name: str, level: Level) -> Any:
+        """A field's value, or the level's default if it is None."""
+        value = getattr(self, name)
+        return self.levels[level][name] if value is None else value
 
     def reply(self, task: Task) -> str:
         """A completion that solves the task."""
@@ -114,17 +130,47 @@ def generated(
     seed: int,
     verifiers: Sequence[Mapping[str, Any] | VerifierSettings],
 ) -> Environment:
-    """The environment of a `draw`; `RecipeError` where the settings give too few distinct tasks."""
-    where = f"environment {name!r}"
+    """The environment of a `draw`. Raises RecipeError if it gives too few distinct tasks."""
     train, heldout = _split(name, settings, draw, seed)
     shown, train = train[: settings.examples], train[settings.examples :]
     opening = _opening(settings, [task for _, task in shown])
-    prompts, duplicates = with_unique_ids(
-        _prompt(level, task, settings, opening) for level, task in [*train, *heldout]
+    sides = [
+        [_prompt(level, task, settings, opening) for level, task in side]
+        for side in (train, heldout)
+    ]
+    return from_prompts(name, settings, sides[0], sides[1], verifiers)
+
+
+def make_generated(
+    settings: DrawnSettings,
+    seed: int,
+    verifiers: Sequence[Mapping[str, Any] | VerifierSettings] = (),
+) -> Environment:
+    """A built-in environment of generated tasks. Raises RecipeError as `generated`."""
+
+    def draw(random: random.Random, level: Level) -> Task | None:
+        return settings.draw(random, level, seed)
+
+    return generated(
+        settings.environment_name, settings, draw, seed, verifiers or settings.own_verifiers()
     )
+
+
+def from_prompts(
+    name: str,
+    settings: BaseModel,
+    train: Sequence[Prompt],
+    heldout: Sequence[Prompt],
+    verifiers: Sequence[Mapping[str, Any] | VerifierSettings],
+) -> Environment:
+    """The environment of prompts that were made here, with unique ids.
+
+    Raises RecipeError if the verifiers need a column that is missing or reject a gold answer.
+    """
+    prompts, duplicates = with_unique_ids([*train, *heldout])
     verifier = compose(verifiers)
-    check_columns(verifier, prompts, where)
-    check_answers(verifier, prompts, where)
+    check_columns(verifier, prompts, f"environment {name!r}")
+    check_answers(verifier, prompts, f"environment {name!r}")
     splits = {"train": prompts[: len(train)], "heldout": prompts[len(train) :]}
     facts = {"duplicates": duplicates, "overlap": 0, "arguments": settings.model_dump(mode="json")}
     return Environment(name, verifier, splits, facts)
@@ -208,12 +254,6 @@ def _opening(settings: DrawnSettings, examples: Sequence[Task]) -> list[Message]
         messages.append({"role": "user", "content": _question(task, settings)})
         messages.append({"role": "assistant", "content": settings.reply(task)})
     return messages
-
-
-def bound(settings: DrawnSettings, levels: Mapping[str, Any], name: str, level: Level) -> Any:
-    """A field of the settings, or what the level sets where it is None."""
-    value = getattr(settings, name)
-    return levels[level][name] if value is None else value
 
 
 def listed(items: Sequence[object], last: str = "and") -> str:

@@ -12,30 +12,15 @@ import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from groupwise.environments.base import Environment
-from groupwise.environments.generated import (
-    DrawnSettings,
-    Level,
-    Task,
-    bound,
-    check_range,
-    generated,
-    listed,
-)
+from groupwise.environments.generated import DrawnSettings, Level, Task, check_range, listed
 from groupwise.environments.vocabulary import WORDS
 from groupwise.verifiers import VerifierSettings
-from groupwise.verifiers.core.names import validated
 from groupwise.verifiers.text.instruction_checks import CHECKS
 
-LEVELS: dict[str, dict[str, Any]] = {
-    "easy": {"num_rules": (1, 2)},
-    "medium": {"num_rules": (3, 3)},
-    "hard": {"num_rules": (4, 6)},
-}
 EMPTY = ("I do not know.", "<answer></answer>", "Yes")
 """Texts without content: no task may be solved by one."""
 _PLAIN = "We think about this for a while and then we write down what we see"
@@ -262,6 +247,13 @@ MAKERS: tuple[Maker, ...] = (
 class InstructionsSettings(DrawnSettings):
     """The arguments of `instructions`; what is not set comes from the level."""
 
+    environment_name: ClassVar = "instructions"
+    levels: ClassVar = {
+        "easy": {"num_rules": (1, 2)},
+        "medium": {"num_rules": (3, 3)},
+        "hard": {"num_rules": (4, 6)},
+    }
+
     num_rules: tuple[int, int] | None = Field(
         default=None, description="Fewest and most rules of a prompt, as [2, 4]."
     )
@@ -277,40 +269,27 @@ class InstructionsSettings(DrawnSettings):
     def reply(self, task: Task) -> str:
         return str(task.columns["example"])
 
+    def own_verifiers(self) -> list[VerifierSettings]:
+        return [VerifierSettings(name="instructions", arguments={"count": self.count})]
 
-def make_instructions(
-    arguments: Mapping[str, Any],
-    seed: int,
-    verifiers: Sequence[Mapping[str, Any] | VerifierSettings] = (),
-) -> Environment:
-    """The `instructions` environment."""
-    settings = validated(InstructionsSettings, arguments, "environment 'instructions'")
-
-    def draw(random: random.Random, level: Level) -> Task | None:
-        return _task(random, level, settings)
-
-    own = VerifierSettings(name="instructions", arguments={"count": settings.count})
-    return generated("instructions", settings, draw, seed, verifiers or [own])
-
-
-def _task(random: random.Random, level: Level, settings: InstructionsSettings) -> Task | None:
-    fewest, most = bound(settings, LEVELS, "num_rules", level)
-    makers = random.sample(MAKERS, random.randint(fewest, most))
-    rules = [maker(random) for maker in makers]
-    ids = [rule.id for rule in rules]
-    subject = random.choice(WORDS)
-    question = "\n".join([f"Write about this: {subject}.", *(rule.words for rule in rules)])
-    text = f"{_PLAIN}."
-    for rule in sorted(rules, key=lambda rule: rule.order):
-        text = rule.follow(text)
-    if len(set(ids)) < len(ids) or not _followed(rules, text):
-        return None
-    if any(_followed(rules, other) for other in (question, *EMPTY)):
-        return None
-    arguments = [dict(rule.arguments) for rule in rules]
-    family = json.dumps([subject, sorted(zip(ids, map(str, arguments)))])
-    columns = {"instruction_id_list": ids, "kwargs": arguments, "example": text}
-    return Task(question, None, family, columns)
+    def draw(self, random: random.Random, level: Level, seed: int) -> Task | None:
+        fewest, most = self.bound("num_rules", level)
+        makers = random.sample(MAKERS, random.randint(fewest, most))
+        rules = [maker(random) for maker in makers]
+        ids = [rule.id for rule in rules]
+        subject = random.choice(WORDS)
+        question = "\n".join([f"Write about this: {subject}.", *(rule.words for rule in rules)])
+        text = f"{_PLAIN}."
+        for rule in sorted(rules, key=lambda rule: rule.order):
+            text = rule.follow(text)
+        if len(set(ids)) < len(ids) or not _followed(rules, text):
+            return None
+        if any(_followed(rules, other) for other in (question, *EMPTY)):
+            return None
+        arguments = [dict(rule.arguments) for rule in rules]
+        family = json.dumps([subject, sorted(zip(ids, map(str, arguments)))])
+        columns = {"instruction_id_list": ids, "kwargs": arguments, "example": text}
+        return Task(question, None, family, columns)
 
 
 def _followed(rules: Sequence[Rule], text: str) -> bool:

@@ -22,7 +22,6 @@ from groupwise.environments.settings import verifier_tables
 from groupwise.errors import RecipeError
 from groupwise.types import Prompt
 from groupwise.verifiers import Combine, VerifierSettings
-from groupwise.verifiers.core.names import validated
 
 Load = Callable[..., Environment]
 
@@ -73,22 +72,13 @@ class MixtureSettings(BaseModel):
     )
 
 
-def make_mixture(
-    arguments: Mapping[str, Any],
-    seed: int,
-    verifiers: Sequence[Mapping[str, Any] | VerifierSettings] = (),
-) -> Environment:
-    """The `mixture` environment; `RecipeError` naming the source that will not do."""
-    from groupwise.environments.registry import load_environment  # which names this module
-
-    settings = validated(MixtureSettings, arguments, "environment 'mixture'")
-    return mixed(settings, seed, verifiers, load_environment)
-
-
 def mixed(
     settings: MixtureSettings, seed: int, verifiers: Sequence[Any], load: Load
 ) -> MixtureEnvironment:
-    """The mixture of what `load` gives for each source."""
+    """The mixture of the sources, each loaded by `load`.
+
+    Raises RecipeError naming the source that cannot be loaded.
+    """
     if verifiers:
         raise RecipeError(
             "environment.verifiers are set beside environment.sources; give each source its own "

@@ -15,12 +15,12 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from groupwise.environments.base import Environment
-from groupwise.environments.checks import check_answers, check_columns
-from groupwise.environments.identity import prompt_id, with_unique_ids
+from groupwise.environments.generated import from_prompts
+from groupwise.environments.identity import prompt_id
 from groupwise.errors import RecipeError
 from groupwise.randomness import stream_key
 from groupwise.types import Message, Prompt
-from groupwise.verifiers import VerifierSettings, compose
+from groupwise.verifiers import VerifierSettings
 from groupwise.verifiers.answers.reasoning_gym import DISTRIBUTION, MISSING, check_task
 from groupwise.verifiers.core.names import validated
 
@@ -84,17 +84,12 @@ def make_reasoning_gym(
     config = _config(settings, seed, where)
     sides = _entries(task, settings, config, where)
     train, heldout = ([_prompt(entry, settings) for entry in side] for side in sides)
-    prompts, duplicates = with_unique_ids([*train, *heldout])
     own = {
         "task": task, "config": config, "partial": settings.partial,
         "threshold": settings.threshold,
     }  # fmt: skip
-    verifier = compose(verifiers or [VerifierSettings(name="reasoning_gym", arguments=own)])
-    check_columns(verifier, prompts, where)
-    check_answers(verifier, prompts, where)
-    splits = {"train": prompts[: len(train)], "heldout": prompts[len(train) :]}
-    facts = {"duplicates": duplicates, "overlap": 0, "arguments": settings.model_dump(mode="json")}
-    return Environment(name, verifier, splits, facts)
+    verifiers = verifiers or [VerifierSettings(name="reasoning_gym", arguments=own)]
+    return from_prompts(name, settings, train, heldout, verifiers)
 
 
 def _config(settings: ReasoningGymSettings, seed: int, where: str) -> dict[str, Any]:

@@ -1,10 +1,10 @@
-"""Environments by name: the built-in ones and `module:Class`."""
+"""Environments by name: built-in ones, `reasoning_gym:TASK`, entry points, `module:Class`."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
@@ -13,89 +13,111 @@ from pydantic import BaseModel
 
 from groupwise.environments.base import Environment, Wrapper
 from groupwise.environments.checks import check_answers, check_columns
+from groupwise.environments.mixture import MixtureSettings, mixed
 from groupwise.environments.own import own_environment
 from groupwise.environments.settings import EnvironmentSettings
 from groupwise.environments.tools import Toolbox, load_tools
 from groupwise.environments.user import SimulatedUser, check_rules, has_rules
 from groupwise.errors import RecipeError
 from groupwise.verifiers import Combine, Composite, VerifierSettings, compose
-from groupwise.verifiers.core.names import unknown_name
+from groupwise.verifiers.core.names import unknown_name, validated
 
-BUILTIN: dict[str, str] = {
-    "arithmetic": "groupwise.environments.arithmetic:make_arithmetic",
-    "target_token": "groupwise.environments.target_token:make_target_token",
-    "dataset": "groupwise.environments.dataset:make_dataset",
-    "mixture": "groupwise.environments.mixture:make_mixture",
-    "countdown": "groupwise.environments.countdown:make_countdown",
-    "sorting": "groupwise.environments.sorting:make_sorting",
-    "strings": "groupwise.environments.strings:make_strings",
-    "multiple_choice": "groupwise.environments.multiple_choice:make_multiple_choice",
-    "knights": "groupwise.environments.knights:make_knights",
-    "sudoku": "groupwise.environments.sudoku:make_sudoku",
-    "equations": "groupwise.environments.equations:make_equations",
-    "calendar": "groupwise.environments.calendar:make_calendar",
-    "code": "groupwise.environments.code_tasks:make_code",
-    "code_package": "groupwise.environments.code_packages:make_code_package",
-    "sql": "groupwise.environments.sql_tasks:make_sql",
-    "instructions": "groupwise.environments.instruction_tasks:make_instructions",
-    "tic_tac_toe": "groupwise.environments.games.tic_tac_toe:make_tic_tac_toe",
-    "blackjack": "groupwise.environments.games.blackjack:make_blackjack",
-    "grid_world": "groupwise.environments.games.grid_world:make_grid_world",
-    "gsm8k": "groupwise.environments.shapes:make_gsm8k",
-    "math": "groupwise.environments.shapes:make_math",
-    "mmlu": "groupwise.environments.shapes:make_mmlu",
-    "ifeval": "groupwise.environments.shapes:make_ifeval",
-    "humaneval": "groupwise.environments.shapes:make_humaneval",
-    "mbpp": "groupwise.environments.shapes:make_mbpp",
+Verifiers = Sequence[Mapping[str, Any] | VerifierSettings]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One built-in environment: its title, and where its factory and its settings are.
+
+    `make` and `settings` are `module:name` within this package. The factory is called as
+    `make(settings, seed, verifiers)` with validated settings.
+    """
+
+    title: str
+    make: str
+    settings: str
+
+    def load(self, target: str) -> Any:
+        module, _, name = target.partition(":")
+        return getattr(importlib.import_module(f"groupwise.environments.{module}"), name)
+
+
+BUILTIN: dict[str, Entry] = {
+    "arithmetic": Entry(
+        "Sums, products and small stories",
+        "arithmetic:make_arithmetic",
+        "arithmetic:ArithmeticSettings",
+    ),
+    "countdown": Entry(
+        "Reach a target with the numbers offered",
+        "generated:make_generated",
+        "countdown:CountdownSettings",
+    ),
+    "target_token": Entry(
+        "Write a token as often as possible",
+        "target_token:make_target_token",
+        "target_token:TargetTokenSettings",
+    ),
+    "code": Entry("Write a small function", "code_tasks:make_code", "code_tasks:CodeSettings"),
+    "sql": Entry(
+        "Answer a question with a query", "generated:make_generated", "sql_tasks:SqlSettings"
+    ),
+    "instructions": Entry(
+        "Follow rules about a text",
+        "generated:make_generated",
+        "instruction_tasks:InstructionsSettings",
+    ),
+    "tic_tac_toe": Entry(
+        "Play against an opponent", "games.base:make_game", "games.tic_tac_toe:TicTacToeSettings"
+    ),
+    "grid_world": Entry(
+        "Walk to a goal step by step", "games.base:make_game", "games.grid_world:GridWorldSettings"
+    ),
+    "dataset": Entry("Your own rows", "dataset:from_rows", "dataset:DatasetSettings"),
+    "mixture": Entry(
+        "Several environments in one run", "registry:_mixture", "mixture:MixtureSettings"
+    ),
+    "gsm8k": Entry("Rows as GSM8K has them", "shapes:make_shaped", "shapes:Gsm8kSettings"),
+    "math": Entry("Rows as MATH has them", "shapes:make_shaped", "shapes:MathSettings"),
+    "mmlu": Entry("Rows as MMLU or ARC have them", "shapes:make_shaped", "shapes:MmluSettings"),
+    "ifeval": Entry("Rows as IFEval has them", "shapes:make_shaped", "shapes:IfevalSettings"),
+    "humaneval": Entry(
+        "Rows as HumanEval has them", "shapes:make_shaped", "shapes:HumanevalSettings"
+    ),
+    "mbpp": Entry("Rows as MBPP has them", "shapes:make_shaped", "shapes:MbppSettings"),
 }
-SETTINGS: dict[str, str] = {
-    "arithmetic": "groupwise.environments.arithmetic:ArithmeticSettings",
-    "dataset": "groupwise.environments.dataset:DatasetSettings",
-    "mixture": "groupwise.environments.mixture:MixtureSettings",
-    "countdown": "groupwise.environments.countdown:CountdownSettings",
-    "sorting": "groupwise.environments.sorting:SortingSettings",
-    "strings": "groupwise.environments.strings:StringsSettings",
-    "multiple_choice": "groupwise.environments.multiple_choice:MultipleChoiceSettings",
-    "knights": "groupwise.environments.knights:KnightsSettings",
-    "sudoku": "groupwise.environments.sudoku:SudokuSettings",
-    "equations": "groupwise.environments.equations:EquationsSettings",
-    "calendar": "groupwise.environments.calendar:CalendarSettings",
-    "target_token": "groupwise.environments.target_token:TargetTokenSettings",
-    "code": "groupwise.environments.code_tasks:CodeSettings",
-    "code_package": "groupwise.environments.code_packages:CodePackageSettings",
-    "sql": "groupwise.environments.sql_tasks:SqlSettings",
-    "instructions": "groupwise.environments.instruction_tasks:InstructionsSettings",
-    "tic_tac_toe": "groupwise.environments.games.tic_tac_toe:TicTacToeSettings",
-    "blackjack": "groupwise.environments.games.blackjack:BlackjackSettings",
-    "grid_world": "groupwise.environments.games.grid_world:GridWorldSettings",
-    "gsm8k": "groupwise.environments.shapes:Gsm8kSettings",
-    "math": "groupwise.environments.shapes:MathSettings",
-    "mmlu": "groupwise.environments.shapes:MmluSettings",
-    "ifeval": "groupwise.environments.shapes:IfevalSettings",
-    "humaneval": "groupwise.environments.shapes:HumanevalSettings",
-    "mbpp": "groupwise.environments.shapes:MbppSettings",
+
+REMOVED: dict[str, str] = {
+    "sorting": "reasoning_gym:number_sorting",
+    "strings": "reasoning_gym:letter_counting",
+    "multiple_choice": "mmlu",
+    "knights": "reasoning_gym:knights_knaves",
+    "sudoku": "reasoning_gym:mini_sudoku",
+    "equations": "reasoning_gym:simple_equations",
+    "calendar": "reasoning_gym:calendar_arithmetic",
+    "code_package": "code",
+    "blackjack": "tic_tac_toe",
 }
-"""The pydantic model of a built-in environment's arguments."""
+"""Environments of earlier versions and the nearest one that replaces each."""
 
 REASONING_GYM = "reasoning_gym"
-"""What stands before the colon of the tasks of that package."""
+"""The prefix of tasks of that package, before the colon."""
 ENTRY_POINTS = "groupwise.environments"
-"""The entry point group of environments of others."""
+"""The entry point group of environments from other packages."""
 
 
 def settings_class(name: str) -> type[BaseModel]:
     """The model of a built-in environment's arguments; `RecipeError` with the nearest name."""
-    if name not in SETTINGS:
-        raise unknown_name("environment", name, SETTINGS)
-    module, _, attribute = SETTINGS[name].partition(":")
-    found: type[BaseModel] = getattr(importlib.import_module(module), attribute)
+    if name not in BUILTIN:
+        raise _unknown(name, list(BUILTIN))
+    found: type[BaseModel] = BUILTIN[name].load(BUILTIN[name].settings)
     return found
 
 
 def load_environment(
     name: str,
     seed: int = 0,
-    verifiers: Sequence[Mapping[str, Any] | VerifierSettings] = (),
+    verifiers: Verifiers = (),
     combine: Combine = "sum",
     **arguments: Any,
 ) -> Environment:
@@ -114,7 +136,7 @@ def load_environment(
 def _made(
     name: str,
     seed: int,
-    verifiers: Sequence[Mapping[str, Any] | VerifierSettings],
+    verifiers: Verifiers,
     arguments: Mapping[str, Any],
 ) -> Environment:
     if name.startswith(f"{REASONING_GYM}:"):
@@ -123,20 +145,34 @@ def _made(
         return make_reasoning_gym(name, arguments, seed=seed, verifiers=verifiers)
     if ":" in name:
         return own_environment(name, seed, verifiers, arguments)
-    target = BUILTIN.get(name) or offered().get(name)
-    if target is None:
-        known = [*BUILTIN, *offered(), f"{REASONING_GYM}:<task>", "module:Class"]
-        raise unknown_name("environment", name, known)
-    module, _, attribute = target.partition(":")
-    make: Callable[..., Environment] = getattr(importlib.import_module(module), attribute)
+    make: Callable[..., Environment]
+    if name in BUILTIN:
+        settings = validated(settings_class(name), arguments, f"environment {name!r}")
+        make = BUILTIN[name].load(BUILTIN[name].make)
+        return make(settings, seed, verifiers)
+    if name not in offered():
+        raise _unknown(name, [*BUILTIN, *offered(), f"{REASONING_GYM}:<task>", "module:Class"])
+    module, _, attribute = offered()[name].partition(":")
+    make = getattr(importlib.import_module(module), attribute)
     return make(arguments, seed=seed, verifiers=verifiers)
+
+
+def _mixture(settings: MixtureSettings, seed: int, verifiers: Verifiers) -> Environment:
+    return mixed(settings, seed, verifiers, load_environment)
+
+
+def _unknown(name: str, known: Sequence[str]) -> RecipeError:
+    if name not in REMOVED:
+        return unknown_name("environment", name, known)
+    extra = ' (pip install "groupwise[reasoning-gym]")' if ":" in REMOVED[name] else ""
+    return RecipeError(f"environment {name!r} was removed; use {REMOVED[name]!r}{extra}")
 
 
 @cache
 def offered() -> dict[str, str]:
     """Name and `module:function` of every entry point in the group, adapters to other libraries.
 
-    Such a function is called as the built-in ones are: `make(arguments, seed=, verifiers=)`.
+    The function is called as `make(arguments, seed=, verifiers=)`, its arguments not validated.
     """
     return {each.name: each.value for each in entry_points(group=ENTRY_POINTS)}
 

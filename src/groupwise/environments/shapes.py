@@ -16,14 +16,13 @@ from pydantic import Field
 
 from groupwise.environments.base import Environment
 from groupwise.environments.dataset import DatasetSettings, from_rows
-from groupwise.environments.multiple_choice import LETTERS, shuffled, written
 from groupwise.environments.readers import Row
 from groupwise.errors import RecipeError
 from groupwise.randomness import generator
 from groupwise.verifiers import VerifierSettings
 from groupwise.verifiers.answers.extraction import last_box
-from groupwise.verifiers.core.names import validated
 
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 PROMPT = "The column with the prompt."
 CHAT = "Wrap the prompt as one user message; without it it stays raw text."
 SUFFIX = "Words behind every prompt; may be empty. Not used with `template`."
@@ -109,7 +108,8 @@ class MmluSettings(ShapedSettings):
     )
 
     def question(self, row: Row) -> str:
-        return "\n".join([super().question(row), *written(row.values["choices"])])
+        options = zip(LETTERS, row.values["choices"])
+        return "\n".join([super().question(row), *(f"{each}) {words}" for each, words in options)])
 
     def derived(self, row: Row, seed: int) -> dict[str, Any]:
         found = _value(row, self.choices)
@@ -121,10 +121,9 @@ class MmluSettings(ShapedSettings):
         right = _option(row, answer, options, labels)
         if not self.shuffle:
             return {"choices": options, self.answer: LETTERS[right]}
-        wrong = [option for place, option in enumerate(options) if place != right]
-        draw = generator(seed, "data", "mmlu", str(_value(row, self.prompt)))
-        shown, letter = shuffled(draw, options[right], wrong)
-        return {"choices": shown, self.answer: letter}
+        shown = [options[right], *options[:right], *options[right + 1 :]]
+        generator(seed, "data", "mmlu", str(_value(row, self.prompt))).shuffle(shown)
+        return {"choices": shown, self.answer: LETTERS[shown.index(options[right])]}
 
 
 class IfevalSettings(ShapedSettings):
@@ -187,68 +186,13 @@ class MbppSettings(ShapedSettings):
         return {self.prompt: row.values["prompt"]}  # the sanitised release
 
 
-def make_gsm8k(
-    arguments: Mapping[str, Any],
+def make_shaped(
+    settings: ShapedSettings,
     seed: int,
     verifiers: Sequence[Mapping[str, Any] | VerifierSettings] = (),
 ) -> Environment:
-    """The `gsm8k` environment."""
-    return _made(Gsm8kSettings, arguments, seed, verifiers)
-
-
-def make_math(
-    arguments: Mapping[str, Any],
-    seed: int,
-    verifiers: Sequence[Mapping[str, Any] | VerifierSettings] = (),
-) -> Environment:
-    """The `math` environment."""
-    return _made(MathSettings, arguments, seed, verifiers)
-
-
-def make_mmlu(
-    arguments: Mapping[str, Any],
-    seed: int,
-    verifiers: Sequence[Mapping[str, Any] | VerifierSettings] = (),
-) -> Environment:
-    """The `mmlu` environment."""
-    return _made(MmluSettings, arguments, seed, verifiers)
-
-
-def make_ifeval(
-    arguments: Mapping[str, Any],
-    seed: int,
-    verifiers: Sequence[Mapping[str, Any] | VerifierSettings] = (),
-) -> Environment:
-    """The `ifeval` environment."""
-    return _made(IfevalSettings, arguments, seed, verifiers)
-
-
-def make_humaneval(
-    arguments: Mapping[str, Any],
-    seed: int,
-    verifiers: Sequence[Mapping[str, Any] | VerifierSettings] = (),
-) -> Environment:
-    """The `humaneval` environment; its gold programs run in the sandbox when it is loaded."""
-    return _made(HumanevalSettings, arguments, seed, verifiers)
-
-
-def make_mbpp(
-    arguments: Mapping[str, Any],
-    seed: int,
-    verifiers: Sequence[Mapping[str, Any] | VerifierSettings] = (),
-) -> Environment:
-    """The `mbpp` environment; its gold programs run in the sandbox when it is loaded."""
-    return _made(MbppSettings, arguments, seed, verifiers)
-
-
-def _made(
-    model: type[ShapedSettings],
-    arguments: Mapping[str, Any],
-    seed: int,
-    verifiers: Sequence[Mapping[str, Any] | VerifierSettings],
-) -> Environment:
-    settings = validated(model, arguments, f"environment {model.environment_name!r}")
-    own = VerifierSettings(name=model.default_verifier)
+    """The environment of rows of a known shape; gold programs run in the sandbox at loading."""
+    own = VerifierSettings(name=settings.default_verifier)
     return from_rows(settings, seed, verifiers or [own])
 
 

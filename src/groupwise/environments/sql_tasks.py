@@ -10,23 +10,15 @@ from __future__ import annotations
 import random
 import re
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 
-from groupwise.environments.base import Environment
-from groupwise.environments.generated import DrawnSettings, Level, Task, bound, generated
+from groupwise.environments.generated import DrawnSettings, Level, Task
 from groupwise.environments.vocabulary import PEOPLE, WORDS, made_up_word
 from groupwise.verifiers import VerifierSettings
-from groupwise.verifiers.core.names import validated
-
-LEVELS: dict[str, dict[str, Any]] = {
-    "easy": {"num_rows": 15},
-    "medium": {"num_rows": 18},
-    "hard": {"num_rows": 24},
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +191,13 @@ FORMS: dict[Level, tuple[Form, ...]] = {
 class SqlSettings(DrawnSettings):
     """The arguments of `sql`; what is not set comes from the level."""
 
+    environment_name: ClassVar = "sql"
+    levels: ClassVar = {
+        "easy": {"num_rows": 15},
+        "medium": {"num_rows": 18},
+        "hard": {"num_rows": 24},
+    }
+
     num_train: int = Field(default=500, ge=1, description="Training prompts.")
     num_heldout: int = Field(default=100, ge=0, description="Held-out prompts.")
     num_rows: int | None = Field(
@@ -215,35 +214,23 @@ class SqlSettings(DrawnSettings):
     def reply(self, task: Task) -> str:
         return f"```sql\n{task.answer}\n```"
 
+    def own_verifiers(self) -> list[VerifierSettings]:
+        return [VerifierSettings(name="sql")]
 
-def make_sql(
-    arguments: Mapping[str, Any],
-    seed: int,
-    verifiers: Sequence[Mapping[str, Any] | VerifierSettings] = (),
-) -> Environment:
-    """The `sql` environment."""
-    settings = validated(SqlSettings, arguments, "environment 'sql'")
-
-    def draw(random: random.Random, level: Level) -> Task | None:
-        return _task(random, level, settings)
-
-    return generated("sql", settings, draw, seed, verifiers or [VerifierSettings(name="sql")])
-
-
-def _task(random: random.Random, level: Level, settings: SqlSettings) -> Task | None:
-    choice = _choice(random)
-    words, query = random.choice(FORMS[level])(choice)
-    num_rows = bound(settings, LEVELS, "num_rows", level)
-    scripts = [_script(random, choice, num_rows) for _ in range(settings.num_databases)]
-    results = [_rows(script, query) for script in scripts]
-    # A query that gives nothing, or the same everywhere, would be matched by luck.
-    if not all(results) or (len(results) > 1 and all(each == results[0] for each in results)):
-        return None
-    if any(row == (None,) for result in results for row in result):
-        return None
-    schema = choice.theme.schema
-    question = f"These tables are there:\n```sql\n{schema}\n```\nWanted: {words}."
-    return Task(question, query, query, {"setup": scripts, "clauses": _clauses(query)})
+    def draw(self, random: random.Random, level: Level, seed: int) -> Task | None:
+        choice = _choice(random)
+        words, query = random.choice(FORMS[level])(choice)
+        num_rows = self.bound("num_rows", level)
+        scripts = [_script(random, choice, num_rows) for _ in range(self.num_databases)]
+        results = [_rows(script, query) for script in scripts]
+        # A query with no rows, or with the same rows everywhere, could be matched by luck.
+        if not all(results) or (len(results) > 1 and all(each == results[0] for each in results)):
+            return None
+        if any(row == (None,) for result in results for row in result):
+            return None
+        schema = choice.theme.schema
+        question = f"These tables are there:\n```sql\n{schema}\n```\nWanted: {words}."
+        return Task(question, query, query, {"setup": scripts, "clauses": _clauses(query)})
 
 
 def _clauses(query: str) -> int:

@@ -13,13 +13,12 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from groupwise.environments.base import Environment
-from groupwise.environments.checks import check_answers, check_columns
+from groupwise.environments.generated import from_prompts
 from groupwise.environments.identity import prompt_id
 from groupwise.errors import RecipeError
 from groupwise.randomness import generator
 from groupwise.types import Prompt
-from groupwise.verifiers import VerifierSettings, compose
-from groupwise.verifiers.core.names import validated
+from groupwise.verifiers import VerifierSettings
 
 _CONSONANTS, _VOWELS = "bdfgklmnprstvz", "aeiou"
 
@@ -51,12 +50,11 @@ class TargetTokenSettings(BaseModel):
 
 
 def make_target_token(
-    arguments: Mapping[str, Any],
+    settings: TargetTokenSettings,
     seed: int,
     verifiers: Sequence[Mapping[str, Any] | VerifierSettings] = (),
 ) -> Environment:
-    """The `target_token` environment; `RecipeError` for arguments that do not fit together."""
-    settings = validated(TargetTokenSettings, arguments, "environment 'target_token'")
+    """The `target_token` environment. Raises RecipeError if there are too few words."""
     count = settings.num_train + settings.num_heldout
     most = (len(_CONSONANTS) * len(_VOWELS)) ** settings.syllables
     if count > most:
@@ -66,12 +64,9 @@ def make_target_token(
         )
     prompts = [_prompt(word, settings) for word in _words(count, settings.syllables, seed)]
     own = {"target": settings.target, "kind": settings.kind, "cap": settings.cap}
-    verifier = compose(verifiers or [VerifierSettings(name="target", arguments=own)])
-    check_columns(verifier, prompts, "environment 'target_token'")
-    check_answers(verifier, prompts, "environment 'target_token'")
-    splits = {"train": prompts[: settings.num_train], "heldout": prompts[settings.num_train :]}
-    facts = {"duplicates": 0, "overlap": 0, "arguments": settings.model_dump(mode="json")}
-    return Environment("target_token", verifier, splits, facts)
+    verifiers = verifiers or [VerifierSettings(name="target", arguments=own)]
+    train, heldout = prompts[: settings.num_train], prompts[settings.num_train :]
+    return from_prompts("target_token", settings, train, heldout, verifiers)
 
 
 def _words(count: int, syllables: int, seed: int) -> list[str]:

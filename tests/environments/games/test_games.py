@@ -12,7 +12,6 @@ import pytest
 from groupwise.environments import Environment, load_environment
 from groupwise.environments.games import GameEnvironment, GamePlay
 from groupwise.environments.games.base import read_move
-from groupwise.environments.games.blackjack import Blackjack, points
 from groupwise.environments.games.grid_world import GridWorld
 from groupwise.environments.games.tic_tac_toe import TicTacToe, winner
 from groupwise.environments.identity import normalised_text
@@ -22,7 +21,7 @@ from groupwise.rollouts import collect
 from groupwise.samplers import SamplingSettings, ScriptedSampler
 from groupwise.types import Prompt, Score
 
-NAMES = ("tic_tac_toe", "blackjack", "grid_world")
+NAMES = ("tic_tac_toe", "grid_world")
 LEVELS = ("easy", "medium", "hard")
 FEW = {"num_train": 60, "num_heldout": 15}
 Choose = Callable[[GamePlay, random.Random], str]
@@ -105,23 +104,6 @@ def test_the_best_opponent_never_loses() -> None:
     assert sum(score.value or 0 for score in easy) / 60 > sum(s.value or 0 for s in scores) / 180
 
 
-def test_blackjack_counts_aces_and_ends() -> None:
-    assert points(["A", "A", "9"]) == (21, True)
-    assert points(["K", "Q", "A"]) == (21, False)
-    game = Blackjack("easy", random.Random(1))
-    game.own, game.dealer = ["K", "9"], ["K", "8"]
-    assert "The dealer shows: K 8." in game.shown()
-    assert game.step("stand").ended == "won with 19 to 18 points"
-    game.own, game.dealer = ["K", "8"], ["9", "9"]
-    assert (game.step("stand").reward, game.step("stand").ended) == (
-        0.5,
-        "equal with 18 to 18 points",
-    )
-    game.own = ["K", "Q", "2"]
-    assert game.step("hit").ended in ("lost with " + str(22 + n) + " points" for n in range(12))
-    assert Blackjack("medium", random.Random(2)).reset().endswith(".")
-
-
 def test_a_walk_that_arrives_earns_one_in_shares() -> None:
     environment = made("grid_world", level="medium", turn_rewards=True)
     assert environment.gives_steps
@@ -166,13 +148,23 @@ def test_moves_are_read_behind_reasoning() -> None:
     assert read_move("Up, then LEFT!", ["up", "left"]) == "left"
 
 
+def winning_start(environment: GameEnvironment) -> tuple[Prompt, str]:
+    """A prompt and the move that wins it at once."""
+    for prompt in environment.prompts():
+        for cell in "123456789":
+            play = environment.start(prompt)
+            if play.next(cell) is None and (result := play.result()) and result.value == 1:
+                return prompt, cell
+    raise AssertionError("no game can be won at once")
+
+
 def test_a_game_is_collected_with_rewards_of_its_turns() -> None:
     template = load_policy("tiny", device="cpu").template
-    environment = made("blackjack", turn_rewards=True)
-    prompt = environment.prompts(1)[0]
+    environment = made("tic_tac_toe", turn_rewards=True)
+    prompt, winning = winning_start(environment)
     (group,) = collect(
         environment,
-        ScriptedSampler(template, ["what?", "hm", "stand", "hm", "hm"]),
+        ScriptedSampler(template, ["what?", "hm", winning, "hm", "hm"]),
         template,
         [(prompt, 0)],
         group_size=2,
@@ -182,8 +174,8 @@ def test_a_game_is_collected_with_rewards_of_its_turns() -> None:
     environment.close()
     played, confused = group.rollouts
     assert played.score.steps is not None
-    assert [step.value for step in played.score.steps] in ([0.0, 1.0], [0.0, 0.5], [0.0, 0.0])
-    assert played.reward == sum(step.value for step in played.score.steps)
+    assert [step.value for step in played.score.steps] == [0.0, 1.0]
+    assert (played.reward, played.score.outcome) == (1.0, "correct")
     assert played.step_ends is not None
     assert [played.mask[end] for end in played.step_ends] == [True, True]
     assert confused.score.reason == "play: lost by illegal moves"
@@ -200,4 +192,4 @@ def test_too_few_positions_are_refused() -> None:
     with pytest.raises(RecipeError, match="too few starting positions"):
         GameEnvironment("one", One, GameSettings(num_train=3, num_heldout=1), 0)
     with pytest.raises(RecipeError, match="did you mean 'max_illegal'"):
-        load_environment("blackjack", max_ilegal=1)
+        load_environment("grid_world", max_ilegal=1)

@@ -1,4 +1,4 @@
-"""Games of several turns: tic-tac-toe, blackjack and a grid world, in the reset/step shape."""
+"""Games of several turns, in the reset/step shape: tic-tac-toe and a grid world."""
 
 from groupwise.environments.games.base import Game, GameEnvironment, GamePlay, GameSettings, Step
 

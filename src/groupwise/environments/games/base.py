@@ -66,9 +66,11 @@ class Game(ABC):
 
 
 class GameSettings(BaseModel):
-    """The arguments that every game has."""
+    """The arguments that every game has; a subclass names its game."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+    environment_name: ClassVar[str]
+    game: ClassVar[type[Game]]
 
     level: str = Field(
         default="easy",
@@ -149,6 +151,15 @@ class GamePlay(Play):
             return Score(total, "limit" if total < 1 else "correct", "not played to its end")
         outcome: Outcome = "correct" if total >= 1 else "incorrect" if total <= 0 else "partial"
         return Score(total, outcome, self.ended)
+
+
+def make_game(
+    settings: GameSettings,
+    seed: int,
+    verifiers: Sequence[Mapping[str, Any] | VerifierSettings] = (),
+) -> Environment:
+    """The environment of a built-in game."""
+    return GameEnvironment(settings.environment_name, settings.game, settings, seed, verifiers)
 
 
 def read_move(completion: str, legal: Sequence[str]) -> str | None:

@@ -9,24 +9,17 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
-from groupwise.environments.base import Environment
-from groupwise.environments.games.base import Game, GameEnvironment, GameSettings, Step
+from groupwise.environments.games.base import Game, GameSettings, Step
 from groupwise.environments.generated import Level
-from groupwise.verifiers import VerifierSettings
-from groupwise.verifiers.core.names import validated
 
 Cell = tuple[int, int]
 DIRECTIONS: dict[str, Cell] = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 SIZES: dict[Level, int] = {"easy": 4, "medium": 6, "hard": 7}
 WALLS = 0.25
 """The share of cells that are walls."""
-
-
-class GridWorldSettings(GameSettings):
-    """The arguments of `grid_world`."""
 
 
 class GridWorld(Game):
@@ -107,11 +100,8 @@ class GridWorld(Game):
         return found
 
 
-def make_grid_world(
-    arguments: Mapping[str, Any],
-    seed: int,
-    verifiers: Sequence[Mapping[str, Any] | VerifierSettings] = (),
-) -> Environment:
-    """The `grid_world` environment."""
-    settings = validated(GridWorldSettings, arguments, "environment 'grid_world'")
-    return GameEnvironment("grid_world", GridWorld, settings, seed, verifiers)
+class GridWorldSettings(GameSettings):
+    """The arguments of `grid_world`."""
+
+    environment_name: ClassVar = "grid_world"
+    game: ClassVar = GridWorld

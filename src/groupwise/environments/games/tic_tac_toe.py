@@ -7,23 +7,16 @@ best. hard: two made, all of them are. A win is 1, a draw 0.5, a loss 0.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from groupwise.environments.base import Environment
-from groupwise.environments.games.base import Game, GameEnvironment, GameSettings, Step
+from groupwise.environments.games.base import Game, GameSettings, Step
 from groupwise.environments.generated import Level
-from groupwise.verifiers import VerifierSettings
-from groupwise.verifiers.core.names import validated
 
 LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
 MOVES_MADE: dict[Level, int] = {"easy": 4, "medium": 2, "hard": 2}
 BEST_MOVES: dict[Level, float] = {"easy": 0.0, "medium": 0.5, "hard": 1.0}
-
-
-class TicTacToeSettings(GameSettings):
-    """The arguments of `tic_tac_toe`."""
 
 
 class TicTacToe(Game):
@@ -102,11 +95,8 @@ def _free(board: str) -> list[int]:
     return [cell for cell, side in enumerate(board) if side == "."]
 
 
-def make_tic_tac_toe(
-    arguments: Mapping[str, Any],
-    seed: int,
-    verifiers: Sequence[Mapping[str, Any] | VerifierSettings] = (),
-) -> Environment:
-    """The `tic_tac_toe` environment."""
-    settings = validated(TicTacToeSettings, arguments, "environment 'tic_tac_toe'")
-    return GameEnvironment("tic_tac_toe", TicTacToe, settings, seed, verifiers)
+class TicTacToeSettings(GameSettings):
+    """The arguments of `tic_tac_toe`."""
+
+    environment_name: ClassVar = "tic_tac_toe"
+    game: ClassVar = TicTacToe
