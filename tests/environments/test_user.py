@@ -27,7 +27,7 @@ from groupwise.rollouts import collect
 from groupwise.samplers import SamplingSettings, ScriptedSampler
 from groupwise.types import Prompt, Rollout
 from groupwise.verifiers import compose
-from groupwise.waiting.calls import Waits
+from groupwise.waiting.calls import CallQueue
 
 
 def talked(settings: dict[str, Any], replies: list[str], **columns: Any) -> Rollout:
@@ -218,7 +218,7 @@ class Elsewhere(Play):
 @pytest.mark.parametrize("table", [{"rules": [{"say": "Hm."}]}, {"url": "http://x", "model": "m"}])
 def test_a_slow_environment_has_a_thread_behind_a_user(table: dict[str, Any]) -> None:
     settings = UserSettings.model_validate(table)
-    waits = Waits()
+    waits = CallQueue()
     for given in ([{"role": "user", "content": "Go on."}], "no messages", 5):
         play = UserPlay(Elsewhere(chat(), given), settings)
         assert waits.start(partial(play.next, "x"), 5.0).result() == given
@@ -233,7 +233,7 @@ def test_halves_of_characters_do_not_reach_an_endpoint(url: str) -> None:
     settings = UserSettings.model_validate({"url": url, "model": "m", "instructions": "{city}"})
     inner = Elsewhere(chat(city="\ud800"), [{"role": "user", "content": "a\ud83d"}])
     play = UserPlay(inner, settings)
-    waits = Waits()
+    waits = CallQueue()
     waits.start(partial(play.next, "x"), 5.0).result()
     inner.given = None
     waits.start(partial(play.next, "y"), 5.0).result()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+import asyncio
 import time
 from pathlib import Path
 from typing import Any
@@ -107,22 +108,34 @@ def test_a_strict_verifier_with_a_hole_is_named_too(cache: Path) -> None:
     assert "audit of the strict verifiers: the probe every_option" in "".join(warnings)
 
 
-def hangs(completions: list[Any], **_: Any) -> list[float]:
-    time.sleep(600)
+async def hangs(completions: list[Any], **_: Any) -> list[float]:
+    await asyncio.sleep(600)
     return []
 
 
+def slow(completions: list[Any], **_: Any) -> list[float]:
+    time.sleep(0.8)
+    return [0.0] * len(completions)
+
+
 def test_a_function_that_hangs_ends_the_audit_at_its_limit(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
+    cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """One that can be abandoned; a slow one in the main thread is named and waited for."""
     monkeypatch.setattr("groupwise.training.auditing.LIMIT", 0.3)
     monkeypatch.setattr("groupwise.training.auditing.BUDGET", 0.1)
-    environment = load_environment("arithmetic", verifiers=[{"name": "test_audit_before:hangs"}])
-    start = time.monotonic()
-    found = audit_before(environment, describe_model("tiny").template)
-    assert time.monotonic() - start < 10
-    assert found["outcomes"]["verifier_timeout"] >= 1
-    assert any("0.1 s, without" in warning for warning in found["warnings"])
+    found = {}
+    for name in ("hangs", "slow"):
+        environment = load_environment(
+            "arithmetic", verifiers=[{"name": f"test_audit_before:{name}"}]
+        )
+        start = time.monotonic()
+        found[name] = audit_before(environment, describe_model("tiny").template)
+        assert time.monotonic() - start < 10
+        assert any("0.1 s, without" in warning for warning in found[name]["warnings"])
+    assert found["hangs"]["outcomes"]["verifier_timeout"] >= 1
+    assert "verifier_timeout" not in found["slow"]["outcomes"]
+    assert any("is waited for: it is in slow (" in message for message in caplog.messages)
 
 
 def test_it_can_be_switched_off(tmp_path: Path, cache: Path) -> None:

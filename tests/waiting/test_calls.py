@@ -1,4 +1,4 @@
-"""Waits: deadlines hold for code that never ends, and a stuck call does not hold up others."""
+"""Call queues: deadlines hold for code that never ends, and a stuck call does not hold up others."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import time
 
 import pytest
 
-from groupwise.waiting.calls import Waits
+from groupwise.waiting.calls import CallQueue
 
 
 def test_results_and_errors_come_through() -> None:
-    waits = Waits()
+    queue = CallQueue()
 
     async def later() -> str:
         await asyncio.sleep(0.01)
@@ -22,29 +22,29 @@ def test_results_and_errors_come_through() -> None:
     def fails() -> None:
         raise KeyError("x")
 
-    assert waits.start(lambda: 3, 1.0).result() == 3
-    assert waits.start(later, 1.0).result() == "later"
+    assert queue.start(lambda: 3, 1.0).result() == 3
+    assert queue.start(later, 1.0).result() == "later"
     with pytest.raises(KeyError, match="x"):
-        waits.start(fails, 1.0).result()
-    waits.close()
-    waits.close()
+        queue.start(fails, 1.0).result()
+    queue.close()
+    queue.close()
     with pytest.raises(RuntimeError, match="closed"):
-        waits.start(lambda: 3, 1.0)
+        queue.start(lambda: 3, 1.0)
 
 
 def test_awaitables_share_one_loop() -> None:
-    waits = Waits()
+    queue = CallQueue()
 
     async def loop() -> int:
         return id(asyncio.get_running_loop())
 
-    assert len({waits.start(loop, 1.0).result() for _ in range(3)}) == 1
-    waits.close()
+    assert len({queue.start(loop, 1.0).result() for _ in range(3)}) == 1
+    queue.close()
 
 
 @pytest.mark.parametrize("kind", ["sleeps", "awaits", "blocks the loop"])
 def test_what_never_ends_fails_at_its_deadline(kind: str) -> None:
-    waits = Waits()
+    queue = CallQueue()
     release = threading.Event()
 
     async def awaits() -> None:
@@ -56,30 +56,30 @@ def test_what_never_ends_fails_at_its_deadline(kind: str) -> None:
     call = {"sleeps": lambda: release.wait(5), "awaits": awaits, "blocks the loop": blocks}[kind]
     started = time.monotonic()
     with pytest.raises(TimeoutError):
-        waits.start(call, 0.1).result()
+        queue.start(call, 0.1).result()
     assert time.monotonic() - started < 3.0
     release.set()
-    waits.close()
+    queue.close()
 
 
 def test_a_stuck_call_gives_its_place_to_the_next() -> None:
-    waits = Waits(at_once=1)
+    queue = CallQueue(at_once=1)
     release = threading.Event()
-    stuck = waits.start(lambda: release.wait(10), 0.2)
-    behind = [waits.start(lambda number=number: number, 5.0) for number in range(3)]  # type: ignore[misc]
+    stuck = queue.start(lambda: release.wait(10), 0.2)
+    behind = [queue.start(lambda number=number: number, 5.0) for number in range(3)]  # type: ignore[misc]
     assert [future.result() for future in behind] == [0, 1, 2]
     with pytest.raises(TimeoutError, match=r"no answer after 0.2 s"):
         stuck.result()
     release.set()
-    waits.close()
+    queue.close()
 
 
 def test_what_waits_in_line_fails_at_the_end() -> None:
-    waits = Waits(at_once=1)
+    queue = CallQueue(at_once=1)
     release = threading.Event()
-    waits.start(lambda: release.wait(10), 10.0)
-    waiting = waits.start(lambda: 1, 1.0)
-    waits.close()
+    queue.start(lambda: release.wait(10), 10.0)
+    waiting = queue.start(lambda: 1, 1.0)
+    queue.close()
     with pytest.raises(RuntimeError, match="closed before it was started"):
         waiting.result()
     release.set()
@@ -98,45 +98,45 @@ async def brief() -> str:
 def test_a_coroutine_that_holds_up_the_loop_is_named_and_stops_nobody_else(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    waits = Waits()
-    held = waits.start(lambda: sleeper(3.0), 0.4)
+    queue = CallQueue()
+    held = queue.start(lambda: sleeper(3.0), 0.4)
     time.sleep(0.1)
-    beside = waits.start(brief, 4.0)  # another loop takes it once a second has passed
+    beside = queue.start(brief, 4.0)  # another loop takes it once a second has passed
     with pytest.raises(TimeoutError) as error:
         held.result()
     assert re.fullmatch(
-        r"no answer after 0\.4 s; sleeper \(.*test_calls\.py, line \d+\) holds up the event loop "
-        r"of all rollouts: await what is slow in it, .*",
+        r"no answer after 0\.4 s; sleeper \(.*test_calls\.py, line \d+\) blocks the event loop "
+        r"of all rollouts: await what is slow in it .*",
         str(error.value),
     )
     started = time.monotonic()
     assert beside.result() == "brief"
-    assert waits.start(brief, 4.0).result() == "brief"
+    assert queue.start(brief, 4.0).result() == "brief"
     assert time.monotonic() - started < 2.0
     assert [record.message.partition(" (")[0] for record in caplog.records] == ["sleeper"]
-    waits.close()
+    queue.close()
 
 
 def test_who_shares_a_loop_that_is_held_up_is_told_why() -> None:
-    waits = Waits()
-    beside = waits.start(lambda: asyncio.sleep(0.3, "late"), 0.8)
+    queue = CallQueue()
+    beside = queue.start(lambda: asyncio.sleep(0.3, "late"), 0.8)
     time.sleep(0.1)
-    held = waits.start(lambda: sleeper(2.0), 5.0)
-    with pytest.raises(TimeoutError, match=r"no answer after 0\.8 s; sleeper .* holds up"):
+    held = queue.start(lambda: sleeper(2.0), 5.0)
+    with pytest.raises(TimeoutError, match=r"no answer after 0\.8 s; sleeper .* blocks"):
         beside.result()
     assert held.result() == "slept"
-    plain = waits.start(lambda: time.sleep(0.5), 0.1)
+    plain = queue.start(lambda: time.sleep(0.5), 0.1)
     with pytest.raises(TimeoutError, match=r"no answer after 0\.1 s$"):
         plain.result()
-    waits.close()
+    queue.close()
 
 
 def test_a_coroutine_that_would_end_the_process_fails_alone() -> None:
     async def leaves() -> None:
         raise SystemExit(3)
 
-    waits = Waits()
+    queue = CallQueue()
     with pytest.raises(RuntimeError, match="it raised SystemExit: 3"):
-        waits.start(leaves, 4.0).result(5.0)
-    assert waits.start(brief, 4.0).result() == "brief"
-    waits.close()
+        queue.start(leaves, 4.0).result(5.0)
+    assert queue.start(brief, 4.0).result() == "brief"
+    queue.close()

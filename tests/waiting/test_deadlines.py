@@ -1,10 +1,9 @@
-"""Deadlines that hold in the main thread, in others and in an event loop. Faults 13 and 35."""
+"""Deadlines: a call in a thread is abandoned, one in the main thread is named. Faults 13 and 35."""
 
 import asyncio
 import doctest
-import os
-import subprocess
-import sys
+import re
+import signal
 import threading
 import time
 
@@ -15,33 +14,43 @@ from groupwise.types import Prompt
 from groupwise.verifiers import CaseVerifier, Component, Composite, compose, score_cases
 from groupwise.verifiers.core.contract import Case
 from groupwise.verifiers.core.functions import RewardFunction
-from groupwise.waiting import deadlines as waiting
-from groupwise.waiting.deadlines import Beside, DeadlinePassed, within
+from groupwise.waiting import deadlines
+from groupwise.waiting.deadlines import BackgroundCall, DeadlinePassed, call_within
 
 
 def cases(*texts):
     return [Case(Prompt(f"p{row}", text="q"), text) for row, text in enumerate(texts)]
 
 
-def spin():
-    while True:
-        continue
+RELEASE = threading.Event()
+"""Set at the end of the tests, so that abandoned threads end."""
 
 
-def sleep():
-    time.sleep(60)
+@pytest.fixture(scope="module", autouse=True)
+def _released():
+    RELEASE.clear()
+    yield
+    RELEASE.set()
 
 
-def sleep_in_a_bare_except():
-    try:
-        time.sleep(60)
-    except BaseException:  # noqa: BLE001 (what users write)
-        return 0.0
-    return 1.0
+def hangs():
+    RELEASE.wait(60)
+
+
+def hangs_in_a_bare_except():
+    while not RELEASE.is_set():
+        try:
+            RELEASE.wait(60)
+        except BaseException:  # noqa: BLE001 (what users write)
+            continue
+
+
+def here(check):
+    return check()
 
 
 def from_a_thread(check):
-    return Beside(check).result(30)
+    return BackgroundCall(check).result(30)
 
 
 def from_a_loop(check):
@@ -52,45 +61,68 @@ def from_a_loop(check):
 
 
 def test_examples():
-    assert doctest.testmod(waiting).failed == 0
+    assert doctest.testmod(deadlines).failed == 0
 
 
-@pytest.mark.parametrize("call", [spin, sleep, sleep_in_a_bare_except])
-@pytest.mark.parametrize("place", [lambda check: check(), from_a_thread, from_a_loop])
-def test_a_deadline_ends_the_wait_from_anywhere(call, place):
-    if call is spin and place is from_a_thread:
-        pytest.skip("the thread that is left behind would spin beside the other tests")
+@pytest.mark.parametrize("call", [hangs, hangs_in_a_bare_except])
+def test_a_call_outside_the_main_thread_is_abandoned_and_named(call, caplog):
     start = time.monotonic()
-    with pytest.raises(DeadlinePassed):
-        place(lambda: within(0.2, call))
+    where = rf"no result after 0\.1 s, in {call.__name__} \(.*test_deadlines\.py, line \d+\)"
+    with pytest.raises(DeadlinePassed, match=where):
+        from_a_thread(lambda: call_within(0.1, call, name="it"))
     assert time.monotonic() - start < 5
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert re.fullmatch(rf"it: {where}; it is abandoned", caplog.messages[0])
 
 
-@pytest.mark.parametrize("place", [lambda check: check(), from_a_thread, from_a_loop])
-def test_what_ends_in_time_gives_its_value_or_its_own_error(place):
-    assert place(lambda: within(30, lambda: 7)) == 7
-    assert place(lambda: within(0, lambda: 7)) == 7
+def test_a_call_that_may_be_abandoned_is_so_in_the_main_thread_too():
+    for place in (here, from_a_loop):
+        with pytest.raises(DeadlinePassed):
+            place(lambda: call_within(0.1, hangs, name="it", abandon=True))
+
+
+def test_a_slow_call_in_the_main_thread_is_named_once_and_waited_for(caplog):
+    before = signal.getsignal(signal.SIGALRM), signal.getsignal(signal.SIGINT)
+
+    def slow():
+        time.sleep(0.4)
+        return 7
+
+    assert call_within(0.1, slow, name="the verifier") == 7
+    (told,) = caplog.messages
+    assert re.match(
+        r"the verifier has not returned after its deadline of 0\.1 s, and is waited for: it is in "
+        r"test_a_slow.*slow \(.*test_deadlines\.py, line \d+\)\. It runs in the main thread",
+        told,
+    )
+    assert (signal.getsignal(signal.SIGALRM), signal.getsignal(signal.SIGINT)) == before
+
+
+@pytest.mark.parametrize("place", [here, from_a_thread, from_a_loop])
+def test_what_ends_in_time_gives_its_value_or_its_own_error(place, caplog):
+    assert place(lambda: call_within(30, lambda: 7, name="it")) == 7
+    assert place(lambda: call_within(0, lambda: 7, name="it")) == 7
+    assert place(lambda: call_within(float("inf"), lambda: 7, name="it")) == 7
     with pytest.raises(TimeoutError, match="mine"):
-        place(lambda: within(30, lambda: (_ for _ in ()).throw(TimeoutError("mine"))))
+        place(
+            lambda: call_within(30, lambda: (_ for _ in ()).throw(TimeoutError("mine")), name="it")
+        )
+    assert caplog.messages == []
 
 
 def test_the_deadline_that_has_passed_is_the_one_that_raises():
-    def inner():
-        return within(30, sleep)
-
-    with pytest.raises(DeadlinePassed):
-        within(0.2, inner)
-    reached = []
-
     def outer():
-        with pytest.raises(DeadlinePassed):
-            within(0.2, sleep)
-        reached.append(True)
+        with pytest.raises(DeadlinePassed, match=r"0\.1 s"):
+            call_within(0.1, hangs, name="inner")
         return 7
 
-    assert within(30, outer) == 7
-    assert reached == [True]
-    assert waiting._watches == []
+    assert from_a_thread(lambda: call_within(30, outer, name="outer")) == 7
+    with pytest.raises(DeadlinePassed, match=r"0\.2 s"):
+        from_a_thread(
+            lambda: call_within(
+                0.2, lambda: call_within(30, hangs, name="inner"), name="outer"
+            )
+        )
 
 
 def test_a_function_that_sets_alarms_works_under_a_deadline():
@@ -99,12 +131,74 @@ def test_a_function_that_sets_alarms_works_under_a_deadline():
     assert [score.value for score in score_cases(verifier, cases("a", "b"))] == [1.0, 1.0]
 
 
-@pytest.mark.parametrize("name", ["hangs", "waits_in_a_bare_except"])
-def test_a_function_that_hangs_stops_the_run_naming_it(name):
-    verifier = compose([{"name": f"reward_functions:{name}", "deadline": 0.3, "on_error": "skip"}])
-    wanted = rf"'{name}' gave no scores for a batch of 2 rows within its deadline of 0.3 s .*'p0'"
-    with pytest.raises(VerifierError, match=wanted):
-        score_cases(verifier, cases("a", "b"))
+def test_a_slow_reward_function_is_named_and_its_scores_count(caplog):
+    def slow(completions, **kwargs):
+        time.sleep(0.4)
+        return [1.0] * len(completions)
+
+    scores = score_cases(RewardFunction(slow), cases("a", "b"), deadline=0.1)
+    assert [score.value for score in scores] == [1.0, 1.0]
+    assert re.match(r"verifier 'slow', on a batch of 2 has not returned .*slow \(", *caplog.messages)
+
+
+def check_abandoned(verifier, place):
+    start = time.monotonic()
+    scores = place(lambda: score_cases(verifier, cases("a", "b"), "skip", deadline=0.2))
+    assert [score.outcome for score in scores] == ["verifier_timeout"] * 2
+    assert all(score.value is None for score in scores)
+    assert scores[0].reason.startswith("no verdict: no result after 0.2 s")
+    assert time.monotonic() - start < 5
+
+
+async def never(completions, **kwargs):
+    await asyncio.sleep(60)
+
+
+async def blocks(completions, **kwargs):
+    hangs()
+
+
+async def swallows_its_cancellation(completions, **kwargs):
+    while not RELEASE.is_set():
+        try:  # noqa: SIM105
+            await asyncio.sleep(0.01)
+        except BaseException:  # noqa: BLE001, S110 (what users write)
+            pass
+
+
+class NeverJudges(CaseVerifier):
+    name = "never_judges"
+
+    async def score_case(self, case):
+        await asyncio.sleep(60)
+
+
+@pytest.mark.parametrize("place", [here, from_a_thread, from_a_loop])
+@pytest.mark.parametrize(
+    "verifier",
+    [
+        RewardFunction(never),
+        RewardFunction(blocks),
+        RewardFunction(swallows_its_cancellation),
+        NeverJudges(),
+    ],
+)
+def test_an_async_verifier_that_hangs_is_a_timeout_from_anywhere(verifier, place):
+    check_abandoned(verifier, place)
+
+
+def test_a_plain_function_outside_the_main_thread_is_a_timeout():
+    check_abandoned(RewardFunction(lambda completions, **kwargs: hangs()), from_a_thread)
+
+
+def test_in_a_composition_the_rows_of_an_abandoned_part_are_not_scored():
+    parts = [
+        Component(RewardFunction(never), deadline=0.2),
+        *compose([{"name": "repetition"}]).components,
+    ]
+    scores = score_cases(Composite(parts), cases("a", "b"))
+    assert [(score.value, score.outcome) for score in scores] == [(None, "verifier_timeout")] * 2
+    assert [score.parts["repetition"] for score in scores] == [1.0, 1.0]
 
 
 def test_ones_own_verifiers_have_a_deadline_and_built_in_ones_their_own_limits():
@@ -118,14 +212,6 @@ def test_ones_own_verifiers_have_a_deadline_and_built_in_ones_their_own_limits()
     )
     assert [each.deadline for each in verifier.components] == [0.0, 600.0, 0.0, 0.0]
     verifier.close()
-
-
-def test_an_async_function_that_hangs_has_the_deadline_too():
-    async def never(completions, **kwargs):
-        await asyncio.sleep(60)
-
-    with pytest.raises(VerifierError, match="'never' gave no scores"):
-        score_cases(RewardFunction(never), cases("a"), deadline=0.2)
 
 
 def test_a_slow_function_does_not_hold_up_those_that_wait():
@@ -174,70 +260,8 @@ def test_what_runs_beside_raises_as_if_it_had_run_here():
 
 def test_no_thread_is_left():
     before = threading.active_count()
-    for _ in range(20):
-        within(30, lambda: 1)
-    time.sleep(0.05)
+    for place in (here, from_a_thread):
+        for _ in range(10):
+            place(lambda: call_within(30, lambda: 1, name="it"))
+    time.sleep(0.1)
     assert threading.active_count() <= before + 1
-
-
-NEVER_GIVE_IN = [
-    "swallows_everything",
-    "catastrophic_pattern",
-    "counts_for_ever",
-    "swallows_its_cancellation",
-]
-
-ONE_BATCH = """
-import sys, threading
-from groupwise.types import Prompt
-from groupwise.verifiers import compose, score_cases
-from groupwise.waiting import deadlines as waiting
-from groupwise.verifiers.core.contract import Case
-
-waiting.GIVING_IN = 1.5
-verifier = compose([{"name": f"reward_functions:{sys.argv[1]}", "deadline": 0.3}])
-
-def score():
-    print(score_cases(verifier, [Case(Prompt("p", text="q"), "good")])[0].value, flush=True)
-    try:
-        score_cases(verifier, [Case(Prompt("p", text="q"), "stuck")])
-    except Exception as error:
-        print(type(error).__name__, flush=True)
-
-if sys.argv[2] == "here":
-    score()
-else:
-    thread = threading.Thread(target=score)
-    thread.start()
-    thread.join()
-"""
-
-
-@pytest.mark.parametrize("name", NEVER_GIVE_IN)
-@pytest.mark.parametrize("place", ["here", "in a thread"])
-def test_a_call_that_never_gives_in_ends_with_the_process(name, place):
-    """Where it runs in the main thread or lets no other run; else its thread is left behind."""
-    run = subprocess.run(
-        [sys.executable, "-c", ONE_BATCH, name, place],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    swallows = name.startswith("swallows")
-    if swallows and (place == "in a thread" or name == "swallows_its_cancellation"):
-        assert (run.returncode, run.stdout) == (0, "1.0\nVerifierError\n"), run.stderr
-        return
-    assert (run.returncode, run.stdout) == (1, "1.0\n"), run.stderr
-    assert "Timeout" in run.stderr
-    assert f" in {name}" in run.stderr
-    told = "did not end at its deadline of 0.3 s and swallows every interruption"
-    assert (told in run.stderr) == swallows
-
-
-def test_a_call_that_ended_leaves_no_clock():
-    for place in (lambda check: check(), from_a_thread):
-        assert place(lambda: within(30, lambda: list(waiting._ends)))
-        with pytest.raises(DeadlinePassed):
-            place(lambda: within(0.1, sleep))
-        assert waiting._ends == []

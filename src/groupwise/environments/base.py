@@ -23,7 +23,7 @@ from groupwise.errors import RecipeError
 from groupwise.templates import Template
 from groupwise.types import Message, Outcome, Prompt, Score
 from groupwise.verifiers import Case, Verifier, score_cases
-from groupwise.waiting.calls import Waits
+from groupwise.waiting.calls import CallQueue
 
 Judged = Literal["last", "all"]
 
@@ -329,9 +329,9 @@ class Environment:
         return template.encode_prompt(prompt, **self.variables)
 
     @cached_property
-    def waits(self) -> Waits:
+    def waits(self) -> CallQueue:
         """Where slow answers of plays are waited for; ends with the environment."""
-        return Waits()
+        return CallQueue()
 
     def score(self, cases: Sequence[Case]) -> list[Score]:
         """The verifier's scores, the contract enforced; give it a whole step's cases."""

@@ -1,179 +1,206 @@
-"""Waiting for other people's code: every call in a thread of its own, with a deadline.
+"""Calls of environments and tools: each in its own thread or on a shared event loop, with a deadline.
 
-Python cannot end a thread, so one that overruns is left behind (it is a daemon and does not hold up
-the end of the process): its future fails, its place is free, and whoever waits goes on. Awaitables
-run on one event loop that lives as long as this object, so that a client can be kept open; one that
-holds it up is named, and those that come next get another. Left out: what a failure means.
+Python cannot end a thread, so one that overruns is abandoned (it is a daemon and does not delay the
+end of the process): its future fails and its slot is free. Awaitables share one event loop, so that
+a client can be kept open; a coroutine that blocks it is named, and later awaitables get a new loop.
 """
 
 from __future__ import annotations
 
-import heapq
-import itertools
+import asyncio
 import logging
 import threading
-import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from inspect import isawaitable, iscoroutine
 from typing import Any
 
-from groupwise.waiting.event_loop import EventLoop
-
-Call = Callable[[], Any]
+from groupwise.waiting.deadlines import running_place
 
 PATIENCE = 5.0
-"""Seconds, or a quarter of a deadline, after which an event loop that does not react is held up."""
+"""Seconds, or a quarter of a deadline, after which an event loop counts as blocked."""
+
+logger = logging.getLogger("groupwise")
 
 
-class Waits:
-    """A bounded number of calls at once; more wait in line, and their deadline starts with them.
+class EventLoop:
+    """An event loop in its own thread, until `stop`."""
 
-    >>> waits = Waits()
-    >>> waits.start(lambda: 6 * 7, seconds=5.0).result()
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def start(self, awaitable: Awaitable[Any], seconds: float) -> Future[Any]:
+        """A future of the awaitable; cancelled with TimeoutError after `seconds`."""
+        return asyncio.run_coroutine_threadsafe(_awaited(awaitable, seconds), self._loop)
+
+    def responds(self, seconds: float) -> bool:
+        """Whether the loop runs something new within `seconds`."""
+        reached = threading.Event()
+        try:
+            self._loop.call_soon_threadsafe(reached.set)
+        except RuntimeError:  # it has ended
+            return False
+        return reached.wait(seconds)
+
+    def blocked_by(self) -> str:
+        """Which coroutine runs now and how to fix that it blocks the loop; empty for none."""
+        place = running_place(self._thread.ident, _awaited.__code__)
+        return place and (
+            f"{place} blocks the event loop of all rollouts: await what is slow in it "
+            "(asyncio.sleep instead of time.sleep), or make it a plain function, which gets its "
+            "own thread"
+        )
+
+    def stop(self) -> None:
+        """Ends the loop as soon as it runs something new."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.close()
+
+
+async def _awaited(awaitable: Awaitable[Any], seconds: float) -> Any:
+    try:
+        async with asyncio.timeout(seconds):
+            return await awaitable
+    except (SystemExit, KeyboardInterrupt) as error:  # asyncio would end the loop with it
+        raise RuntimeError(f"it raised {type(error).__name__}: {error}") from error
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    """One call: its result or its clock, whichever is first, ends the future."""
+
+    function: Callable[[], Any]
+    seconds: float
+    future: Future[Any] = field(default_factory=Future)
+    unclaimed: threading.Lock = field(default_factory=threading.Lock)
+    clock: threading.Timer | None = None
+    loop: EventLoop | None = None
+
+
+class CallQueue:
+    """Runs at most `at_once` calls at a time; the others queue, and their deadline starts later.
+
+    >>> queue = CallQueue()
+    >>> queue.start(lambda: 6 * 7, seconds=5.0).result()
     42
-    >>> waits.close()
+    >>> queue.close()
     """
 
     def __init__(self, at_once: int = 16) -> None:
         self.at_once = at_once
-        self._lock = threading.Condition()
-        self._line: deque[tuple[Call, float, Future[Any]]] = deque()
+        self._lock = threading.Lock()
+        self._queued: deque[_Call] = deque()
         self._running = 0
-        self._due: list[tuple[float, int, Future[Any], float]] = []
-        self._numbers = itertools.count()
-        self._watch: threading.Thread | None = None
-        self._loops: list[EventLoop] = []  # the last one takes what comes; the others were held up
-        self._placed: dict[Future[Any], EventLoop] = {}
+        self._loops: list[EventLoop] = []  # the last one is in use; the others were blocked
         self._warned: set[str] = set()
         self._closed = False
 
-    def start(self, call: Call, seconds: float) -> Future[Any]:
+    def start(self, call: Callable[[], Any], seconds: float) -> Future[Any]:
         """A future of `call()`, awaited where it is awaitable.
 
         It fails with what the call raises, and with TimeoutError after `seconds` of running.
+        Raises RuntimeError where the queue is closed.
         """
-        future: Future[Any] = Future()
+        queued = _Call(call, seconds)
         with self._lock:
-            if self._closed:
-                raise RuntimeError("closed: nothing is waited for any more")
-            self._line.append((call, seconds, future))
-            self._next()
-        return future
+            self._refuse_closed()
+            self._queued.append(queued)
+        self._start_next()
+        return queued.future
 
     def close(self) -> None:
-        """Nothing is started any more; what waits in line fails. May be called twice."""
+        """Starts no further calls; queued ones fail. May be called twice."""
         with self._lock:
             self._closed = True
-            dropped = [future for _, _, future in self._line]
-            self._line.clear()
+            dropped = [*self._queued]
+            self._queued.clear()
             loops, self._loops = self._loops, []
-            self._lock.notify_all()
-        for future in dropped:
-            future.set_exception(RuntimeError("closed before it was started"))
+        for call in dropped:
+            call.future.set_exception(RuntimeError("closed before it was started"))
         for loop in loops:
             loop.stop()
 
-    # `_next` is called with the lock held, the others without.
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise RuntimeError("the queue is closed and starts no further calls")
 
-    def _next(self) -> None:
-        while self._line and self._running < self.at_once:
-            call, seconds, future = self._line.popleft()
+    def _start_next(self) -> None:
+        with self._lock:
+            if not self._queued or self._running >= self.at_once:
+                return
             self._running += 1
-            due = (time.monotonic() + seconds, next(self._numbers), future, seconds)
-            heapq.heappush(self._due, due)
-            if self._watch is None:
-                self._watch = threading.Thread(target=self._watching, daemon=True)
-                self._watch.start()
-            self._lock.notify_all()
-            threading.Thread(target=self._run, args=(call, seconds, future), daemon=True).start()
+            call = self._queued.popleft()
+        call.clock = threading.Timer(min(call.seconds, threading.TIMEOUT_MAX), self._expire, [call])
+        call.clock.daemon = True
+        call.clock.start()
+        threading.Thread(target=self._run, args=(call,), daemon=True).start()
 
-    def _run(self, call: Call, seconds: float, future: Future[Any]) -> None:
+    def _run(self, call: _Call) -> None:
         result: Any = None
         failure: BaseException | None = None
         try:
-            result = call()
+            result = call.function()
             if isawaitable(result):
-                result = self._begin(result, seconds, future).result()
-        except BaseException as error:  # noqa: BLE001 (handed to whoever waits)
+                result = self._await(result, call)
+        except BaseException as error:  # noqa: BLE001 (raised by the future)
             failure = error
-        self._placed.pop(future, None)
-        if self._take(future):
+        if self._claim(call):
             if failure is None:
-                future.set_result(result)
+                call.future.set_result(result)
             else:
-                future.set_exception(failure)
+                call.future.set_exception(failure)
 
-    def _take(self, future: Future[Any]) -> bool:
-        """Whether the caller is the one to end this future: the call or the clock, not both."""
+    def _expire(self, call: _Call) -> None:
+        if self._claim(call):
+            blocked = call.loop is not None and not call.loop.responds(0.1)
+            blocker = call.loop.blocked_by() if blocked and call.loop is not None else ""
+            message = f"no answer after {call.seconds:g} s{blocker and '; '}{blocker}"
+            call.future.set_exception(TimeoutError(message))
+
+    def _claim(self, call: _Call) -> bool:
+        """Whether the caller ends this call; its slot is free from then on."""
+        if not call.unclaimed.acquire(blocking=False):
+            return False
+        if call.clock is not None:
+            call.clock.cancel()
         with self._lock:
-            mine = any(entry[2] is future for entry in self._due)
-            if mine:
-                self._due = [entry for entry in self._due if entry[2] is not future]
-                heapq.heapify(self._due)
-                self._running -= 1
-                self._next()
-        return mine
+            self._running -= 1
+        self._start_next()
+        return True
 
-    def _watching(self) -> None:
-        while True:
-            with self._lock:
-                now = time.monotonic()
-                late = [entry for entry in self._due if entry[0] <= now]
-                if not late:
-                    if self._closed and not self._due:
-                        return
-                    self._lock.wait(self._due[0][0] - now if self._due else None)
-                    continue
-            for _, _, future, seconds in late:
-                if self._take(future):
-                    # What follows may take its time; the clock does not wait for it.
-                    threading.Thread(
-                        target=self._too_late, args=(future, seconds), daemon=True
-                    ).start()
-
-    def _too_late(self, future: Future[Any], seconds: float) -> None:
-        loop = self._placed.get(future)
-        held = "" if loop is None or loop.answers(0.1) else _held(loop)
-        words = f"no answer after {seconds:g} s{held and '; '}{held}"
-        future.set_exception(TimeoutError(words))
-
-    def _begin(self, awaitable: Any, seconds: float, future: Future[Any]) -> Future[Any]:
+    def _await(self, awaitable: Any, call: _Call) -> Any:
         try:
-            loop = self._placed[future] = self._event_loop(seconds)
+            call.loop = self._responsive_loop(call.seconds)
         except BaseException:
             if iscoroutine(awaitable):
-                awaitable.close()  # or Python warns that nobody awaited it
+                awaitable.close()  # or Python warns that it was never awaited
             raise
-        return loop.start(awaitable, seconds)
+        return call.loop.start(awaitable, call.seconds).result()
 
-    def _event_loop(self, seconds: float) -> EventLoop:
-        """The loop that awaitables share; a new one where something holds it up."""
+    def _responsive_loop(self, seconds: float) -> EventLoop:
+        """The shared loop; a new one where a coroutine blocks it."""
         while True:
             with self._lock:
-                if self._closed:
-                    raise RuntimeError("closed: nothing is waited for any more")
+                self._refuse_closed()
                 if not self._loops:
                     self._loops.append(EventLoop())
                 loop = self._loops[-1]
-            if loop.answers(min(PATIENCE, seconds / 4)):
+            if loop.responds(min(PATIENCE, seconds / 4)):
                 return loop
-            held = _held(loop)
+            blocker = loop.blocked_by()
             with self._lock:
                 if self._loops and self._loops[-1] is loop:
                     self._loops.append(EventLoop())
-                    if held and held not in self._warned:
-                        self._warned.add(held)
-                        logging.getLogger("groupwise").warning("%s", held)
-
-
-def _held(loop: EventLoop) -> str:
-    """Who holds up the loop and what to do about it; empty where nobody does."""
-    holder = loop.holder
-    if holder is None:
-        return ""
-    return (
-        f"{holder} holds up the event loop of all rollouts: await what is slow in it, as "
-        "asyncio.sleep in place of time.sleep, or make it a plain function, which has a thread"
-    )
+                    if blocker and blocker not in self._warned:
+                        self._warned.add(blocker)
+                        logger.warning("%s", blocker)

@@ -1,9 +1,8 @@
-"""Processes that can be killed: the only time limit that holds for code that does not give in.
+"""Worker processes that can be killed: the only time limit that holds for any code.
 
 A pool keeps a few fresh interpreters (`worker.py`) warm. The parent's clock decides; on expiry the
-worker and whatever it started are killed, another one takes its place, and the next job runs. Works
-from any thread, and inside a running event loop. Not a sandbox: what runs here is trusted code on
-untrusted input.
+worker and whatever it started are killed, and another one takes its place. Works from any thread,
+and inside a running event loop. Not a sandbox: what runs here is trusted code on untrusted input.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -36,14 +35,14 @@ _START = "from groupwise.waiting.worker import main; main()"
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What became of a job: `ok` with its value, `error` with a message, or why there is none."""
+    """A job's result: `ok` with its value, `error` with a message, or why there is neither."""
 
     kind: Literal["ready", "ok", "error", "timeout", "out_of_memory", "died", "unasked"]
     value: Any = None
 
 
 class Worker:
-    """One process. After a timeout or a death it is gone; the pool starts another."""
+    """One process. After a timeout or a death it is closed; the pool starts another."""
 
     def __init__(self, target: str, arguments: tuple[Any, ...], memory_limit: int) -> None:
         paths = [path or os.getcwd() for path in sys.path]
@@ -54,7 +53,6 @@ class Worker:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
             start_new_session=True,
         )
-        self.target = target
         self.alive = True
         self._ready = False
         self._boot = (target, arguments, memory_limit)
@@ -63,19 +61,16 @@ class Worker:
         """Waits until the worker takes jobs; `GroupwiseError` where it cannot start."""
         if self._ready:
             return
-        reply = self._exchange(self._boot, BOOT_LIMIT)
+        reply = self.run(self._boot, BOOT_LIMIT)
         if reply.kind != "ready":
             self.close()
             raise GroupwiseError(
-                f"a worker for {self.target!r} did not start: {reply.value or reply.kind}"
+                f"a worker for {self._boot[0]!r} did not start: {reply.value or reply.kind}"
             )
         self._ready = True
 
     def run(self, job: Any, time_limit: float) -> Reply:
-        """The job's reply within `time_limit` seconds; after a timeout the worker is dead."""
-        return self._exchange((job, time_limit), time_limit)
-
-    def _exchange(self, message: Any, time_limit: float) -> Reply:
+        """The job's reply within `time_limit` seconds; after a timeout the worker is closed."""
         expired = threading.Event()
 
         def expire() -> None:
@@ -88,13 +83,12 @@ class Worker:
         timer.daemon = True
         timer.start()
         try:
-            write_frame(self._process.stdin, message)
-            kind, value = read_frame(self._process.stdout)
-            reply = Reply(kind, value)
+            write_frame(self._process.stdin, job)
+            reply = Reply(*read_frame(self._process.stdout))
         except (EOFError, OSError):
             reply = Reply("timeout" if expired.is_set() else "died", self._process.poll())
             self.close()
-        except BaseException:  # an interruption: a reply that nobody reads must not wait here
+        except BaseException:  # an interruption: its reply must not be read as the next job's
             self.close()
             raise
         finally:
@@ -104,14 +98,12 @@ class Worker:
         return reply
 
     def _kill(self) -> None:
-        """Ends the process and what it started."""
-        try:
+        """Kills the process and what it started."""
+        with suppress(ProcessLookupError):
             if hasattr(os, "killpg"):
                 os.killpg(self._process.pid, signal.SIGKILL)
             else:
                 self._process.kill()
-        except ProcessLookupError:
-            return
 
     def close(self) -> None:
         """Kills and reaps the process, closes its pipes. Safe to call twice."""
@@ -121,15 +113,13 @@ class Worker:
         self._kill()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                try:
+            with suppress(BrokenPipeError):  # the unsent rest of a job for a dead worker
+                if stream is not None:
                     stream.close()
-                except BrokenPipeError:  # an unsent rest of a job for a dead worker
-                    continue
 
 
 class WorkerPool:
-    """`size` workers that run `target(*arguments)` once and then each job through what it gave.
+    """`size` workers that call `target(*arguments)` once, and its result with every job.
 
     `target` is `module:factory`; jobs and results are pickled. Thread-safe.
     """
@@ -147,21 +137,17 @@ class WorkerPool:
         self._idle: queue.Queue[Worker | None] = queue.Queue()
         for _ in range(self.size):
             self._idle.put(None)
-        self._started = False
+        self._open = False
         self._lock = threading.Lock()
-
-    def _make(self) -> Worker:
-        return Worker(*self._boot)
 
     def start(self) -> None:
         """Starts every worker now, so that the first jobs and retries find them warm."""
         with self._lock:
-            if self._started:
+            if self._open:
                 return
-            self._started = True
-            slots = [self._idle.get() for _ in range(self.size)]
-            for worker in slots:
-                self._idle.put(worker or self._make())
+            self._open = True
+            for worker in [self._idle.get() for _ in range(self.size)]:
+                self._idle.put(worker or Worker(*self._boot))
 
     def map(
         self,
@@ -174,20 +160,21 @@ class WorkerPool:
         """One reply a job, in order. `time_limit` is in seconds, for a job's first try.
 
         A job that times out or whose worker dies is tried again up to `tries` times, behind the
-        others; what it may take in all stays below twice the limit, waiting for a new worker
-        included (a later try has half the limit at least). After `max_timeouts` timeouts with no
-        other reply between them, the jobs that are left are `unasked`.
+        others; in all it takes less than twice the limit, waiting for a new worker included (a
+        later try has half the limit at least). After `max_timeouts` timeouts with no other reply
+        between them, the jobs that are left are `unasked`.
         """
         self.start()
         replies: list[Reply | None] = [None] * len(jobs)
         attempts = [0] * len(jobs)
         spent = [0.0] * len(jobs)
-        in_a_row = [0]
+        in_a_row = 0
 
         def attempt(row: int) -> bool:
+            nonlocal in_a_row
             arrived = time.monotonic()
             with self._worker() as worker:
-                if max_timeouts is not None and in_a_row[0] >= max_timeouts:
+                if max_timeouts is not None and in_a_row >= max_timeouts:
                     replies[row] = replies[row] or Reply("unasked")
                     return False
                 began = time.monotonic()
@@ -199,7 +186,7 @@ class WorkerPool:
                 spent[row] += time.monotonic() - began
             attempts[row] += 1
             replies[row] = reply
-            in_a_row[0] = in_a_row[0] + 1 if reply.kind == "timeout" else 0
+            in_a_row = in_a_row + 1 if reply.kind == "timeout" else 0
             return reply.kind in ("timeout", "died") and attempts[row] < tries
 
         work_through(len(jobs), attempt, num_threads=self.size, name="groupwise-verifier")
@@ -211,27 +198,25 @@ class WorkerPool:
         worker = self._idle.get()
         try:
             if worker is None or not worker.alive:
-                worker = self._make()
+                worker = Worker(*self._boot)
             worker.boot()
             yield worker
         finally:
-            if worker is not None and not self._started:
+            if worker is not None and not self._open:
                 worker.close()
             if worker is not None and not worker.alive:
-                worker = self._make() if self._started else None
+                worker = Worker(*self._boot) if self._open else None
             self._idle.put(worker)
 
     def close(self) -> None:
         """Kills every idle worker; those at work are killed when their job ends."""
-        self._started = False
-        for _ in range(self.size):
-            try:
+        self._open = False
+        with suppress(queue.Empty):
+            for _ in range(self.size):
                 worker = self._idle.get_nowait()
-            except queue.Empty:
-                return
-            if worker is not None:
-                worker.close()
-            self._idle.put(None)
+                if worker is not None:
+                    worker.close()
+                self._idle.put(None)
 
 
 _shared: dict[tuple[Any, ...], WorkerPool] = {}

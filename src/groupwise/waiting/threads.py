@@ -1,7 +1,5 @@
-"""Jobs worked through by a few threads that share one queue, the calling thread among them.
+"""Jobs worked through by a few threads that share one queue, the calling thread among them."""
 
-Left out: what a job is, and processes (`sandbox/`, `waiting/processes.py`).
-"""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""The inside of a worker process: one factory at the start, then one job after another.
+"""The main program of a worker process: one factory at the start, then one job after another.
 
-Started by `workers.py` as a fresh interpreter, never as a fork of the trainer. Frames are a length
-of 8 bytes and a pickle, both ways. What the job prints goes to standard error. A second clock, in
-the process itself, ends it where the parent has died while a job was running.
+Started by `processes.py` as a fresh interpreter, never as a fork of the trainer. Frames are a
+length of 8 bytes and a pickle, both ways. What the job prints goes to standard error.
 """
 
 from __future__ import annotations
@@ -10,13 +9,15 @@ from __future__ import annotations
 import importlib
 import os
 import pickle
-import signal
+import select
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import IO, Any
 
 
-class ToldError(Exception):
-    """An error of another process or place, told whole: type and message in one text."""
+class RemoteError(Exception):
+    """An error raised in another process: type and message in one text."""
 
 
 def read_frame(stream: IO[bytes]) -> Any:
@@ -52,22 +53,38 @@ def _limit_memory(num_bytes: int) -> None:
         return
 
 
-def _set_clock(seconds: float) -> None:
-    """Ends this process after `seconds` by the default action of SIGALRM; 0 takes it back."""
-    if hasattr(signal, "setitimer"):
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_REAL, seconds)
+@contextmanager
+def _ended_with_parent(requests: IO[bytes]) -> Iterator[None]:
+    """While a job runs the parent sends nothing, so an event on the pipe means that it has died.
+
+    The system then ends this process (the default action of SIGIO), whatever the job is doing.
+    """
+    try:
+        import fcntl
+    except ImportError:  # not a Unix system: the process ends after the job
+        yield
+        return
+    number = requests.fileno()
+    flags = fcntl.fcntl(number, fcntl.F_GETFL)
+    fcntl.fcntl(number, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(number, fcntl.F_SETFL, flags | fcntl.FASYNC)
+    if select.select([requests], [], [], 0)[0]:  # it died before
+        os._exit(0)
+    try:
+        yield
+    finally:
+        fcntl.fcntl(number, fcntl.F_SETFL, flags)
 
 
 def main() -> None:
     """Reads jobs from standard input until it closes; replies on what was standard output.
 
-    A pipe that closes is the parent's end, at any moment: nothing to report, and nobody to hear it.
+    A closed pipe means that the parent has ended, so there is nobody to report to.
     """
     try:
         _serve()
     except BrokenPipeError:
-        os._exit(0)  # an unsent reply would raise once more where its stream is closed
+        os._exit(0)  # flushing the unsent reply would raise again
 
 
 def _serve() -> None:
@@ -83,7 +100,7 @@ def _serve() -> None:
     try:
         module, _, attribute = target.partition(":")
         handle = getattr(importlib.import_module(module), attribute)(*arguments)
-    except Exception as error:  # noqa: BLE001 (told to the parent, which raises it)
+    except Exception as error:  # noqa: BLE001 (the parent raises it)
         write_frame(replies, ("error", f"{type(error).__name__}: {error}"))
         return
     write_frame(replies, ("ready", None))
@@ -91,12 +108,11 @@ def _serve() -> None:
         _limit_memory(memory_limit)
     while True:
         try:
-            job, seconds = read_frame(requests)
+            job = read_frame(requests)
         except EOFError:
             return
-        _set_clock(3 * seconds + 5)
-        reply = _reply(handle, job)
-        _set_clock(0)
+        with _ended_with_parent(requests):
+            reply = _reply(handle, job)
         write_frame(replies, reply)
 
 
@@ -106,8 +122,8 @@ def _reply(handle: Any, job: Any) -> tuple[str, Any]:
         pickle.dumps(result)
     except MemoryError:
         return "out_of_memory", None
-    except ToldError as error:
+    except RemoteError as error:
         return "error", str(error)
-    except Exception as error:  # noqa: BLE001 (told to the parent, which decides what it means)
+    except Exception as error:  # noqa: BLE001 (the parent decides what it means)
         return "error", f"{type(error).__name__}: {error}"
     return "ok", result

@@ -30,7 +30,7 @@ from groupwise.templates import (
 )
 from groupwise.texts import shortened
 from groupwise.types import Message, Prompt, Score
-from groupwise.waiting.calls import Waits
+from groupwise.waiting.calls import CallQueue
 
 MOST_CALLS = 8
 """Calls of one completion that are run; the others get an error."""
@@ -98,8 +98,8 @@ class Toolbox(Wrapper):
     # Calls.
 
     @cached_property
-    def _waits(self) -> Waits:
-        return Waits()
+    def _waits(self) -> CallQueue:
+        return CallQueue()
 
     def start(self, call: ToolCall) -> Future[Any]:
         """The call's result as text, later. Fails as the tool does, with TimeoutError at last."""

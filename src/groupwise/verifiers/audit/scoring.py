@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from groupwise.errors import VerifierError
 from groupwise.types import Prompt, Score
 from groupwise.verifiers.core.contract import Case, Verifier, describe_error, score_cases
-from groupwise.waiting.deadlines import DeadlinePassed
 
 SINGLES = 1000
 """So many verdicts are asked for one at a time, so that each has its own time."""
@@ -139,13 +138,8 @@ class Scorer:
         return score
 
     def _ask(self, cases: Sequence[Case]) -> list[Score]:
-        """The verifier's scores; all of them timeouts where it takes `limit` a case or more."""
-        try:
-            return score_cases(self.verifier, cases, deadline=self.limit * len(cases))
-        except VerifierError as error:
-            if not isinstance(error.__cause__, DeadlinePassed):
-                raise
-            return [Score(None, "verifier_timeout", "no verdict in time")] * len(cases)
+        """The verifier's scores, with `limit` seconds a case."""
+        return score_cases(self.verifier, cases, deadline=self.limit * len(cases))
 
     def _one(self, case: Case) -> Score:
         try:

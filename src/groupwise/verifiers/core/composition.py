@@ -17,7 +17,7 @@ from groupwise.errors import RecipeError, VerifierError
 from groupwise.types import Outcome, Prompt, Score, StepReward
 from groupwise.verifiers.core.contract import Case, OnError, Verifier, VerifierLogs, score_cases
 from groupwise.verifiers.core.names import unknown_name
-from groupwise.waiting.deadlines import Beside
+from groupwise.waiting.deadlines import BackgroundCall
 
 Combine = Literal["sum", "product"]
 _GATES = ("correct", "parsed")
@@ -28,7 +28,7 @@ _FAILED_TO_JUDGE = frozenset({"bad_answer", "verifier_timeout", "infrastructure_
 class Component:
     """One verifier within a composition. `gate` is `label`, `label:correct` or `label:parsed`.
 
-    `deadline`: seconds for one batch, after which the run stops; 0 is none.
+    `deadline`: seconds for one batch (see `score_cases`); 0 is none.
     """
 
     verifier: Verifier
@@ -160,7 +160,7 @@ class Composite(Verifier):
 
         apart = len(self.components) > 1
         begun = {
-            place: Beside(partial(scores, component))
+            place: BackgroundCall(partial(scores, component))
             for place, component in enumerate(self.components)
             if apart and component.verifier.waits
         }

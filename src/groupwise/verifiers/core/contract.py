@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from inspect import isawaitable
-from typing import Any, ClassVar, Literal
+from inspect import isawaitable, iscoroutinefunction
+from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -27,10 +27,11 @@ from groupwise.verifiers.core.scores import (
     best_of,
     shorten,
 )
-from groupwise.waiting.deadlines import DeadlinePassed, gather, is_theirs, within
-from groupwise.waiting.worker import ToldError
+from groupwise.waiting.deadlines import DeadlinePassed, call_within, gather, is_user_error
+from groupwise.waiting.worker import RemoteError
 
 OnError = Literal["stop", "skip"]
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +193,10 @@ class CaseVerifier(Verifier):
     def judges_singly(self) -> bool:
         return type(self).score is CaseVerifier.score  # one that scores batches says so itself
 
+    @property
+    def waits(self) -> bool:
+        return iscoroutinefunction(self.score_case)
+
     def score(self, cases: Sequence[Case]) -> list[Any]:
         results: list[Any] = []
         waiting: dict[int, Awaitable[Any]] = {}
@@ -201,7 +206,7 @@ class CaseVerifier(Verifier):
             except BadAnswer as error:
                 result = bad_answer(str(error))
             except BaseException as error:
-                if not is_theirs(error):
+                if not is_user_error(error):
                     raise
                 for awaitable in waiting.values():
                     getattr(awaitable, "close", lambda: None)()
@@ -287,19 +292,22 @@ def score_cases(
     `on_error = "stop"`: an exception becomes a `VerifierError` naming verifier, row and original
     error. `"skip"`: the failing rows become `infrastructure_error` (no value, excluded, counted);
     if every row of the batch fails it stops all the same, so pass a whole step's cases. A wrong
-    length or type, a number that is not finite and a batch without scores after `deadline` seconds
-    (0: no deadline) always raise `VerifierError`.
+    length or type and a number that is not finite always raise `VerifierError`.
+
+    A batch without scores after `deadline` seconds (0: no deadline) is named in a warning. If it
+    runs in a background thread (a verifier that `waits`; any verifier outside the main thread) it
+    is abandoned and its cases are `verifier_timeout`; in the main thread it is waited for.
     """
     if not cases:
         return []
     try:
-        result = within(deadline, lambda: _results(verifier, cases))
+        result = _within(deadline, verifier, len(cases), lambda: _results(verifier, cases))
     except VerifierError:
         raise
     except DeadlinePassed as error:
-        raise _overran(verifier, cases, deadline) from error
+        return [Score(None, "verifier_timeout", f"no verdict: {error}") for _ in cases]
     except BaseException as error:
-        if not is_theirs(error):
+        if not is_user_error(error):
             raise
         if on_error == "skip":
             return _scored_singly(verifier, cases, deadline)
@@ -307,6 +315,11 @@ def score_cases(
             raise _stopped(verifier, cases, error.row, error.error) from error.error
         raise _stopped(verifier, cases, _failing_row(verifier, cases, deadline), error) from error
     return _checked(verifier, cases, result)
+
+
+def _within(seconds: float, verifier: Verifier, rows: int, call: Callable[[], Value]) -> Value:
+    name = f"verifier {verifier.name!r}, on a batch of {rows}"
+    return call_within(seconds, call, name=name, abandon=verifier.waits)
 
 
 def _results(verifier: Verifier, cases: Sequence[Case]) -> Any:
@@ -327,8 +340,6 @@ def _singly(
         try:
             (score,) = score_cases(verifier, [case], deadline=deadline)
         except VerifierError as error:
-            if isinstance(error.__cause__, DeadlinePassed):
-                raise
             yield error.__cause__ or error
         else:
             yield score
@@ -365,7 +376,7 @@ def _failing_row(verifier: Verifier, cases: Sequence[Case], deadline: float) -> 
         return next((row for row, each in found if isinstance(each, BaseException)), None)
 
     try:
-        return within(deadline, search)
+        return _within(deadline, verifier, len(cases), search)
     except DeadlinePassed:
         return None
 
@@ -377,15 +388,6 @@ def _stopped(
     if row is not None:
         where += f" (prompt {cases[row].prompt.id!r}, completion {shorten(cases[row].text)!r})"
     return VerifierError(f"verifier {verifier.name!r} raised on {where}: {describe_error(error)}")
-
-
-def _overran(verifier: Verifier, cases: Sequence[Case], deadline: float) -> VerifierError:
-    return VerifierError(
-        f"verifier {verifier.name!r} gave no scores for a batch of {len(cases)} rows within its "
-        f"deadline of {deadline:g} s (the first is prompt {cases[0].prompt.id!r}, completion "
-        f"{shorten(cases[0].text)!r}); raise `deadline` if it is only slow, or set `time_limit`: "
-        "then it runs in worker processes, and what overruns is left out and counted"
-    )
 
 
 def _checked(verifier: Verifier, cases: Sequence[Case], result: Any) -> list[Score]:
@@ -407,6 +409,6 @@ def _checked(verifier: Verifier, cases: Sequence[Case], result: Any) -> list[Sco
 def describe_error(error: BaseException) -> str:
     """The error's type and message in one line."""
     words = whole_text(str(error))
-    if isinstance(error, ToldError):
+    if isinstance(error, RemoteError):
         return words
     return f"{type(error).__name__}: {words}" if words else type(error).__name__

@@ -24,7 +24,7 @@ from groupwise.verifiers.core.contract import (
     score_cases,
 )
 from groupwise.waiting.processes import Reply, WorkerPool
-from groupwise.waiting.worker import ToldError
+from groupwise.waiting.worker import RemoteError
 
 WORKER = "groupwise.verifiers.core.isolated:make"
 
@@ -118,14 +118,14 @@ class Isolated(Verifier):
             else:
                 try:
                     scores += self._read(reply)
-                except ToldError as error:
+                except RemoteError as error:
                     raise RowFailure(row, error) from error
         return scores
 
     def _read(self, reply: Reply) -> list[Score]:
         """The scores of a call that ended; its logs are kept."""
         if reply.kind != "ok":
-            raise ToldError(str(reply.value or reply.kind))
+            raise RemoteError(str(reply.value or reply.kind))
         judged: Judged = reply.value
         if isinstance(judged, str):
             raise VerifierError(judged)
@@ -158,7 +158,7 @@ def make(name: str, arguments: Mapping[str, Any]) -> Callable[[Job], Judged]:
             cause = error.__cause__
             if cause is None:  # what it returned breaks the contract
                 return str(error)
-            raise ToldError(describe_error(cause)) from None
+            raise RemoteError(describe_error(cause)) from None
         return scores, verifier.take_logs()
 
     return score

@@ -48,7 +48,9 @@ class VerifierSettings(BaseModel):
         ge=0,
         allow_inf_nan=False,
         description="Seconds for one batch of a `module:function` or `module:Class`, after which "
-        "the run stops and names it; 0 is none. Not for one with a time_limit.",
+        "a warning names it; 0 is none. An `async` one is abandoned then and its completions are "
+        "`verifier_timeout`; a plain one runs in the main thread and is waited for. Not for one "
+        "with a time_limit.",
     )
     time_limit: float | None = Field(
         default=None,
