@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import json
 import sys
-import asyncio
 import time
 from pathlib import Path
 from typing import Any

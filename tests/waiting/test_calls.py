@@ -1,4 +1,4 @@
-"""Call queues: deadlines hold for code that never ends, and a stuck call does not hold up others."""
+"""Call queues: deadlines hold for code that never ends; a stuck call does not stop others."""
 
 from __future__ import annotations
 

@@ -119,9 +119,7 @@ def test_the_deadline_that_has_passed_is_the_one_that_raises():
     assert from_a_thread(lambda: call_within(30, outer, name="outer")) == 7
     with pytest.raises(DeadlinePassed, match=r"0\.2 s"):
         from_a_thread(
-            lambda: call_within(
-                0.2, lambda: call_within(30, hangs, name="inner"), name="outer"
-            )
+            lambda: call_within(0.2, lambda: call_within(30, hangs, name="inner"), name="outer")
         )
 
 
@@ -138,7 +136,9 @@ def test_a_slow_reward_function_is_named_and_its_scores_count(caplog):
 
     scores = score_cases(RewardFunction(slow), cases("a", "b"), deadline=0.1)
     assert [score.value for score in scores] == [1.0, 1.0]
-    assert re.match(r"verifier 'slow', on a batch of 2 has not returned .*slow \(", *caplog.messages)
+    assert re.match(
+        r"verifier 'slow', on a batch of 2 has not returned .*slow \(", *caplog.messages
+    )
 
 
 def check_abandoned(verifier, place):

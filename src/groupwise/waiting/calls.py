@@ -1,4 +1,4 @@
-"""Calls of environments and tools: each in its own thread or on a shared event loop, with a deadline.
+"""Calls of environments and tools: in their own threads or on an event loop, with a deadline.
 
 Python cannot end a thread, so one that overruns is abandoned (it is a daemon and does not delay the
 end of the process): its future fails and its slot is free. Awaitables share one event loop, so that

@@ -1,6 +1,5 @@
 """Jobs worked through by a few threads that share one queue, the calling thread among them."""
 
-
 from __future__ import annotations
 
 import threading
