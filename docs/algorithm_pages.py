@@ -12,6 +12,7 @@ from pathlib import Path
 
 import matplotlib
 import tomli_w
+from formulas import inline
 
 from groupwise.algorithms import PRESETS, Algorithm, Description, describe, preset, surrogate_curve
 from groupwise.algorithms.describe import NOTATION
@@ -124,13 +125,13 @@ def page(algorithm: Algorithm) -> str:
 
 
 def _formula(shown: Description) -> list[str]:
-    return ["## Formula", "", "```text", *shown.formula, "```", "", f"{NOTATION}.", ""]
+    return ["## Formula", "", "```formula", *shown.formula, "```", "", f"{NOTATION}.", ""]
 
 
 def _parts(shown: Description, algorithm: Algorithm) -> list[str]:
     lines = ["## Parts", "", "| slot | part | formula |", "|---|---|---|"]
     lines += [
-        _row((slot, f"`{kind}`", f"`{text}`" if text else "")) for slot, kind, text in shown.parts
+        _row((slot, f"`{kind}`", inline(text) if text else "")) for slot, kind, text in shown.parts
     ]
     table = {key: value for key, value in algorithm.to_table().items() if value != []}
     written = tomli_w.dumps({"algorithm": table}).strip()

@@ -8,6 +8,7 @@ import sys
 import tomllib
 from pathlib import Path
 from types import ModuleType
+from xml.etree import ElementTree
 
 import pytest
 
@@ -26,6 +27,7 @@ def load(name: str) -> ModuleType:
     return module
 
 
+formulas = load("formulas")
 pages = load("algorithm_pages")
 
 
@@ -36,7 +38,7 @@ def test_page_has_what_show_has(name: str) -> None:
     plain = text.replace("\\", "")
     for slot, kind, formula in shown.parts:
         assert f"| {slot} | `{kind}` |" in plain
-        assert formula in plain
+        assert not formula or formulas.inline(formula).replace("|", "\\|") in text
     for line in (*shown.verified, *shown.unsettled, *shown.needs, shown.citation, shown.typical):
         assert line in plain
     assert f"({name}.svg)" in text
@@ -95,3 +97,36 @@ def test_navigation_puts_the_pages_under_their_index(tmp_path: Path) -> None:
             ]
         },
     ]
+
+
+@pytest.mark.parametrize(
+    ("formula", "drawn"),
+    [
+        ("x_i = y", "<msub><mi>x</mi><mi>i</mi></msub><mo>=</mo><mi>y</mi>"),
+        ("1/(B·n)", "<mfrac><mn>1</mn><mrow><mi>B</mi><mo>·</mo><mi>n</mi></mrow></mfrac>"),
+        ("Σ_i,t f", "<munder><mo>Σ</mo><mi>i,t</mi></munder><mi>f</mi>"),
+        ("r^k", "<msup><mi>r</mi><mi>k</mi></msup>"),
+        ("√(q)", "<msqrt><mi>q</mi></msqrt>"),
+        ("a < b", "<mtext>&nbsp;a&nbsp;</mtext><mo>&lt;</mo><mi>b</mi>"),
+        (
+            "exp(lp - old)",
+            "<mrow><mi>exp</mi><mrow><mo>(</mo><mi>lp</mi><mo>−</mo><mi>old</mi><mo>)</mo></mrow></mrow>",
+        ),
+    ],
+)
+def test_formulas_are_drawn_as_mathml(formula: str, drawn: str) -> None:
+    assert formulas.inline(formula) == f"<math>{drawn}</math>"
+
+
+def test_a_formula_fence_becomes_a_block_and_other_fences_stay() -> None:
+    page = "a\n```formula\nx = y\nA_i\n```\n```text\nx = y\n```\n"
+    drawn = formulas.render_page(page)
+    assert drawn.count("<math>") == 2
+    assert "```text\nx = y\n```" in drawn
+    assert "```formula" not in drawn
+
+
+@pytest.mark.parametrize("name", sorted(PRESETS))
+def test_every_formula_is_well_formed(name: str) -> None:
+    for line in describe(preset(name)).formula:
+        ElementTree.fromstring(formulas.inline(line).replace("&nbsp;", " "))
