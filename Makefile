@@ -13,7 +13,7 @@ export TOKENIZERS_PARALLELISM ?= false
 
 help:
 	@echo "make demo      train the built-in tiny policy on single-digit sums, watch it learn"
-	@echo "make test      the tests (under 10 minutes on 2 cores); make test-all adds the long ones"
+	@echo "make test      the tests (under 6 minutes on 2 cores); make test-all adds the long ones"
 	@echo "make check     lint, types, import direction, links, documentation build"
 	@echo "make bench     speed and memory beside transformers, TRL and OpenVINO; BENCH=\"--only step\""
 	@echo "make bench-growth  step time and memory against length, group, prompts and model size"
