@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 Message = Mapping[str, Any]
 FinishReason = Literal["stop", "length", "deadline", "error"]
+TurnLimit = Literal["turns", "tokens", "length", "seconds"]
 FINISH_REASONS: tuple[str, ...] = ("stop", "length", "deadline", "error")
 
 Outcome = Literal[
@@ -240,6 +241,28 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
+class Extras:
+    """What a rollout has besides its turns; all defaults for a plain single turn.
+
+    `messages` follow the prompt, the policy's own included; None for a plain single turn.
+    `continued` numbers the turns that continue the message of the turn before. `opened` is the tag
+    at the prompt's end that belongs to what was written. `counts` become metrics. `limit` names the
+    limit that ended the rollout, `failure` what its environment raised. `result` is the
+    environment's own verdict.
+
+    >>> Extras(messages=({"role": "assistant", "content": "7"},), counts={"guesses": 1}).limit
+    """
+
+    messages: tuple[Message, ...] | None = None
+    continued: tuple[int, ...] = ()
+    opened: str = ""
+    counts: Mapping[str, float] = field(default_factory=dict[str, float])
+    limit: TurnLimit | None = None
+    failure: str | None = None
+    result: Score | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Rollout:
     """One prompt played to its end, scored.
 
@@ -257,7 +280,7 @@ class Rollout:
     group_index: int
     visit: int
     step: int
-    extras: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    extras: Extras = Extras()
     step_ends: tuple[int, ...] | None = None
 
     @property

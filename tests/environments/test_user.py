@@ -50,7 +50,7 @@ def talked(settings: dict[str, Any], replies: list[str], **columns: Any) -> Roll
 
 
 def said(rollout: Rollout) -> list[str]:
-    messages = rollout.extras["messages"]
+    messages = rollout.extras.messages
     return [message["content"] for message in messages if message["role"] == "user"]
 
 
@@ -63,7 +63,7 @@ def test_rules_answer_in_order_and_none_ends_it() -> None:
     rollout = talked({"rules": rules}, ["Where?", "Where then?", "Rome"])
     assert said(rollout) == ["To Rome, please.", "Hm."]
     assert (rollout.reward, len(rollout.turns)) == (1.0, 3)
-    assert rollout.extras["counts"] == {"user_answers": 2}
+    assert rollout.extras.counts == {"user_answers": 2}
     assert said(talked({"rules": rules}, ["bye?"])) == []
     own = talked({"rules": rules}, ["Where?", "Rome"], user=[{"when": "Where", "say": "South"}])
     assert said(own) == ["South"]

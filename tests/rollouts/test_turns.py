@@ -23,7 +23,7 @@ from groupwise.records.rows import rows_table
 from groupwise.rollouts import collect
 from groupwise.samplers import SamplingSettings, ScriptedSampler
 from groupwise.templates import Template
-from groupwise.types import Group, Message, Prompt, Score, StepReward
+from groupwise.types import Extras, Group, Message, Prompt, Score, StepReward
 from groupwise.verifiers import Case, Verifier, load_verifier
 from groupwise.verifiers.core.contract import CaseVerifier
 
@@ -107,12 +107,12 @@ def test_ids_grow_by_concatenation(template: Template) -> None:
     ]
     assert (first.max_tokens, second.max_tokens) == (40, 36)  # "ask" and its end took 4
     assert (rollout.reward, rollout.finish_reason, rollout.step) == (1.0, "stop", 2)
-    assert rollout.extras["messages"] == (
+    assert rollout.extras.messages == (
         {"role": "assistant", "content": "ask"},
         {"role": "user", "content": "LEAK 7"},
         {"role": "assistant", "content": "done"},
     )
-    assert rollout.extras["counts"] == {"heard": 2}
+    assert rollout.extras.counts == {"heard": 2}
 
 
 def test_fault_28_context_is_attended_to_but_never_trained_on_nor_judged(
@@ -174,7 +174,7 @@ def test_limits_end_a_rollout_by_name(
 ) -> None:
     (group,), _ = played(Asking(**limits), template, replies, **sampling)
     rollout = group.rollouts[0]
-    assert (rollout.extras["limit"], rollout.finish_reason) == (named, reason)
+    assert (rollout.extras.limit, rollout.finish_reason) == (named, reason)
     assert (len(rollout.turns), rollout.truncated, rollout.reward) == (turns, True, 0.0)
 
 
@@ -330,14 +330,14 @@ def test_a_spent_thinking_budget_forces_the_answer(template: Template) -> None:
     assert sampler.requests[1].prompt_ids[-len(forced) :] == forced
     assert rollout.mask == (True,) * 10 + (False,) * len(forced) + (True,) * 2
     assert (rollout.score.reason, rollout.reward, rollout.finish_reason) == ("7", 1.0, "stop")
-    assert rollout.extras["messages"][0]["content"] == "<think>so \n</think>\n\n7"
-    assert rollout.extras["continued"] == (1,)
+    assert rollout.extras.messages[0]["content"] == "<think>so \n</think>\n\n7"
+    assert rollout.extras.continued == (1,)
 
 
 def test_thinking_within_its_budget_is_left_alone(template: Template) -> None:
     environment = Environment("one", Answers(), {"train": [prompt()]})
     (group,), _ = played(environment, template, ["7"], thinking_budget=10)
-    assert (len(group.rollouts[0].turns), group.rollouts[0].extras) == (1, {})
+    assert (len(group.rollouts[0].turns), group.rollouts[0].extras) == (1, Extras())
     replies = ["<think>a</think>", "7"]  # closed, then cut by the budget: goes on as it is
     (group,), _ = played(environment, template, [template.encode(replies[0]), "7"],
                          thinking_budget=16)  # fmt: skip
@@ -395,7 +395,7 @@ def test_halves_of_characters_are_replaced_where_they_enter(template: Template) 
     rollout = group.rollouts[0]
     assert rollout.reward == 1.0
     told = {"role": "user", "content": "a\ufffdb", "name": "\ufffd"}
-    assert rollout.extras["messages"][1] == told
+    assert rollout.extras.messages[1] == told
     assert rollout.turns[1].context_ids == template.continuation(
         rollout.turns[0].completion.token_ids, [told]
     )
@@ -406,7 +406,7 @@ def test_halves_of_characters_are_replaced_where_they_enter(template: Template) 
 
 def test_a_message_of_the_environment_has_a_longest_length(template: Template) -> None:
     (group,), _ = played(Asking(Foreign, characters=10), template, ["long", "done"])
-    said = group.rollouts[0].extras["messages"][1]["content"]
+    said = group.rollouts[0].extras.messages[1]["content"]
     assert said == "xxxxxxxxxx... (90 characters more)"
 
 
@@ -544,7 +544,7 @@ def test_a_play_may_be_given_its_result(template: Template) -> None:
             self.result = lambda: Score(0.5, "partial")  # type: ignore[method-assign]
 
     (group,), _ = played(Asking(Given), template, ["done"])
-    assert group.rollouts[0].extras["result"] == Score(0.5, "partial")
+    assert group.rollouts[0].extras.result == Score(0.5, "partial")
 
 
 class Leaves(Asks):
@@ -565,7 +565,7 @@ def test_a_method_that_was_left_behind_may_go_on_counting(template: Template) ->
     failed, right = group.rollouts
     assert "turn 1: TimeoutError: no answer after 0.1 s" in failed.score.reason
     assert (failed.reward, right.reward) == (None, 1.0)
-    counts = failed.extras["counts"]
+    counts = failed.extras.counts
     assert len(counts) > 1
     assert set(counts.values()) == {1}
 
@@ -600,7 +600,7 @@ class Client(Asks):
 def test_a_verdict_and_an_end_may_be_async(template: Template) -> None:
     Client.loops.clear()
     (group,), _ = played(Asking(Client), template, ["done"])
-    assert group.rollouts[0].extras["result"] == Score(0.5, "partial")
+    assert group.rollouts[0].extras.result == Score(0.5, "partial")
     assert len(Client.loops) == 3
     assert len(set(Client.loops)) == 1
 

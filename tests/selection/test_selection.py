@@ -32,7 +32,7 @@ from groupwise.selection import (
     sizes,
     subset,
 )
-from groupwise.types import Completion, Group, Prompt, Rollout, Score, StepReward, Turn
+from groupwise.types import Completion, Extras, Group, Prompt, Rollout, Score, StepReward, Turn
 from groupwise.verifiers import compose
 from record_helpers import group, prompt, rollout
 
@@ -295,7 +295,13 @@ def test_replay_and_groups_come_back_equal() -> None:
     completion = Completion(
         (11, 2), "7", (-0.1, 1 / 3), "stop", 3, entropies=(0.5, 0.25), supports=((1, 11), (2,))
     )
-    extras = {"continued": (1,), "messages": [{"role": "user", "n": 1.5}], "calls": {"add": 2}}
+    extras = Extras(
+        messages=({"role": "user", "n": 1.5, "parts": [1, {"a": None}]},),
+        continued=(1,),
+        counts={"calls": 2},
+        limit="turns",
+        result=Score(1.0, "correct"),
+    )
     score = Score(0.5, "partial", "so", {"a": None}, (StepReward(0.5, 1),))
     played = Rollout(
         prompt("a"),
@@ -324,7 +330,9 @@ def test_a_whole_prompt_is_kept_where_its_id_does_not_find_it() -> None:
 
 def test_extras_that_no_checkpoint_can_keep_are_refused() -> None:
     made = rollout("a", 1.0)
-    odd = Rollout(made.prompt, made.turns, made.score, 0, 0, 0, extras={"tool": object()})
+    odd = Rollout(
+        made.prompt, made.turns, made.score, 0, 0, 0, extras=Extras(messages=({"tool": object()},))
+    )
     with pytest.raises(TypeError, match="no checkpoint can keep"):
         group_to_plain(Group(made.prompt, (odd,)))
 

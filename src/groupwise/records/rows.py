@@ -133,9 +133,9 @@ def rollout_row(step: int, rollout: Rollout, kind: str) -> dict[str, Any]:
         "token_advantages": None,
         "step_rewards": None if score.steps is None else [step.value for step in score.steps],
         "step_ends": None if rollout.step_ends is None else list(rollout.step_ends),
-        "messages": _json_text(rollout.extras.get("messages")),
+        "messages": _json_text(rollout.extras.messages),
         "turn_ends": _turn_ends(rollout),
-        "limit": rollout.extras.get("limit"),
+        "limit": rollout.extras.limit,
     }
 
 

@@ -140,19 +140,20 @@ def _add_rollout(totals: Totals, rollout: Rollout) -> None:
     totals.high("completions/tokens_max", tokens)
     totals.mean("completions/truncated", rollout.truncated, 1)
     totals.mean("staleness", rollout.step - rollout.version, 1)
-    if "messages" in rollout.extras:
+    if rollout.extras.messages is not None:
         _add_turns(totals, rollout)
 
 
 def _add_turns(totals: Totals, rollout: Rollout) -> None:
-    """What only rollouts of several turns have (see `rollouts.member.Member.extras`)."""
+    """What only rollouts of several turns have."""
     extras = rollout.extras
-    totals.mean("turns/mean", len(rollout.turns) - len(extras.get("continued", ())), 1)
-    totals.high("turns/max", len(rollout.turns) - len(extras.get("continued", ())))
+    turns = len(rollout.turns) - len(extras.continued)
+    totals.mean("turns/mean", turns, 1)
+    totals.high("turns/max", turns)
     totals.mean("turns/context_tokens", len(rollout.mask) - sum(rollout.mask), 1)
-    totals.count("turns/failed", extras.get("failure") is not None)
-    totals.count("turns/forced", bool(extras.get("continued")))
-    if extras.get("limit") is not None:
-        totals.count(f"turns/limit/{extras['limit']}", 1)
-    for name, number in extras.get("counts", {}).items():
+    totals.count("turns/failed", extras.failure is not None)
+    totals.count("turns/forced", bool(extras.continued))
+    if extras.limit is not None:
+        totals.count(f"turns/limit/{extras.limit}", 1)
+    for name, number in extras.counts.items():
         totals.count(name if name.startswith("tools/") else f"plays/{name}", number)

@@ -14,7 +14,7 @@ from groupwise.environments import Environment
 from groupwise.environments.base import Judged
 from groupwise.errors import VerifierError
 from groupwise.templates import Template, token_ends
-from groupwise.types import Completion, Message, Rollout, Score, StepReward, Turn
+from groupwise.types import Completion, Rollout, Score, StepReward, Turn
 from groupwise.verifiers import Case
 
 Spoken = list[tuple[int, str]]
@@ -46,18 +46,17 @@ def read_text(turns: Sequence[Turn], read: Spoken) -> str:
 
 def case_of(rollout: Rollout, judged: Judged) -> Case:
     """The verifier's case of a rollout that `collect` made."""
-    continued = rollout.extras.get("continued", ())
+    continued = rollout.extras.continued
     read = spoken(rollout.turns, continued, judged)
     last = rollout.turns[-1].completion
-    messages: tuple[Message, ...] | None = rollout.extras.get("messages")
     return Case(
         prompt=rollout.prompt,
         text=read_text(rollout.turns, read),
         completion_ids=last.token_ids,
         finish_reason=last.finish_reason,
-        turns=messages,
-        result=rollout.extras.get("result"),
-        opened="" if read[0][0] in continued else rollout.extras.get("opened", ""),
+        turns=rollout.extras.messages,
+        result=rollout.extras.result,
+        opened="" if read[0][0] in continued else rollout.extras.opened,
     )
 
 
@@ -93,7 +92,7 @@ def step_ends(
     """
     if score.steps is None:
         return None
-    read = spoken(rollout.turns, rollout.extras.get("continued", ()), environment.judged)
+    read = spoken(rollout.turns, rollout.extras.continued, environment.judged)
     found: list[int] = []
     start = 0
     ends = [step.end for step in score.steps]

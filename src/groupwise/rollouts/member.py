@@ -21,10 +21,18 @@ from groupwise.rollouts.judged import spoken, turn_steps
 from groupwise.samplers import SamplingSettings
 from groupwise.templates import Template
 from groupwise.texts import shortened, whole_texts
-from groupwise.types import Completion, FinishReason, Message, Prompt, Request, Score, Turn
+from groupwise.types import (
+    Completion,
+    Extras,
+    FinishReason,
+    Message,
+    Prompt,
+    Request,
+    Score,
+    Turn,
+    TurnLimit,
+)
 from groupwise.verifiers.core.contract import describe_error
-
-Limit = Literal["turns", "tokens", "length", "seconds"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +73,7 @@ class Member:
         self.messages: list[Message] = []
         self.continued: list[int] = []
         self.failure: str | None = None
-        self.limit: Limit | None = None
+        self.limit: TurnLimit | None = None
         self.result: Score | None = None
         self.counts: dict[str, float] = {}
         self._ids = prompt_ids
@@ -215,7 +223,7 @@ class Member:
             taken["content"] = shortened(content, limit)
         return taken
 
-    def _reached(self, context: int) -> Limit | None:
+    def _reached(self, context: int) -> TurnLimit | None:
         limits = self.setting.environment.limits
         if self._answers >= limits.turns:
             return "turns"
@@ -304,18 +312,17 @@ class Member:
         self.turns[-1] = replace(last, completion=completion)
 
     @property
-    def extras(self) -> dict[str, Any]:
-        """What the record and the verifier get beside the turns; empty for a plain single turn."""
+    def extras(self) -> Extras:
+        """What the record and the verifier get besides the turns."""
         opened = self.setting.template.opened(self.prompt)
-        begins = {"opened": opened} if opened else {}
         if self.one_turn and not self.continued and self.failure is None and self.result is None:
-            return begins
-        return {
-            **begins,
-            "messages": tuple(self.messages),
-            "counts": self.counts,
-            "limit": self.limit,
-            "failure": self.failure,
-            "continued": tuple(self.continued),
-            "result": self.result,
-        }
+            return Extras(opened=opened)
+        return Extras(
+            messages=tuple(self.messages),
+            continued=tuple(self.continued),
+            opened=opened,
+            counts=self.counts,
+            limit=self.limit,
+            failure=self.failure,
+            result=self.result,
+        )

@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from groupwise.types import Completion, Group, Prompt, Rollout, Score, StepReward, Turn
+from groupwise.types import Completion, Extras, Group, Prompt, Rollout, Score, StepReward, Turn
 
 PromptOf = Callable[[str], Prompt]
 _TYPES = {
-    each.__name__: each for each in (Completion, Group, Prompt, Rollout, Score, StepReward, Turn)
+    each.__name__: each
+    for each in (Completion, Extras, Group, Prompt, Rollout, Score, StepReward, Turn)
 }
 
 

@@ -179,7 +179,7 @@ def test_a_game_is_collected_with_rewards_of_its_turns() -> None:
     assert played.step_ends is not None
     assert [played.mask[end] for end in played.step_ends] == [True, True]
     assert confused.score.reason == "play: lost by illegal moves"
-    assert confused.extras["counts"] == {"illegal_moves": 3}
+    assert confused.extras.counts == {"illegal_moves": 3}
 
 
 def test_too_few_positions_are_refused() -> None:

@@ -156,7 +156,7 @@ def played(
 
 
 def told(group: Group) -> list[str]:
-    messages = group.rollouts[0].extras["messages"]
+    messages = group.rollouts[0].extras.messages
     return [message["content"] for message in messages if message["role"] == "tool"]
 
 
@@ -164,7 +164,7 @@ def test_a_call_is_answered_and_the_last_turn_is_judged() -> None:
     group = played([Tool.of(calculator)], [call("calculator", expression="12*12"), "144"])
     rollout = group.rollouts[0]
     assert (rollout.reward, told(group), len(rollout.turns)) == (1.0, ["144"], 2)
-    assert rollout.extras["counts"] == {"tools/calls": 1, "tools/calls/calculator": 1}
+    assert rollout.extras.counts == {"tools/calls": 1, "tools/calls/calculator": 1}
     assert "144" not in rollout.turns[0].completion.text
     system = load_policy("tiny", device="cpu").template.decode(rollout.prompt_ids)
     assert system.startswith("<|bos|><|system|>You can call these tools:")
@@ -224,7 +224,7 @@ def test_errors_of_tools_are_told_and_counted() -> None:
     assert [each.startswith("error: ") for each in told(group)] == [
         True, False, True, True, False, True, True, True,
     ]  # fmt: skip
-    counts = group.rollouts[0].extras["counts"]
+    counts = group.rollouts[0].extras.counts
     assert (counts["tools/calls"], counts["tools/errors"], counts["tools/timeouts"]) == (7, 6, 2)
     assert group.rollouts[0].reward == 1.0
 
@@ -350,10 +350,10 @@ def test_halves_of_characters_that_a_program_prints(tmp_path: Path) -> None:
         return "\ud83d"
 
     group = played([Tool.of(half)], [call("half", text="x"), call("half", text="raise"), "144"])
-    told = [m["content"] for m in group.rollouts[0].extras["messages"] if m["role"] == "tool"]
+    told = [m["content"] for m in group.rollouts[0].extras.messages if m["role"] == "tool"]
     assert told == ["\ufffd", "error: ValueError: \ufffd"]
     asked = '<tool_call>{"name": "\\ud800", "arguments": {}}</tool_call>'
-    (message, *_) = played([Tool.of(half)], [asked, "144"]).rollouts[0].extras["messages"][1:]
+    (message, *_) = played([Tool.of(half)], [asked, "144"]).rollouts[0].extras.messages[1:]
     assert message["name"] == "\ufffd"
     assert "there is no tool" in message["content"]
 
