@@ -1,17 +1,20 @@
 """The recipe: one TOML file, composed from a model that each room owns, checked before any load.
 
-Left out: building anything. `load_recipe` reads, merges overrides, and refuses what cannot run,
-each with one message naming the field, the value and a legal one.
+`load_recipe` reads, merges overrides, and refuses what cannot run, each with one message naming the
+field, the value and a legal one. TOML has no null: an optional field is switched off with `"none"`,
+and a None inside free arguments, where `"none"` may be a text, is written `{ none = true }`.
 """
 
 from __future__ import annotations
 
+import datetime
 import difflib
 import json
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import NoneType
 from typing import Any, get_args
 
 import tomli_w
@@ -34,6 +37,10 @@ from groupwise.records import CheckpointSettings, EvaluationSettings
 from groupwise.samplers import SamplingSettings
 from groupwise.selection import SelectionSettings
 from groupwise.templates import TemplateSettings
+
+NONE = "none"
+"""What a TOML file and the command line write for None in a field that may be None."""
+_NONE_INSIDE = {"none": True}
 
 # What `--small` means for a recipe without a [small] table of its own.
 SMALL: dict[str, Any] = {
@@ -86,15 +93,42 @@ class Recipe(BaseModel):
 
     def to_toml(self) -> str:
         """The resolved recipe as text; loading it gives an equal recipe."""
-        return tomli_w.dumps(_without_none(self.model_dump(mode="json")))
+        return tomli_w.dumps(_written(self.model_dump(), Recipe))
 
 
-def _without_none(value: Any) -> Any:
-    """TOML has no null: a field that is None is left out."""
+def _written(value: Any, annotation: Any) -> Any:
+    """A dumped value for TOML. A field that is None by default is left out where it is None."""
     if isinstance(value, Mapping):
-        return {key: _without_none(item) for key, item in value.items() if item is not None}
+        table = _table_of(annotation)
+        fields = {} if table is None else table.model_fields
+        made: dict[str, Any] = {}
+        for key, item in value.items():
+            info = fields.get(key)
+            if info is None or item is not None:
+                made[key] = _written(item, None if info is None else info.annotation)
+            elif info.is_required() or info.get_default(call_default_factory=True) is not None:
+                made[key] = NONE
+        return made
     if isinstance(value, list | tuple):
-        return [_without_none(item) for item in value]
+        return [_written(item, _table_of(annotation)) for item in value]
+    if annotation is datetime.date:
+        return value.isoformat()
+    return dict(_NONE_INSIDE) if value is None else value
+
+
+def _with_nones(value: Any, annotation: Any) -> Any:
+    """The inverse of `_written`: both spellings of None become None, where each is legal."""
+    if value == _NONE_INSIDE or (value == NONE and NoneType in get_args(annotation)):
+        return None
+    if isinstance(value, Mapping):
+        table = _table_of(annotation)
+        fields = {} if table is None else table.model_fields
+        return {
+            key: _with_nones(item, fields[key].annotation if key in fields else None)
+            for key, item in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_with_nones(item, _table_of(annotation)) for item in value]
     return value
 
 
@@ -116,9 +150,26 @@ def load_recipe(
             _set(table, dotted, value)
     for dotted, value in (overrides or {}).items():
         _set(table, dotted, parse_value(value))
-    recipe = _validate(table)
+    recipe = _validate(_with_nones(table, Recipe))
     check(recipe)
+    _check_record(recipe)
     return recipe
+
+
+def _check_record(recipe: Recipe) -> None:
+    """Refuse a recipe whose record would load as another one; `to_toml` is what a run writes."""
+    try:
+        again = _validate(_with_nones(tomllib.loads(recipe.to_toml()), Recipe))
+    except (TypeError, ValueError) as error:  # what pydantic and tomli_w raise
+        raise RecipeError(f"the recipe cannot be written as TOML: {error}") from error
+    if again != recipe:
+        now, then = (flatten(each.model_dump()) for each in (recipe, again))
+        differing = (key for key in {**now, **then} if now.get(key) != then.get(key))
+        field = next(differing, "the recipe")
+        raise RecipeError(
+            f"{field} = {now.get(field)!r} would be recorded as {then.get(field)!r}; give a value "
+            "that TOML can hold"
+        )
 
 
 def _read(source: str | Path | Mapping[str, Any]) -> dict[str, Any]:
@@ -232,7 +283,12 @@ def _explain(item: Mapping[str, Any]) -> str:
     if item["type"] == "value_error":
         message = str(item["ctx"]["error"])
         return message if location[-1] in message else f"{field}: {message}"
-    return f"{field} = {item['input']!r}: {item['msg'][0].lower()}{item['msg'][1:]}"
+    table = _table_at(location[:-1])
+    info = None if table is None else table.model_fields.get(location[-1])
+    message = f"{item['msg'][0].lower()}{item['msg'][1:]}"
+    if info is not None and NoneType in get_args(info.annotation):
+        message += f' or "{NONE}"'
+    return f"{field} = {item['input']!r}: {message}"
 
 
 def _list_text(value: Any) -> str:
@@ -243,15 +299,21 @@ def _list_text(value: Any) -> str:
 
 
 def _names_at(location: Sequence[str]) -> list[str]:
-    model: type[BaseModel] = Recipe
+    table = _table_at(location)
+    if table is None:
+        return []
+    return [*table.model_fields, "small"] if table is Recipe else list(table.model_fields)
+
+
+def _table_at(location: Sequence[str]) -> type[BaseModel] | None:
+    """The table at a dotted place, list indices included; None where there is none."""
+    table: type[BaseModel] | None = Recipe
     for part in location:
-        field = model.model_fields.get(part)
-        inner = None if field is None else _table_of(field.annotation)
-        if inner is None:
-            return []
-        model = inner
-    names = list(model.model_fields)
-    return [*names, "small"] if model is Recipe else names
+        if table is None or part.isdecimal():
+            continue
+        info = table.model_fields.get(part)
+        table = None if info is None else _table_of(info.annotation)
+    return table
 
 
 def check(recipe: Recipe) -> None:
@@ -318,11 +380,10 @@ def field_table() -> list[tuple[str, str, str, str]]:
 
 
 def _table_of(annotation: Any) -> type[BaseModel] | None:
-    """The table that a field is, or is where it is not left out."""
-    for each in (annotation, *get_args(annotation)):
-        if isinstance(each, type) and issubclass(each, BaseModel):
-            return each
-    return None
+    """The table in an annotation: the field's own, an optional one, or that of a list's entries."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next(filter(None, map(_table_of, get_args(annotation))), None)
 
 
 def model_fields_table(model: type[BaseModel], prefix: str) -> list[tuple[str, str, str, str]]:

@@ -86,7 +86,7 @@ def test_the_mean_is_over_prompts_of_the_prompts_means():
     found = summarise([group("p", [1.0, 1.0, 1.0, 0.0]), group("q", [0.0])])
     assert found.accuracy == pytest.approx(0.375)
     found = summarise([group("p", [1.0, None, None]), group("q", [0.0, 0.0, 1.0])])
-    assert found.accuracy == pytest.approx((1.0 + 1 / 3) / 2)
+    assert found.accuracy == pytest.approx((1 / 3 + 1 / 3) / 2)
     assert found.unscored == 2
 
 
@@ -182,13 +182,53 @@ def test_noise_is_that_of_the_version():
     assert not keys[0] & keys[2]
 
 
-def test_completions_without_a_score_are_excluded_and_counted():
+def test_completions_without_a_score_did_not_pass_and_are_counted():
     env = environment(train=1, heldout=3)
     replies = ["0", "?", "?", "1", "A", "1", "?", "?", "?"]  # two samples and one greedy a prompt
     result, _ = run(env, replies, samples=2, splits=["heldout"])
-    assert result.metrics["eval/accuracy"] == pytest.approx((1.0 + 0.5) / 2)
-    assert result.metrics["eval/greedy"] == 1.0
+    assert result.metrics["eval/accuracy"] == pytest.approx((0.5 + 0.5 + 0.0) / 3)
+    assert result.metrics["eval/greedy"] == pytest.approx(1 / 3)
     assert result.metrics["eval/unscored"] == 5
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "k", "passed", "accuracy"),
+    [
+        ([1.0, 0.0, 0.0, 0.0], [0.0, 0.0, None, None], 4, 0.5, 0.125),
+        ([1.0, 0.0, 0.0, 0.0], [0.0, 0.0, None, None], 2, 0.25, 0.125),
+        ([1.0, None, None, None], [1.0, 1.0, 1.0, 1.0], 1, 0.625, 0.625),
+        ([None, None, None, None], [1.0, 1.0, 0.0, 0.0], 4, 0.5, 0.25),
+        ([1.0, None], [0.0, None], 2, 0.5, 0.25),
+        ([None, 1.0, None], [None, None, 0.0], 3, 0.5, 1 / 6),
+    ],
+)
+def test_pass_at_k_and_accuracy_have_unscored_completions_in_n(first, second, k, passed, accuracy):
+    groups = [group("p", first), group("q", second)]
+    found = summarise(groups, pass_ks=[1, k], maj_ks=[len(first)])
+    assert found.pass_at_k[k] == pytest.approx(passed)
+    assert found.accuracy == found.pass_at_k[1] == pytest.approx(accuracy)
+    assert found.unscored == (first + second).count(None)
+    assert found.accuracy_interval is not None
+    low, high = found.accuracy_interval
+    assert low <= accuracy <= high
+    assert found.maj_at_k[len(first)] is not None
+
+
+def test_unscored_completions_have_no_vote_and_stay_in_n():
+    groups = [group("p", [1.0, None, None, 0.0], texts=["7", "8", "8", "9"])]
+    found = summarise(groups, maj_ks=[1, 2, 4])
+    assert found.maj_at_k[4] == 0.5  # 7 against 9; what was not scored does not vote
+    assert found.maj_at_k[1] == 0.25
+    # Of 6 pairs: {7, one unscored} twice wins, {7, 9} is a tie, the others lose.
+    assert found.maj_at_k[2] == pytest.approx((2 + 0.5) / 6)
+
+
+def test_a_set_of_which_nothing_was_scored_has_no_accuracy():
+    found = summarise([group("p", [None, None])], pass_ks=[1], maj_ks=[1])
+    assert found.accuracy is None
+    assert found.pass_at_k == {1: None}
+    assert found.maj_at_k == {1: None}
+    assert found.unscored == 2
 
 
 def test_an_evaluation_without_any_score_stops():

@@ -1,9 +1,10 @@
 """What an evaluation found: per set of prompts, as metrics, as rows.
 
 A completion is correct where its score's outcome is "correct", which a composed verifier takes from
-its weightiest part; one without a score is excluded and counted. Every mean over a set is the mean
-over its prompts of the prompt's mean, so prompts count alike however many completions they have.
-Left out: making the completions.
+its weightiest part. One without a score (a verifier failed) did not pass: it stays in every n, of
+accuracy, pass@k, maj@k and their intervals, and `unscored` counts it beside them. Every mean over a
+set is the mean over its prompts of the prompt's mean, so prompts count alike however many
+completions they have.
 """
 
 from __future__ import annotations
@@ -115,11 +116,11 @@ def summarise(
     groups: Sequence[Group], *, pass_ks: Sequence[int] = (), maj_ks: Sequence[int] = ()
 ) -> SetResult:
     """Results over one set: one group a prompt, its greedy rollout in `Group.greedy`."""
-    shares = [_shares(group.rollouts) for group in groups]
-    means = [sum(share) / len(share) for share in shares if share]
-    greedy = [share for group in groups if group.greedy for share in _shares([group.greedy])]
     every = [rollout for group in groups for rollout in group.rollouts]
     greedy_rollouts = [group.greedy for group in groups if group.greedy is not None]
+    shares = [_shares(group.rollouts) for group in groups if _any_scored(every)]
+    means = [sum(share) / len(share) for share in shares if share]
+    greedy = _shares(greedy_rollouts) if _any_scored(greedy_rollouts) else []
     greedy_mean = mean_or_none(greedy)
     return SetResult(
         num_prompts=len(groups),
@@ -130,7 +131,7 @@ def summarise(
         parts=_part_means([group.rollouts for group in groups]),
         greedy_parts=_part_means([[rollout] for rollout in greedy_rollouts]),
         pass_at_k={k: _pass_mean(shares, k) for k in pass_ks},
-        maj_at_k={k: _vote_mean(groups, k) for k in maj_ks},
+        maj_at_k={k: _vote_mean(groups, k) if means else None for k in maj_ks},
         unscored=sum(not rollout.score.scored for rollout in (*every, *greedy_rollouts)),
         truncated=mean_or_none([float(rollout.truncated) for rollout in every]),
         tokens=sum(rollout.num_tokens for rollout in (*every, *greedy_rollouts)),
@@ -138,14 +139,14 @@ def summarise(
 
 
 def answer_vote(rollout: Rollout) -> str | None:
-    """The answer that a completion votes for; None where it gives none.
+    """The answer that a completion votes for; None where it gives none or has no score.
 
     Correct completions vote alike, however they write the answer. Another's answer is its last box,
     else its last `<answer>`, else its last line, after the reasoning and without dressing.
     """
     if rollout.score.outcome == "correct":
         return "correct"
-    if rollout.score.outcome == "no_answer":
+    if rollout.score.outcome == "no_answer" or not rollout.score.scored:
         return None
     case = case_of(rollout, "last")
     text = after_reasoning(case.whole)
@@ -157,8 +158,12 @@ def answer_vote(rollout: Rollout) -> str | None:
 
 
 def _shares(rollouts: Sequence[Rollout]) -> list[float]:
-    """1.0 for a correct completion, 0.0 for another, nothing for one without a score."""
-    return [float(r.score.outcome == "correct") for r in rollouts if r.score.scored]
+    """1.0 for a correct completion, 0.0 for any other, one without a score included."""
+    return [float(rollout.score.outcome == "correct") for rollout in rollouts]
+
+
+def _any_scored(rollouts: Sequence[Rollout]) -> bool:
+    return any(rollout.score.scored for rollout in rollouts)
 
 
 def _part_means(rollouts: Sequence[Sequence[Rollout]]) -> dict[str, float]:
@@ -183,10 +188,9 @@ def _pass_mean(shares: Sequence[Sequence[float]], k: int) -> float | None:
 def _vote_mean(groups: Sequence[Group], k: int) -> float | None:
     values = []
     for group in groups:
-        scored = [rollout for rollout in group.rollouts if rollout.score.scored]
-        votes = [answer_vote(rollout) for rollout in scored]
-        right = [rollout.score.outcome == "correct" for rollout in scored]
+        votes = [answer_vote(rollout) for rollout in group.rollouts]
         if votes:
+            right = [rollout.score.outcome == "correct" for rollout in group.rollouts]
             values.append(maj_at_k(votes, right, k=k))
     return mean_or_none([value for value in values if value is not None])
 

@@ -27,6 +27,9 @@ def strict_metrics(
 ) -> Metrics:
     """The `eval/strict` metrics of an evaluation's groups, of the words that `judged` says.
 
+    A completion that the strict verifier could not score did not pass, and is counted; the gap is
+    over completions that both have scored.
+
     Raises VerifierError as scoring does.
     """
     asked = {prompt.id for each in sets.splits.values() for prompt in each}
@@ -57,7 +60,7 @@ def _over(
     for prompt_id, pairs in scored.items():
         if prompt_id not in ids:
             continue
-        strict.append([_right(score) for _, score in pairs if score.value is not None])
+        strict.append([_right(score) for _, score in pairs])
         both = [
             _right(rollout.score) - _right(score)
             for rollout, score in pairs

@@ -455,8 +455,8 @@ def _evaluation_metrics() -> Iterator[Metric]:
     yield Metric(
         "eval/pass@<k>",
         "share",
-        "mean over prompts of 1 - C(n - c, k) / C(n, k), c of n scored completions correct; "
-        "prompts with n < k are left out",
+        "mean over prompts of 1 - C(n - c, k) / C(n, k), c of n completions correct; one without a "
+        "score is not, and `eval/unscored` counts it; prompts with n < k are left out",
         "higher",
     )
     yield Metric(
