@@ -86,9 +86,9 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def family_template() -> Template:
-    """Forty one-character tokens; id 2 ends a completion and pads."""
-    letters = [chr(48 + i) for i in range(VOCABULARY - 3)]
+def family_template(tokens: int = VOCABULARY) -> Template:
+    """One-character tokens; id 2 ends a completion and pads."""
+    letters = [chr(48 + i) for i in range(tokens - 3)]
     tokenizer = words(["<unk>", "<bos>", "<end>"], letters)
     return Template(tokenizer, None, special_tokens={"eos_token": "<end>"}, pad_id=2)
 
@@ -116,16 +116,20 @@ def family_model(family: str, seed: int = 0) -> nn.Module:
 
 
 def family_policy(
-    family: str = "llama", seed: int = 0, dtype: torch.dtype = torch.float32
+    family: str = "llama",
+    seed: int = 0,
+    dtype: torch.dtype = torch.float32,
+    tokens: int = VOCABULARY,
 ) -> Policy:
-    """`dtype` float64 makes the weights float64; bfloat16 only the matrix products."""
+    """`dtype` float64 makes the weights float64; bfloat16 only the matrix products. Fewer `tokens`
+    than the vocabulary has rows leave it padded."""
     model = family_model(family, seed)
     if dtype == torch.float64:
         model.double()
     return Policy(
         name=family,
         model=model,
-        template=family_template(),
+        template=family_template(tokens),
         device=torch.device("cpu"),
         dtype=torch.bfloat16 if dtype == torch.bfloat16 else torch.float32,
         max_length=128,

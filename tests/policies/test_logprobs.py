@@ -16,7 +16,7 @@ from groupwise.policies.chunked import token_logprobs
 from groupwise.policies.heads import Head, LogitRule, head_of
 from groupwise.policies.load import checkpoint_activations
 from groupwise.policies.logprobs import as_ids
-from model_families import FAMILIES, VOCABULARY, family_policy
+from model_families import FAMILIES, VOCABULARY, family_policy, family_template
 from plain_pass import assert_same_gradients, gradients, plain
 
 PROMPTS: list[list[int]] = [[5, 2, 9], [4], [7, 8, 2, 2, 11, 13, 6]]
@@ -228,6 +228,7 @@ def test_no_tensor_over_the_vocabulary_is_larger_than_a_chunk() -> None:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     policy = family_policy("llama")
+    policy.template = family_template(5000)
     torch.manual_seed(0)
     policy.model = LlamaForCausalLM(
         LlamaConfig(

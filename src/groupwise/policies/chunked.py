@@ -1,8 +1,8 @@
 """From hidden states to log-probabilities and entropies, a chunk of positions at a time.
 
 The head, the log-softmax and everything after are float32 at least; the backward pass computes the
-logits of a chunk again, so that no tensor over all positions and the vocabulary exists. Where
-sampling kept a part of the vocabulary alone, the distribution is over what it kept.
+logits of a chunk again, so that no tensor over all positions and the vocabulary exists. The
+distribution is over the ids that have a token, and where sampling kept a part of them, over those.
 Left out: where hidden states come from (logprobs.py).
 Shapes: N positions, n of a chunk, D hidden, V vocabulary, M ids asked for at a position.
 """
@@ -71,6 +71,7 @@ def token_logprobs(
     *,
     temperature: float = 1.0,
     supports: Supports | None = None,
+    absent: Int[Tensor, " A"] | None = None,
     entropies: bool = True,
     products: torch.dtype = torch.float32,
     chunk_tokens: int | None = None,
@@ -80,19 +81,20 @@ def token_logprobs(
     Everything from the head's matrix product on is float32 whatever the policy's dtype, or float64
     where the weights are: bfloat16 logits near 20 are 0.125 apart. `products` bfloat16 takes the
     two products of the backward pass that give gradients in it, as in the policy's other layers.
-    An id that is not in its position's support has a log-probability of -1e30, without gradient.
+    `absent` are ids that no token has (`Policy.absent_ids`). One of them, and an id that is not in
+    its position's support, has a log-probability of -1e30, without gradient.
     """
     linear = head.linear
     if isinstance(linear, nn.Linear) and type(linear) is nn.Linear:
         chunk = chunk_tokens or max(16, _CHUNK_BYTES // (4 * linear.out_features))
-        settings = _Settings(head.rule, temperature, chunk, supports, entropies, products)
+        settings = _Settings(head.rule, temperature, chunk, supports, absent, entropies, products)
         apply: Any = _ChunkedHead.apply
         return cast(
             tuple[Tensor, Tensor | None],
             apply(hidden, linear.weight, linear.bias, targets, settings),
         )
     chunk = chunk_tokens or 256
-    settings = _Settings(head.rule, temperature, chunk, supports, entropies, products)
+    settings = _Settings(head.rule, temperature, chunk, supports, absent, entropies, products)
     parts = [
         checkpoint(_plain_head, h, t, linear, settings, number * chunk, use_reentrant=False)
         for number, (h, t) in enumerate(
@@ -108,8 +110,24 @@ class _Settings:
     temperature: float
     chunk: int
     supports: Supports | None
+    absent: Tensor | None
     entropies: bool
     products: torch.dtype
+
+    @property
+    def sinks(self) -> bool:
+        """Whether some ids have no probability."""
+        return self.supports is not None or self.absent is not None
+
+    def sink_(self, logits: Tensor, start: int) -> Tensor:
+        """As `Supports.keep_`, and sunk at ids that no token has."""
+        if self.supports is not None:
+            logits = self.supports.keep_(logits, start)
+        if self.absent is None:
+            return logits
+        if logits.requires_grad:
+            return logits.index_fill(1, self.absent, _NOT_KEPT)
+        return logits.index_fill_(1, self.absent, _NOT_KEPT)
 
 
 def _plain_head(
@@ -119,8 +137,7 @@ def _plain_head(
     raw = linear(hidden.to(next(linear.parameters()).dtype))
     raw = raw if raw.dtype == torch.float64 else raw.float()
     logits = settings.rule.apply_(raw * 1.0) / settings.temperature
-    if settings.supports is not None:
-        logits = settings.supports.keep_(logits, start)
+    logits = settings.sink_(logits, start)
     logprobs = logits.log_softmax(-1)
     chosen = logprobs.gather(1, targets)
     chosen = torch.where(chosen < 0.5 * _NOT_KEPT, chosen.detach(), chosen)
@@ -177,7 +194,7 @@ class _ChunkedHead(torch.autograd.Function):
             at_targets = None
             if grad_chosen is not None:
                 at_targets = grad_chosen[part] / settings.temperature
-                if settings.supports is not None:
+                if settings.sinks:
                     at_targets.masked_fill_(z.gather(1, targets[part]) == _NOT_KEPT, 0.0)
             grad = _grad_logits(
                 z,
@@ -215,8 +232,8 @@ def _logits(
     raw = settings.rule.apply_(raw)
     bent = None if settings.rule == LogitRule() else raw
     z = raw if settings.temperature == 1.0 else raw.div(settings.temperature)
-    if settings.supports is not None:
-        z = settings.supports.keep_(z.clone() if z is bent else z, start)
+    if settings.sinks:
+        z = settings.sink_(z.clone() if z is bent else z, start)
     return z, bent
 
 

@@ -7,6 +7,7 @@ models are made (tiny.py, smollm2.py), and what is done with an adapter (adapter
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,8 @@ from groupwise.policies.source import (
 )
 from groupwise.templates import Template
 from groupwise.templates.folder import TemplateParts, as_ids, read_ids
+
+logger = logging.getLogger("groupwise")
 
 # Under this many parameters a forward pass is overhead, and bfloat16 only adds casts.
 _SMALL = 10_000_000
@@ -172,7 +175,7 @@ def load_policy(
     model.eval()
     if gradient_checkpointing:
         checkpoint_activations(model)
-    return Policy(
+    policy = Policy(
         name=name,
         model=model,
         template=info.template,
@@ -180,6 +183,13 @@ def load_policy(
         dtype=chosen_dtype,
         max_length=info.max_length,
     )
+    if policy.absent_ids is not None:
+        logger.info(
+            "%s: %d ids of its vocabulary have no token in its tokenizer; they are never sampled",
+            name,
+            len(policy.absent_ids),
+        )
+    return policy
 
 
 def _adapter_settings(

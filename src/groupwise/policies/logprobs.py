@@ -91,6 +91,7 @@ def sequence_logprobs(
         targets,
         temperature=temperature,
         supports=None if supports is None else _supports(policy, completion_ids, supports),
+        absent=policy.absent_ids,
         entropies=entropies,
         products=policy.dtype,
         chunk_tokens=chunk_tokens,
@@ -199,9 +200,12 @@ def as_ids(policy: Policy, ids: Any, what: str) -> tuple[int, ...]:
             "policy.template.encode(text) gives the ids of a text"
         ) from error
     rows = int(text_config(policy.model).vocab_size)
+    absent = policy.template.absent_ids(rows)
     for each in whole:
-        if not 0 <= each < rows:
-            raise ValueError(f"{what}: id {each} is not within the vocabulary of {rows} ids")
+        if not 0 <= each < rows or each in absent:
+            raise ValueError(
+                f"{what}: id {each} is not within the vocabulary of {rows - len(absent)} tokens"
+            )
     return whole
 
 

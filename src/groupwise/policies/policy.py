@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from groupwise.templates import Template
 
@@ -39,6 +40,16 @@ class Policy:
         if self.dtype == torch.float32:
             return nullcontext()
         return torch.autocast(self.device.type, dtype=self.dtype)
+
+    @cached_property
+    def absent_ids(self) -> Tensor | None:
+        """[A] ids that the output layer has a row for and the tokenizer no token, None without any.
+
+        Their logits count as -inf: they are never sampled and have no share in any probability.
+        """
+        config: Any = self.model.config
+        absent = self.template.absent_ids(config.get_text_config(decoder=True).vocab_size)
+        return torch.tensor(absent, device=self.device) if absent else None
 
     @property
     def num_parameters(self) -> int:

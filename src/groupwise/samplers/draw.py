@@ -54,6 +54,7 @@ class Truncation:
         ordered, ids = scaled.sort(dim=-1, descending=True, stable=True)
         rank = torch.arange(scaled.shape[-1], device=scaled.device)
         within = (self.top_k[:, None] == 0) | (rank < self.top_k[:, None])
+        within &= ordered > -torch.inf  # an id that no token has is in no support
         mass = torch.softmax(ordered.masked_fill(~within, -torch.inf), dim=-1)
         within &= (mass.cumsum(-1) - mass < self.top_p[:, None]) | (self.top_p[:, None] == 1.0)
         within &= mass >= self.min_p[:, None] * mass[:, :1]

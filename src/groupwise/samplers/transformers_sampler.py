@@ -178,7 +178,9 @@ class _Decoding:
         )
         with torch.autocast(ids.device.type, enabled=False):
             raw = self.head.linear(output.last_hidden_state[:, -1].to(self.head.dtype))
-        return self.head.rule.apply_(raw)
+        logits = self.head.rule.apply_(raw)
+        absent = self.policy.absent_ids
+        return logits if absent is None else logits.index_fill_(1, absent, -torch.inf)
 
     def _compact(self, alive: list[int]) -> Tensor:
         """Keep only the rows that go on; returns their places."""

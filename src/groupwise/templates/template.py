@@ -12,7 +12,7 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -242,6 +242,18 @@ class Template:
         found = Tokenizer.from_str(self.tokenizer.to_str())
         found.encode_special_tokens = True
         return found
+
+    @lru_cache(maxsize=8)  # noqa: B019 - a template lives as long as its policy
+    def absent_ids(self, rows: int) -> tuple[int, ...]:
+        """The ids below `rows` that no token has: a padded vocabulary's, and gaps between tokens.
+
+        >>> from tokenizers import Tokenizer, models
+        >>> Template(Tokenizer(models.WordLevel({"a": 0, "b": 2}, "a")), None).absent_ids(5)
+        (1, 3, 4)
+        """
+        known = set(self.tokenizer.get_vocab(with_added_tokens=True).values())
+        rest = [each for each in range(rows) if each not in known]
+        return tuple(each for each in rest if self.tokenizer.id_to_token(each) is None)
 
     # Ids to text: completions.
 

@@ -26,12 +26,14 @@ class SamplingHead:
     """The output layer of a policy, kept in step with it by `refresh`.
 
     With `pack` matrices are laid out for oneDNN; with `half` (a bfloat16 policy whose logits are
-    not changed after the layer) `near` is in bfloat16.
+    not changed after the layer) `near` is in bfloat16. `absent` [A] are ids that no token has:
+    their logits are -inf.
     """
 
-    def __init__(self, head: Head, *, pack: bool, half: bool) -> None:
+    def __init__(self, head: Head, *, pack: bool, half: bool, absent: Tensor | None = None) -> None:
         self.layer: nn.Module = head.linear
         self.rule = head.rule
+        self.absent = absent
         self.dtype = torch.promote_types(head.dtype, torch.float32)
         weight = effective_weight(self.layer)
         unchanged = head.rule.scale == 1.0 and head.rule.softcap is None
@@ -64,7 +66,7 @@ class SamplingHead:
             raw = torch.ops.mkldnn._linear_pointwise(states, self.packed, self.bias, "none", [], "")
         else:
             raw = functional.linear(states, self.weight, self.bias)
-        return self.rule.apply_(raw)
+        return self._masked(self.rule.apply_(raw))
 
     def near(self, states: Tensor, best: Tensor) -> Tensor:
         """The same up to a constant a row, for rows whose last best logit was `best` [n]."""
@@ -78,4 +80,7 @@ class SamplingHead:
             wide[:, width + part] = rest
             rest = rest - wide[:, width + part].float()
         raw = torch.ops.mkldnn._linear_pointwise(wide, self.packed, self.half_bias, "none", [], "")
-        return raw.float()  # type: ignore[no-any-return]
+        return self._masked(raw.float())
+
+    def _masked(self, logits: Tensor) -> Tensor:
+        return logits if self.absent is None else logits.index_fill_(1, self.absent, -torch.inf)

@@ -85,6 +85,7 @@ class LocalSampler:
             head_of(policy.model),
             pack=policy.num_parameters >= SMALL,
             half=decoder.dtype == torch.bfloat16,
+            absent=policy.absent_ids,
         )
 
     def close(self) -> None:
