@@ -1,10 +1,15 @@
 """The sql verifier: rows, order, several databases, and what a query may not do."""
 
+import resource
+import time
+
 import pytest
 
 from groupwise.types import Prompt
 from groupwise.verifiers import Case, load_verifier, score_cases, verify
 from groupwise.verifiers.code import sql
+from groupwise.verifiers.code.extraction import python_source
+from groupwise.verifiers.code.package import written_files
 
 SETUP = """
 create table people (name text, age integer, city text);
@@ -205,3 +210,81 @@ def test_a_batch_keeps_its_order():
     prompt = Prompt("p", text="q", answer="select 1", columns={"setup": SETUP})
     cases = [Case(prompt, f"select {n}") for n in (0, 1, 2, 1)]
     assert [score.value for score in score_cases(verifier, cases)] == [0.0, 1.0, 0.0, 1.0]
+
+
+EXACT = [  # gold, query, value
+    ("select 10000000001", "select 10000000002.0", 0.0),
+    ("select 10000000001", "select 10000000001.0", 1.0),
+    ("select 10000000001.0", "select 10000000002", 0.0),
+    ("select 10000000000", "select 10000000001.7", 0.0),
+    ("select 1000000000001", "select 1000000000001.4", 0.0),
+    ("select 9007199254740993", "select 9007199254740992", 0.0),
+    ("select 3", "select 2.9999999999999996", 1.0),
+    ("select avg(age) from people", "select sum(age) / 3.0 from people", 1.0),
+    ("select 10000000001.25", "select 10000000001.25", 1.0),
+    ("select 1.5", "select 1.50001", 0.0),
+    ("select 1", "select '1'", 0.0),
+]
+
+
+@pytest.mark.parametrize(("gold", "query", "value"), EXACT)
+def test_whole_numbers_are_exact_however_they_are_written(gold, query, value):
+    assert scored(query, gold).value == value
+
+
+MANY = (
+    "with recursive n(x) as (select 1 union all select x + 1 from n where x < {}) select {} from n"
+)
+LARGE = {
+    "blobs of a megabyte": (MANY.format(200, "zeroblob(1000000)"), "limit"),
+    "texts of a megabyte": (MANY.format(200, "hex(zeroblob(499999))"), "limit"),
+    "many columns": (MANY.format(9000, ", ".join("x" for _ in range(1500))), "limit"),
+    "many short texts": (MANY.format(9999, "hex(zeroblob(1000))"), "limit"),
+    "sorted blobs": (f"{MANY.format(400, 'zeroblob(400000) z')} order by z || x", "limit"),
+    "a text that grows": ("select group_concat(hex(zeroblob(400000))) from people a, people b, "
+                          "people c", "incorrect"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_large_results_end_before_they_fill_the_memory(name):
+    query, outcome = LARGE[name]
+    pool = sql.shared_pool(sql.WORKER)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    score = scored(query, "select 1")
+    assert (score.value, score.outcome) in ((0.0, outcome), (0.0, "out_of_memory")), score.reason
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64_000  # kilobytes
+    assert pool is sql.shared_pool(sql.WORKER)
+
+
+def test_rows_whose_hashes_collide_cost_nothing():
+    step = (1 << 61) - 1
+    values = " union all ".join(f"select {step * n} v" for n in (-4, -3, -2, -1, 1, 2, 3, 4))
+    query = f"with t as ({values}) select a.v, b.v, c.v, d.v from t a, t b, t c, t d"
+    rows = [[n, n, n, n] for n in range(8**4)]
+    began = time.monotonic()
+    assert scored(query, rows).value == 0.0
+    assert time.monotonic() - began < 3.0
+
+
+BLANK = 20_000
+SLOW_TEXTS = {
+    "blanks": " " * BLANK, "fence and blanks": "```" + " " * BLANK, "ticks": "`" * BLANK,
+    "fences": "```\n" * BLANK, "named fences": "```sql " * BLANK, "lines of blanks": " \n" * BLANK,
+    "an opened fence": "```sql\n" + "x`" * BLANK, "inline": "`select" * BLANK,
+    "tildes": "~" * BLANK,
+    "tabs and fences": "\t```" * BLANK, "fence, word, blanks": "```sql" + " " * BLANK + "x",
+    "hyphens": "```" + "-" * BLANK, "quotes": '"""```' * BLANK, "reasoning": "<think " * BLANK,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SLOW_TEXTS)
+def test_finding_the_query_or_the_program_is_linear(name):
+    text = SLOW_TEXTS[name]
+    verifier = load_verifier("sql")
+    prompt = Prompt("p", text="q", answer="select 1", columns={"setup": SETUP})
+    began = time.monotonic()
+    verifier._prepared(Case(prompt, text))
+    python_source(text, "f")
+    written_files(text)
+    assert time.monotonic() - began < 1.0

@@ -1,19 +1,32 @@
 """Whether what came back is what was expected. Runs in the parent, and nowhere else.
 
-The expected value drives: what came back is told data (`guest/values.py`) that is only looked into,
-never turned into an object whose methods or hashes the solution could choose. Types count: a list
-is no tuple and True is not 1, but 2 equals 2.0. A NaN equals a NaN.
+What came back is told data (`guest/values.py`), compared as data: it is never turned into an object
+whose methods or hashes the solution could choose. Types count: a list is not a tuple and True is
+not 1, but 2 equals 2.0, and a NaN equals a NaN.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
-from groupwise.sandbox.guest.values import decode, plain
+from groupwise.sandbox.guest.values import MAX_DEPTH, decode, encode, plain
 
-_HASHED_IN_KEYS = 1000
+ROUNDING = 1e-9
+"""With a tolerance, numbers this close are equal whatever their size, or within it if smaller."""
+
+_DIGITS = 1_000_000
+_ORDERED, _UNORDERED = {"l", "t", "dv"}, {"s", "f", "dk", "di"}
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """An expected value that stands for several: each of `values` is right."""
+
+    values: tuple[Any, ...]
 
 
 def matches(expected: Any, told: Any, *, tolerance: float = 0.0, alike: bool = False) -> bool:
@@ -29,6 +42,8 @@ def matches(expected: Any, told: Any, *, tolerance: float = 0.0, alike: bool = F
 
 def same_value(expected: Any, told: Any, tolerance: float, alike: bool) -> bool:
     """`matches` for an expected value that is in built-in types already."""
+    if isinstance(expected, Either):
+        return any(same_value(each, told, tolerance, alike) for each in expected.values)
     if isinstance(expected, (int, float)) and not isinstance(expected, bool):
         return _same_number(expected, told, tolerance)
     if expected is None or isinstance(expected, (bool, str)):
@@ -44,90 +59,128 @@ def same_value(expected: Any, told: Any, tolerance: float, alike: bool) -> bool:
             and len(body) == len(expected)
             and all(same_value(one, other, tolerance, alike) for one, other in zip(expected, body))
         )
-    if isinstance(expected, (set, frozenset)):
-        wanted = ("s", "f") if alike else ("s" if isinstance(expected, set) else "f",)
-        return tag in wanted and type(body) is list and _same_keys(expected, body)
     if isinstance(expected, dict):
         return bool(tag == "d") and _same_dict(expected, body, tolerance, alike)
+    wanted = encode(expected, digits=_DIGITS)
+    if type(body) is list and type(wanted[1]) is list and len(body) != len(wanted[1]):
+        return False
+    if alike and tag in ("s", "f") and wanted[0] in ("s", "f"):
+        wanted[0] = tag
     try:
-        found = decode(told, max_hashed=_HASHED_IN_KEYS)
-        return type(found) is type(expected) and bool(found == expected)
-    except (ValueError, ArithmeticError):  # a signalling NaN cannot be compared
+        return _key(wanted) == _key(told)
+    except ValueError:
         return False
 
 
 def _same_number(expected: int | float, told: Any, tolerance: float) -> bool:
-    if type(told) is list:
+    if type(told) is list and told[:1] == ["i"]:
         try:
             told = decode(told)
         except ValueError:
             return False
     if type(told) not in (int, float):
         return False
-    if told == expected or (told != told and expected != expected):
-        return True
-    if tolerance <= 0:
-        return False
+    return (
+        told == expected
+        or (told != told and expected != expected)
+        or (tolerance > 0 and _near(expected, told, tolerance))
+    )
+
+
+def _near(expected: int | float, given: int | float, tolerance: float) -> bool:
+    """Whether they differ by at most `tolerance` times the expected one, or by rounding.
+
+    >>> _near(5, 7.5, 0.5), _near(5, 10, 0.5), _near(0.0, 1e-12, 1e-6), _near(0.0, 1e-7, 1e-6)
+    (True, False, True, False)
+    """
     try:
-        close = math.isclose(told, expected, rel_tol=tolerance, abs_tol=tolerance)
+        if not (math.isfinite(expected) and math.isfinite(given)):
+            return False
+        return abs(given - expected) <= max(tolerance * abs(expected), min(tolerance, ROUNDING))
     except OverflowError:  # an integer beyond every float
         return False
-    return close and math.isfinite(expected)
-
-
-def _same_keys(expected: Iterable[Any], told: list[Any]) -> bool:
-    """Whether the told elements are exactly the expected ones; looks up, never hashes into."""
-    left = {each: each for each in expected}
-    if len(told) != len(left):
-        return False
-    for each in told:
-        found, key = _find(left, each)
-        if not found:
-            return False
-        del left[key]
-    return True
-
-
-def _find(known: dict[Any, Any], told: Any) -> tuple[bool, Any]:
-    try:
-        value = decode(told, max_hashed=_HASHED_IN_KEYS)
-        key = known[value]
-    except (ValueError, TypeError, KeyError):
-        return False, None
-    return same_value(key, told, 0.0, False), key
 
 
 def _same_dict(expected: dict[Any, Any], body: Any, tolerance: float, alike: bool) -> bool:
     if type(body) is not list or len(body) != len(expected):
         return False
-    left = {key: key for key in expected}
+    left = {_key(encode(each, digits=_DIGITS)): value for each, value in expected.items()}
     for pair in body:
         if type(pair) is not list or len(pair) != 2:
             return False
-        found, key = _find(left, pair[0])
-        if not found or not same_value(expected[key], pair[1], tolerance, alike):
+        try:
+            told_key = _key(pair[0])
+        except ValueError:
             return False
-        del left[key]
+        if told_key not in left or not same_value(left.pop(told_key), pair[1], tolerance, alike):
+            return False
     return True
+
+
+def _key(told: Any, depth: int = MAX_DEPTH) -> str:
+    """Text that two told values share where they are equal; `ValueError` where it is not a value.
+
+    Text, because a value's own hash and comparison can be made to collide.
+
+    >>> _key(["s", [2, 1.0]]) == _key(["s", [1, 2]]), _key(["t", [1]]) == _key(["l", [1]])
+    (True, False)
+    """
+    if told is None or type(told) in (bool, str):
+        return repr(told)
+    if type(told) in (int, float):
+        return _number_key(told)
+    if depth == 0 or type(told) is not list or len(told) != 2 or type(told[0]) is not str:
+        raise ValueError("not a told value")
+    tag, body = told
+    if tag == "dq":
+        tag, body = "dq", body[0][1] if type(body) is list and len(body) == 2 else None
+    elif tag not in _ORDERED | _UNORDERED | {"d"}:
+        return f"{tag}:{_scalar_key(decode(told))}"
+    if tag == "d":
+        tag, body = "di", [["t", pair] for pair in body]
+    if type(body) is not list:
+        raise ValueError("not a told value")
+    parts = [_key(each, depth - 1) for each in body]
+    return f"{tag}({','.join(sorted(parts) if tag in _UNORDERED else parts)})"
+
+
+def _number_key(value: int | float) -> str:
+    if isinstance(value, float) and not value.is_integer():
+        return repr(value)
+    return hex(int(value))
+
+
+def _scalar_key(value: Any) -> str:
+    """Of bytes, a large integer, or a number of another type."""
+    if isinstance(value, complex):
+        return f"{_number_key(value.real)} {_number_key(value.imag)}"
+    if isinstance(value, range):
+        return f"{value[0]} {value[-1]} {value.step if value[1:] else 1}" if value else "empty"
+    if isinstance(value, Fraction):
+        return f"{value.numerator:x}/{value.denominator:x}"
+    if isinstance(value, Decimal):
+        sign, digits, exponent = value.as_tuple()
+        kept = "".join(map(str, digits)).rstrip("0")
+        places = exponent + len(digits) - len(kept) if isinstance(exponent, int) else exponent
+        return f"{sign} {kept} {places}" if kept or not value.is_finite() else "0"
+    return value.hex() if isinstance(value, (bytes, bytearray)) else hex(value)
 
 
 def same_output(expected: str, printed: str, tolerance: float = 0.0) -> bool:
     """Whether a program printed what it should: line by line, white space at ends aside.
 
-    With a tolerance, words that are numbers on both sides may differ by it.
+    With a tolerance, words of a line that are numbers on both sides may differ by it.
 
     >>> same_output("1 2\\n", "1 2"), same_output("1 2", "1  2")
     (True, False)
     >>> same_output("0.5", "0.50001", tolerance=1e-3)
     True
     """
-    if _lines(expected) == _lines(printed):
-        return True
-    if tolerance <= 0:
-        return False
-    one, other = expected.split(), printed.split()
+    one, other = _lines(expected), _lines(printed)
+    if one == other or tolerance <= 0:
+        return one == other
     return len(one) == len(other) and all(
-        a == b or _close(a, b, tolerance) for a, b in zip(one, other)
+        a == b or _same_words(a.split(), b.split(), tolerance) for a, b in zip(one, other)
     )
 
 
@@ -135,8 +188,15 @@ def _lines(text: str) -> list[str]:
     return [line.rstrip() for line in text.rstrip().split("\n")]
 
 
-def _close(expected: str, printed: str, tolerance: float) -> bool:
+def _same_words(expected: list[str], printed: list[str], tolerance: float) -> bool:
+    return len(expected) == len(printed) and all(
+        a == b or _near(_number(a), _number(b), tolerance) for a, b in zip(expected, printed)
+    )
+
+
+def _number(word: str) -> float:
+    """The number that a word is; NaN for any other."""
     try:
-        return math.isclose(float(expected), float(printed), rel_tol=tolerance, abs_tol=tolerance)
+        return math.nan if "_" in word else float(word)
     except ValueError:
-        return False
+        return math.nan

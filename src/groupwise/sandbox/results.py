@@ -89,9 +89,9 @@ class Program:
 class Job:
     """One graded run: untrusted `source`, and tests that stay in this process.
 
-    `setup` (asserts) is run before the tests, in the tester. `tolerance` is the largest difference
-    between numbers, absolute or relative to the expected one; 0 compares exactly. `alike` reads
-    lists and tuples alike, for expected values that came from JSON. `fresh` gives every case a
+    `setup` (asserts) is run before the tests, in the tester. `tolerance`, below 1, is the largest
+    difference from an expected number, relative to it; 0 compares exactly. `alike` reads lists and
+    tuples alike, for expected values that came from JSON. `fresh` gives every case a
     process of its own, so that no state is shared. `stop_early` ends at the first case not passed.
     """
 
@@ -105,6 +105,10 @@ class Job:
     alike: bool = False
     fresh: bool = False
     stop_early: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.tolerance < 1:
+            raise RecipeError(f"tolerance = {self.tolerance}; give 0 or more and less than 1")
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,8 +63,9 @@ class Code(SettingsVerifier):
     tolerance: float = Field(
         default=0.0,
         ge=0,
-        allow_inf_nan=False,
-        description="Largest difference between numbers, absolute or relative, that is equal.",
+        lt=1,
+        description="Largest difference from an expected number that is equal, relative to it; "
+        "numbers within 1e-9 of each other are equal too.",
     )
     literal_inputs: Literal["count", "reject"] = Field(
         default="count",

@@ -6,10 +6,9 @@ a query is data, so this works where the code sandbox does not. The rows are com
 
 from __future__ import annotations
 
+import math
 import re
-from collections import Counter
 from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
 from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
@@ -28,11 +27,11 @@ _TOKEN = re.compile(
 )
 _LANGUAGES = {"sql", "sqlite", "sqlite3", "postgresql", "postgres", "mysql"}
 _ONE_LINE_FENCE = re.compile(
-    r"```[ \t]*(?:(?:sql|sqlite3?|postgres(?:ql)?|mysql)\b)?[ \t]*"
-    r"((?:select|with|values)\b(?:(?!```)[^\n])*)```",
+    r"```[ \t]*+(?:(?:sql|sqlite3?|postgres(?:ql)?|mysql)\b[ \t]*+)?+"
+    r"((?:select|with|values)\b(?:[^`\n]|`(?!``))*+)```",
     re.IGNORECASE,
 )
-_INLINE = re.compile(r"(?<!`)`((?:select|with|values)\b[^`]*)`(?!`)", re.IGNORECASE)
+_INLINE = re.compile(r"(?<!`)`((?:select|with|values)\b[^`]*+)`(?!`)", re.IGNORECASE)
 _DIGITS = 9
 
 
@@ -176,32 +175,28 @@ def same_rows(
 ) -> bool:
     """Whether two results are equal: as lists, or as bags of rows.
 
-    A column that holds a float on either side is compared to 9 digits, any other exactly.
+    Whole numbers are compared exactly, written as floats or not; other floats to 9 digits.
 
     >>> same_rows([(1, "a"), (2, "b")], [(2.0, "b"), (1, "a")], ordered=False)
     True
-    >>> same_rows([(1234567891,)], [(1234567892,)], ordered=False)
+    >>> same_rows([(10000000001,)], [(10000000002.0,)], ordered=False)
     False
     """
-    floats = {
-        place
-        for row in (*expected, *rows)
-        for place, value in enumerate(row)
-        if isinstance(value, float)
-    }
-    one, other = [_plain(row, floats) for row in expected], [_plain(row, floats) for row in rows]
-    return one == other if ordered else Counter(one) == Counter(other)
+    one, other = [_canonical(row) for row in expected], [_canonical(row) for row in rows]
+    return one == other if ordered else sorted(one) == sorted(other)
 
 
-def _plain(row: tuple[Any, ...], floats: AbstractSet[int]) -> tuple[Any, ...]:
-    return tuple(_rounded(value) if place in floats else value for place, value in enumerate(row))
+def _canonical(row: tuple[Any, ...]) -> str:
+    """Text that is the same for equal rows; text, so that no row can choose its hash."""
+    return repr([_canonical_value(value) for value in row])
 
 
-def _rounded(value: Any) -> Any:
-    """A number to so many digits; infinities and whole numbers beyond every float as they are."""
-    if not isinstance(value, (int, float)):
+def _canonical_value(value: Any) -> Any:
+    if isinstance(value, int):
+        return int(value)
+    if not isinstance(value, float):
         return value
-    try:
-        return float(f"{value:.{_DIGITS}g}")
-    except OverflowError:
-        return value
+    rounding = min(1e-9 + 1e-12 * abs(value), 1e-3)
+    if math.isfinite(value) and abs(value - round(value)) <= rounding:
+        return round(value)
+    return f"{value:.{_DIGITS}g}", "float"

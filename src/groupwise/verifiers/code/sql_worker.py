@@ -9,6 +9,10 @@ from typing import Any
 MAX_ROWS = 10_000
 MAX_BYTES = 1_000_000
 """Bytes of one value, and of a query."""
+MAX_RESULT = 16_000_000
+"""Bytes of all values of a result, 8 for a number."""
+MAX_HEAP = 256 << 20
+"""Bytes that SQLite may use for one query."""
 
 Rows = tuple[int, list[tuple[Any, ...]]]
 """How many columns a result has, and its rows."""
@@ -21,6 +25,7 @@ _ALLOWED = {
     sqlite3.SQLITE_FUNCTION,
     sqlite3.SQLITE_RECURSIVE,
 }
+_FAULTS = (sqlite3.Error, sqlite3.Warning, ValueError, MemoryError)
 _FORBIDDEN_FUNCTIONS = {"load_extension", "fts3_tokenizer", "writefile", "readfile", "edit"}
 
 
@@ -42,20 +47,18 @@ def run(job: Job) -> tuple[str, Any]:
         try:
             try:
                 connection.executescript(script)
-            except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
-                return "setup", str(error)
+            except _FAULTS as error:
+                return "setup", str(error) or "out of memory"
             _make_read_only(connection)
             wanted: Rows | None = None
             if gold is not None:
                 try:
                     wanted = _rows(connection, gold)
-                except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
-                    return "gold", str(error)
+                except _FAULTS as error:
+                    return "gold", str(error) or "out of memory"
             try:
                 pairs.append((wanted, _rows(connection, query)))
-            except (sqlite3.Error, sqlite3.Warning) as error:
-                return "query", str(error)
-            except UnicodeError as error:
+            except (sqlite3.Error, sqlite3.Warning, UnicodeError) as error:
                 return "query", str(error)
             except ValueError as error:
                 return "rows_limit", str(error)
@@ -71,6 +74,7 @@ def _make_read_only(connection: sqlite3.Connection) -> None:
         return sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY
 
     connection.commit()
+    connection.execute(f"pragma hard_heap_limit={MAX_HEAP}")
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_BYTES)
     connection.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, MAX_BYTES)
     connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
@@ -79,7 +83,11 @@ def _make_read_only(connection: sqlite3.Connection) -> None:
 
 def _rows(connection: sqlite3.Connection, query: str) -> Rows:
     cursor = connection.execute(query)
-    rows = cursor.fetchmany(MAX_ROWS + 1)
-    if len(rows) > MAX_ROWS:
-        raise ValueError(f"more than {MAX_ROWS} rows")
+    rows: list[tuple[Any, ...]] = []
+    size = 0
+    for row in cursor:
+        rows.append(row)
+        size += sum(len(value) if isinstance(value, (str, bytes)) else 8 for value in row)
+        if len(rows) > MAX_ROWS or size > MAX_RESULT:
+            raise ValueError(f"more than {MAX_ROWS} rows or {MAX_RESULT} bytes")
     return len(cursor.description or ()), rows
