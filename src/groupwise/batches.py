@@ -129,6 +129,7 @@ def make_batch(
         rewards=rewards,
         group_ids=rows.group_ids,
         truncated=truncated,
+        unshaped=raw,
         accuracies=_accuracies(rollouts),
         prompt_ids=prompt_ids,
         state=state,

@@ -256,5 +256,5 @@ def test_needs_say_what_the_loop_has_to_provide() -> None:
     assert preset("dcpo").needs.state
     assert preset("scale_rl").needs.state
     assert preset("ppo").needs.values
-    assert preset("dapo").needs.accuracies
+    assert preset("scale_rl").needs.accuracies
     assert preset("dapo", correction="truncate").needs.sampler_logprobs

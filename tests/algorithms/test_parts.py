@@ -101,13 +101,38 @@ def test_the_weight_compares_the_start_of_the_update_with_the_sampler() -> None:
 # filters
 
 
-def test_zero_variance_goes_by_accuracy_where_it_is_known() -> None:
-    shaped, ids = [1.0, 0.5, 1.0, 0.0], [0, 0, 1, 1]
-    by_reward = filter_rows(preset("dapo"), shaped, ids)
-    assert by_reward.mask.all()
-    by_accuracy = filter_rows(preset("dapo"), shaped, ids, accuracies=f64([1.0, 1.0, 1.0, 0.0]))
-    assert by_accuracy.mask.any(1).tolist() == [False, False, True, True]
-    assert by_accuracy.counts["filter/uniform_rows"] == 2.0
+@pytest.mark.parametrize("name", ["dapo", "dapo_per_prompt", "scale_rl"])
+@pytest.mark.parametrize(
+    ("unshaped", "kept"),
+    [
+        ([1.0, 1.0, 1.0, 0.0], [False, True]),
+        ([10.0, 10.0, 7.0, 9.0], [False, True]),
+        ([3.0, 1.0, 10.0, 10.0], [True, False]),
+        ([-5.0, -5.0, -5.0, -4.0], [False, True]),
+        ([1e6, 1e6 + 1e-3, 1e-3, 2e-3], [False, True]),
+        ([0.1 + 0.2, 0.3, 0.3, 0.4], [False, True]),
+        ([math.nan, 2.0, math.nan, math.nan], [False, False]),
+    ],
+)
+def test_a_group_carries_a_signal_where_its_rewards_differ(
+    name: str, unshaped: list[float], kept: list[bool]
+) -> None:
+    """Before the shapers, and on any scale."""
+    shaped = [r - 0.1 * i for i, r in enumerate(unshaped)]
+    found = filter_rows(preset(name), shaped, [0, 0, 1, 1], unshaped=f64(unshaped))
+    rows_kept = found.mask.any(1).tolist()
+    assert [rows_kept[1], rows_kept[2] or rows_kept[3]] == kept
+    scored = [not math.isnan(r) for r in unshaped]
+    dropped = sum(s and not k for s, k in zip(scored, [kept[0]] * 2 + [kept[1]] * 2, strict=True))
+    assert found.counts["filter/uniform_rows"] == dropped
+
+
+def test_a_filter_goes_by_the_verdict_where_it_is_asked_to() -> None:
+    by_verdict = preset("dapo", filters=[{"kind": "zero_variance_drop", "by": "accuracy"}])
+    found = filter_rows(
+        by_verdict, [1.0, 0.5, 1.0, 0.0], [0, 0, 1, 1], accuracies=f64([1.0, 1.0, 1.0, 0.0])
+    )
+    assert found.mask.any(1).tolist() == [False, False, True, True]
 
 
 def test_overlong_rows_leave_the_batch_and_stay_in_the_statistics() -> None:
@@ -194,7 +219,7 @@ def test_dynamic_sampling_keeps_informative_groups() -> None:
     assert not keep.rule([0.1 + 0.2, 0.3])
     assert not informative([math.nan, 1.0])
     assert (keep.by, keep.surplus, keep.oversample, keep.when_short) == (
-        "accuracy", "carry", 1.0, "skip",
+        "reward", "carry", 1.0, "skip",
     )  # fmt: skip
 
 

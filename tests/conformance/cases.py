@@ -175,7 +175,7 @@ def filtered_mask(algorithm: Algorithm, step: Step) -> Tensor:
     return algorithm.filter_mask(
         step.mask,
         rewards=shaped(algorithm, step),
-        accuracies=step.rewards,
+        unshaped=step.rewards,
         group_ids=step.group_ids,
         truncated=step.truncated,
     ).mask

@@ -66,7 +66,6 @@ def test_its_update_equals_the_librarys_to_1e_6() -> None:
         preset("grpo"),
         TrainingSettings(learning_rate=example.LEARNING_RATE, prompts_per_step=12),
         temperature=1.0,
-        total_updates=2,
         divide=split_rows,
         reference=reference,
     )

@@ -29,7 +29,6 @@ def make_learner(algorithm: Algorithm = PPO, *, shared: bool = False, **settings
         algorithm,
         training,
         temperature=1.0,
-        total_updates=100,
         divide=split_rows,
         critic=critic,
     )

@@ -28,7 +28,6 @@ def learn(
         algorithm,
         training,
         temperature=1.0,
-        total_updates=10,
         divide=split_rows,
     )
     rows = align(groups)

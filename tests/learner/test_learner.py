@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -30,7 +31,6 @@ def make_learner(
         algorithm,
         training,
         temperature=1.0,
-        total_updates=10,
         divide=split_rows,
         reference=make_policy(seed=1, dtype=dtype) if algorithm.needs.ref_logprobs else None,
     )
@@ -180,14 +180,48 @@ def test_a_nan_loss_stops_before_the_update_and_names_the_tensor() -> None:
         assert torch.equal(old.nan_to_num(), new.nan_to_num())
 
 
+def schedule(kind: str, updates: int, warmup: int = 0, **more: Any) -> list[float]:
+    """The rates of a run of that many updates, peak 1."""
+    settings = TrainingSettings(
+        learning_rate=1.0, steps=updates, schedule=kind, warmup_updates=warmup, **more
+    )  # type: ignore[arg-type]
+    return [learning_rate_at(update, settings) for update in range(updates)]
+
+
 def test_learning_rate_counts_updates_alone() -> None:
-    """Fault 47: linear decay over 8 updates after 2 of warm-up, by hand."""
-    settings = TrainingSettings(learning_rate=1.0, warmup_updates=2, schedule="linear")
-    curve = [learning_rate_at(update, 10, settings) for update in range(10)]
-    assert curve == pytest.approx([0.5, 1, 1, 0.875, 0.75, 0.625, 0.5, 0.375, 0.25, 0.125])
-    cosine = TrainingSettings(learning_rate=2.0, schedule="cosine")
-    assert learning_rate_at(5, 10, cosine) == pytest.approx(1.0)
-    assert learning_rate_at(0, 10, TrainingSettings(learning_rate=3.0)) == 3.0
+    """Fault 47: linear decay over 9 updates after 2 of warm-up, by hand."""
+    assert schedule("linear", 11, 2) == pytest.approx(
+        [0.5, 1, 1, 0.875, 0.75, 0.625, 0.5, 0.375, 0.25, 0.125, 0]
+    )
+    assert schedule("cosine", 5) == pytest.approx([1, 0.5 + 0.5**1.5, 0.5, 0.5 - 0.5**1.5, 0])
+    assert schedule("constant", 3) == [1, 1, 1]
+    two = TrainingSettings(learning_rate=2.0, steps=2, passes=2, minibatches=3, schedule="linear")
+    assert learning_rate_at(11, two) == 0.0
+    assert learning_rate_at(0, two, peak=3.0) == 3.0
+
+
+@pytest.mark.parametrize("kind", ["linear", "cosine"])
+@pytest.mark.parametrize(("updates", "warmup"), [(2, 0), (4, 0), (4, 2), (7, 3), (100, 10)])
+def test_a_decay_is_zero_at_the_last_update(kind: str, updates: int, warmup: int) -> None:
+    rates = schedule(kind, updates, warmup)
+    assert rates[-1] == pytest.approx(0.0, abs=1e-15)
+    assert rates[warmup] == 1.0
+    assert all(later <= earlier for earlier, later in pairwise(rates[warmup:]))
+
+
+@pytest.mark.parametrize("kind", ["linear", "cosine"])
+def test_one_update_after_warmup_has_the_peak(kind: str) -> None:
+    assert schedule(kind, 1) == [1.0]
+    assert schedule(kind, 3, 2) == [0.5, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("kind", ["linear", "cosine", "constant"])
+def test_a_longer_schedule_keeps_every_rate_where_the_run_is_extended(kind: str) -> None:
+    short = schedule(kind, 4, 1, schedule_updates=12)
+    assert schedule(kind, 8, 1, schedule_updates=12)[:4] == short
+    assert schedule(kind, 12, 1)[:4] == short
+    with pytest.raises(ValueError, match="schedule_updates = 3: the run has 4 updates.* give 4"):
+        schedule(kind, 4, schedule_updates=3)
 
 
 def test_gradient_clipping_limits_the_step() -> None:

@@ -41,7 +41,6 @@ def make_learner(algorithm: Algorithm, budget: int, shared: bool = False) -> Lea
         algorithm,
         settings,
         temperature=1.0,
-        total_updates=2,
         divide=partial(split_rows, whole_groups=needs.whole_groups),
         reference=make_policy(seed=1, dtype=torch.float64) if needs.ref_logprobs else None,
         critic=critic,

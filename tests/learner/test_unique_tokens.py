@@ -20,7 +20,7 @@ def make_learner(algorithm: str = "dr_grpo", **settings: int) -> Learner:
     chosen = preset(algorithm, kl="none") if algorithm == "grpo" else preset(algorithm)
     training = TrainingSettings(learning_rate=1e-3, **settings)
     policy = make_policy()
-    return Learner(policy, chosen, training, temperature=1.0, total_updates=10, divide=split_rows)
+    return Learner(policy, chosen, training, temperature=1.0, divide=split_rows)
 
 
 def learn(learner: Learner, groups: list[Group]) -> dict[str, float | None]:

@@ -143,8 +143,52 @@ def test_fault_30_a_reward_that_is_always_1_skips_steps_by_name(tmp_path: Path) 
     told = [note for note in keep.notes if "the step is skipped" in note]
     assert len(told) == 2
     assert "6 rounds of dynamic sampling sampled 24 groups and only 0 of 4" in told[0]
-    assert "(mean 1)" in told[0]
+    assert "of different reward (1 to 1, mean 1)" in told[0]
     assert any("no update was made" in note for note in keep.notes)
+
+
+class OutOfTen(Verifier):
+    """A reward of 1 to 10 that no verdict goes with: the last digit, plus one."""
+
+    name = "out_of_ten"  # type: ignore[assignment]
+
+    def score(self, cases: Sequence[Case]) -> list[Score]:
+        digits = [int(case.text[-1:]) if case.text[-1:].isdigit() else 0 for case in cases]
+        return [Score(1.0 + digit, "correct") for digit in digits]
+
+
+def out_of_ten(seed: int) -> Environment:
+    return Environment("out of ten", OutOfTen(), {"train": sums(seed, mixed=12).prompts()})
+
+
+@pytest.mark.parametrize("filters", [None, ["zero_variance_drop", "overlong_mask"]])
+def test_rewards_above_one_are_learned_from(tmp_path: Path, filters: list[str] | None) -> None:
+    """Every completion is "correct" here: only the spread of the rewards tells them apart."""
+    changes: dict[str, Any] = {
+        "environment": {"name": f"{__name__}:out_of_ten", "audit": False},
+        "training.steps": 8, "sampling.group_size": 8, "algorithm": {"preset": "dapo"},
+    }  # fmt: skip
+    if filters is not None:
+        changes["algorithm"] = {"preset": "dapo", "filters": filters}
+    run = gw.train(BASE, changes, output=tmp_path / "a")
+    rewards = [line["reward"] for line in lines(run)]
+    assert all(line["updates"] == 1 for line in lines(run))
+    assert sum(rewards[-2:]) / 2 > sum(rewards[:2]) / 2 + 1.0
+    assert max(line["groups/no_signal"] for line in lines(run)) < 0.7
+
+
+def test_what_discards_every_group_is_named(tmp_path: Path) -> None:
+    """By the verdict every group here is solved, while its rewards differ: the message says so."""
+    keep = Keep()
+    changes = {
+        "environment": {"name": f"{__name__}:out_of_ten", "audit": False}, "training.steps": 1,
+        "algorithm": {"preset": "dapo", "filters": [{**DYNAMIC, "by": "accuracy"}]},
+    }  # fmt: skip
+    gw.train(BASE, changes, output=tmp_path / "a", callbacks=[keep])
+    told = " ".join(keep.notes)
+    assert "of different accuracy (1 to 1, mean 1)" in told
+    assert "the rewards of discarded groups do differ (by = 'reward' keeps those)" in told
+    assert "had completions of different accuracy, so nothing was learned" in told
 
 
 def test_fault_30_or_stops_where_the_recipe_says_so(tmp_path: Path) -> None:

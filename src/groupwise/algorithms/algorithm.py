@@ -247,22 +247,26 @@ class Algorithm:
         rewards: Tensor,
         group_ids: Any,
         truncated: Tensor,
+        unshaped: Tensor | None = None,
         accuracies: Tensor | None = None,
         prompt_ids: Sequence[str] | None = None,
         state: AlgorithmState | None = None,
     ) -> Filtered:
         """The mask [B, T] without the rows that do not train, and how many each filter took.
 
-        `rewards` [B] after the shapers (NaN = not scored); `accuracies` [B] before them, for the
-        filters that go by them (default: the rewards). A row can be counted by several filters.
+        `rewards` [B] after the shapers (NaN = not scored); `unshaped` [B] before them (default: the
+        rewards); `accuracies` [B] of the verdicts (default: the unshaped rewards). A row can be
+        counted by several filters.
         """
         out = mask.bool()
         groups = make_groups(torch.as_tensor(group_ids, device=out.device).long())
         flat = rewards.to(out.device)
         refuse_infinite("rewards", flat)
+        before = flat if unshaped is None else unshaped.to(out.device)
         inputs = FilterInputs(
             rewards=flat,
-            accuracies=flat if accuracies is None else accuracies.to(out.device),
+            unshaped=before,
+            accuracies=before if accuracies is None else accuracies.to(out.device),
             truncated=truncated.bool().to(out.device),
             groups=groups,
             prompt_ids=advantage.group_names(prompt_ids, groups),

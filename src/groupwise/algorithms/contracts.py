@@ -27,8 +27,8 @@ EntropyNeed = Literal["none", "detached", "live"]
 class KeepRule:
     """Which groups dynamic sampling keeps, and how long it tries.
 
-    `rule(values of one group) -> bool` by the scores' accuracy, the reward, or one verifier's own
-    value (`by` is its label). A round samples `oversample` times the groups that are missing, at
+    `rule(values of one group) -> bool` by the reward before the shapers, the scores' accuracy, or
+    one verifier's own value (`by` is its label). A round samples `oversample` times the groups that are missing, at
     most `max_batches` rounds a step; surplus groups are carried to the next step or discarded.
     `when_short`: a step whose rounds are spent is skipped, learns from what it has (`partial`), or
     stops the run.
@@ -37,7 +37,7 @@ class KeepRule:
     rule: Callable[[Sequence[float]], bool]
     max_batches: int
     surplus: Literal["carry", "discard"] = "carry"
-    by: str = "accuracy"
+    by: str = "reward"
     oversample: float = 1.0
     when_short: Literal["skip", "partial", "stop"] = "skip"
 

@@ -25,10 +25,11 @@ from groupwise.errors import RecipeError
 
 @dataclass(frozen=True, slots=True)
 class FilterInputs:
-    """What row filters read, one entry a row; rewards are after the shapers, NaN = not scored.
-    `accuracies` (before the shapers) fall back to the rewards. `prompt_ids` has one id a group."""
+    """What row filters read, one entry a row; `rewards` are after the shapers, `unshaped` before
+    them, NaN = not scored. `accuracies` are the verdicts'. `prompt_ids` has one id a group."""
 
     rewards: Float[Tensor, " B"]
+    unshaped: Float[Tensor, " B"]
     accuracies: Float[Tensor, " B"]
     truncated: Bool[Tensor, " B"]
     groups: Groups
@@ -50,20 +51,21 @@ class RowFilter(Part):
 class ZeroVarianceDrop(RowFilter):
     """Groups whose rewards are all equal (or with fewer than two scored rows) are dropped.
 
-    `by` accuracy: a solved group is uniform even where length shaping tells its rows apart. Without
+    `by` "reward": the rewards before the shapers, on any scale, so that a solved group is uniform
+    even where length shaping tells its rows apart; "accuracy": the verdicts alone. Without
     resampling the batch shrinks: this is not DAPO's dynamic sampling.
     """
 
     kind: ClassVar[str] = "zero_variance_drop"
     name: ClassVar[str] = "uniform_rows"
-    by: Literal["accuracy", "reward"] = "accuracy"
+    by: Literal["accuracy", "reward"] = "reward"
 
     @property
     def needs(self) -> Needs:
         return Needs(accuracies=self.by == "accuracy", min_group_size=2)
 
     def __call__(self, inputs: FilterInputs) -> Bool[Tensor, " B"]:
-        values = inputs.accuracies if self.by == "accuracy" else inputs.rewards
+        values = inputs.accuracies if self.by == "accuracy" else inputs.unshaped
         return ~uniform_rows(values, inputs.groups)
 
     def formula(self) -> str:
@@ -72,10 +74,11 @@ class ZeroVarianceDrop(RowFilter):
 
 @dataclass(frozen=True)
 class DynamicSampling(RowFilter):
-    """DAPO 2503.14476 [P]: sample on until the batch is full of groups with 0 < right < G.
+    """DAPO 2503.14476 [P]: sample on until the batch is full of groups that carry a signal.
 
-    `by` accuracy, reward, or a verifier's label: never the shaped reward, by which a solved group
-    is no longer uniform. A round samples `oversample` times what is missing, at most `max_batches`
+    A group carries one where its values differ. `by` "reward" (the default): the reward before the
+    shapers, whatever its scale, which for rewards of ±1 is the paper's 0 < right < G; "accuracy":
+    the verdicts alone, whatever else the reward adds; or one verifier's label. A round samples `oversample` times what is missing, at most `max_batches`
     rounds a step; surplus groups are carried to the next step (one step stale) or discarded. A step
     that stays short is skipped (what was kept is carried), learns from what there is (`partial`),
     or stops the run.
@@ -83,7 +86,7 @@ class DynamicSampling(RowFilter):
 
     kind: ClassVar[str] = "dynamic_sampling"
     name: ClassVar[str] = "uniform_rows"
-    by: str = "accuracy"
+    by: str = "reward"
     max_batches: int = 10
     oversample: float = 1.0
     surplus: Literal["carry", "discard"] = "carry"
@@ -123,7 +126,7 @@ class DynamicSampling(RowFilter):
         """What no round of sampling has looked at (a loss by itself) is dropped here."""
         if self.by not in ("accuracy", "reward"):
             return torch.ones_like(inputs.truncated)
-        values = inputs.accuracies if self.by == "accuracy" else inputs.rewards
+        values = inputs.accuracies if self.by == "accuracy" else inputs.unshaped
         return ~uniform_rows(values, inputs.groups)
 
     def formula(self) -> str:

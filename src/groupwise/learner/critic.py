@@ -90,9 +90,9 @@ class CriticLearner:
         named = ((f"critic.{name}", p) for name, p in self.critic.named_parameters())
         return clipped_norm(named, self.settings.max_grad_norm, where)
 
-    def step(self, update: int, total: int) -> None:
+    def step(self, update: int) -> None:
         """One optimiser step; the learning rate counts the policy's updates."""
-        rate = learning_rate_at(update, total, self.settings, self.settings.critic_peak)
+        rate = learning_rate_at(update, self.settings, self.settings.critic_peak)
         step_optimizer(self.optimizer, rate)
 
     def tensors(self) -> dict[str, Tensor]:

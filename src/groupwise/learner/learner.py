@@ -120,7 +120,6 @@ class Learner:
         settings: TrainingSettings,
         *,
         temperature: float,
-        total_updates: int,
         divide: Divide,
         reference: Policy | None = None,
         critic: CriticLearner | None = None,
@@ -129,7 +128,6 @@ class Learner:
         self.algorithm = algorithm
         self.settings = settings
         self.temperature = temperature
-        self.total_updates = total_updates
         self.divide = divide
         self.reference = reference
         self.critic = critic
@@ -340,12 +338,12 @@ class Learner:
         if norm == 0.0 and value_norm == 0.0:
             report.skipped += 1
             return False
-        rate = learning_rate_at(self.update, self.total_updates, self.settings)
+        rate = learning_rate_at(self.update, self.settings)
         if norm > 0.0:
             step_optimizer(self.optimizer, rate)
         if self.critic is not None:
             if value_norm > 0.0:
-                self.critic.step(self.update, self.total_updates)
+                self.critic.step(self.update)
             report.value_losses.append(made.value_loss)
             report.value_norms.append(value_norm)
         self.update += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
@@ -31,6 +31,13 @@ class TrainingSettings(BaseModel):
     warmup_updates: int = Field(0, ge=0, description="Updates of linear warm-up.")
     schedule: Literal["constant", "linear", "cosine"] = Field(
         "constant", description="Decay after warm-up, to 0 at the last update, or none."
+    )
+    schedule_updates: int | None = Field(
+        None,
+        ge=1,
+        description="Updates that warm-up and decay take together; the run's own where left out. "
+        "Give more than the run has where it may be extended later: the rate of an update never "
+        "changes then.",
     )
     max_grad_norm: float | None = Field(
         1.0, gt=0, description="Clip the global gradient norm to this; leave out for no clipping."
@@ -75,9 +82,25 @@ class TrainingSettings(BaseModel):
         "ten times learning_rate where left out. Warm-up and schedule are the policy's.",
     )
 
+    @model_validator(mode="after")
+    def _schedule_covers_the_run(self) -> TrainingSettings:
+        total = self.steps * self.updates_per_step
+        if self.schedule_updates is not None and self.schedule_updates < total:
+            raise ValueError(
+                f"schedule_updates = {self.schedule_updates}: the run has {total} updates (steps x "
+                f"passes x minibatches), and those after the schedule's end would have the rate 0; "
+                f"give {total} or more"
+            )
+        return self
+
     @property
     def updates_per_step(self) -> int:
         return self.passes * self.minibatches
+
+    @property
+    def schedule_length(self) -> int:
+        """Updates until the rate of a decaying schedule is 0."""
+        return self.schedule_updates or self.steps * self.updates_per_step
 
     @property
     def critic_peak(self) -> float:
@@ -85,20 +108,21 @@ class TrainingSettings(BaseModel):
         return self.critic_learning_rate or 10.0 * self.learning_rate
 
 
-def learning_rate_at(
-    update: int, total: int, settings: TrainingSettings, peak: float | None = None
-) -> float:
-    """The learning rate of update number `update` (from 0) of `total`.
+def learning_rate_at(update: int, settings: TrainingSettings, peak: float | None = None) -> float:
+    """The learning rate of update number `update`, counted from 0.
 
-    A function of the count of optimiser updates alone: nothing is carried, so a resumed run and
-    any accumulation give the same curve. `peak` in place of the policy's own gives the critic's.
+    Warm-up rises linearly to the peak; a decay starts at the peak and is exactly 0 at the last
+    update of the schedule (a single update after warm-up has the peak). A function of the count of
+    updates alone: nothing is carried, so a resumed run and any accumulation give the same curve.
+    `peak` in place of the policy's own gives the critic's.
     """
     peak, warmup = peak or settings.learning_rate, settings.warmup_updates
     if update < warmup:
         return peak * (update + 1) / warmup
     if settings.schedule == "constant":
         return peak
-    progress = min(1.0, (update - warmup) / max(1, total - warmup))
+    last = settings.schedule_length - 1
+    progress = min(1.0, (update - warmup) / max(1, last - warmup))
     if settings.schedule == "linear":
         return peak * (1.0 - progress)
     return peak * 0.5 * (1.0 + math.cos(math.pi * progress))

@@ -196,11 +196,18 @@ class Collector:
         assert self.rule is not None
         values = [v for group in found.sampled for v in values_of(group, self.rule.by)]
         scored = [value for value in values if not math.isnan(value)]
-        mean = f"{sum(scored) / len(scored):.3g}" if scored else "unknown"
+        spread = "none was scored"
+        if scored:
+            spread = f"{min(scored):.3g} to {max(scored):.3g}, mean {sum(scored) / len(scored):.3g}"
+        hint = ""
+        if self.rule.by != "reward" and any(
+            self.rule.rule(values_of(group, "reward")) for group in found.discarded
+        ):
+            hint = "the rewards of discarded groups do differ (by = 'reward' keeps those); or "
         return (
             f"step {step}: {found.rounds} rounds of dynamic sampling sampled {len(found.sampled)} "
             f"groups and only {len(ready)} of {wanted} have completions of different "
-            f"{self.rule.by} (mean {mean}): {then}. Give harder or easier prompts, larger groups "
+            f"{self.rule.by} ({spread}): {then}. Try: {hint}harder or easier prompts, larger groups "
             "(sampling.group_size), more rounds (max_batches), or when_short = 'partial'"
         )
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.errors import RecipeError
+from groupwise.learner import TrainingSettings
 from groupwise.recipe import Recipe, flatten
 from groupwise.records import refuse_in_use
 from groupwise.records.files import json_line
@@ -98,8 +99,8 @@ def same_run(folder: Path, recipe: Recipe) -> None:
 
     Raises RecipeError naming the fields that differ.
     """
-    before = flatten(tomllib.loads((folder / "recipe.toml").read_text(encoding="utf-8")))
-    now = flatten(tomllib.loads(recipe.to_toml()))
+    before = _with_schedule(tomllib.loads((folder / "recipe.toml").read_text(encoding="utf-8")))
+    now = _with_schedule(tomllib.loads(recipe.to_toml()))
     changed = [
         f"{key} ({before.get(key, 'unset')!r} there, {now.get(key, 'unset')!r} now)"
         for key in sorted(before.keys() | now.keys())
@@ -111,6 +112,16 @@ def same_run(folder: Path, recipe: Recipe) -> None:
             f"equals the unbroken one only with the same recipe (free: training.steps, "
             "[evaluation], [checkpoints]); name another output, or give the recipe it was made with"
         )
+
+
+def _with_schedule(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """The recipe's fields by dotted name, with the length of a decaying schedule spelled out: more
+    steps would change the rate of every update, so they need `training.schedule_updates`."""
+    fields = flatten(recipe)
+    training = TrainingSettings.model_validate(recipe.get("training", {}))
+    if training.schedule != "constant":
+        fields["training.schedule_updates"] = training.schedule_length
+    return fields
 
 
 _DATA = ("data_hash", "file_bytes")

@@ -285,7 +285,6 @@ def open_session(prepared: Prepared) -> Session:
         recipe.algorithm,
         training,
         temperature=recipe.sampling.temperature,
-        total_updates=recipe.training.steps * recipe.training.updates_per_step,
         divide=partial(split_rows, whole_groups=needs.whole_groups, padded=not runs_packed(policy)),
         reference=reference,
         critic=critic,

@@ -79,9 +79,11 @@ class Loop:
                 )
 
         if steps and self.session.learner.update == 0:
+            rule = self.session.collector.rule
+            by = "reward" if rule is None else rule.by
             self.warn(
-                "no update was made: no group ever had two different rewards, so nothing was "
-                "learned; read groups/no_signal and the rollouts' rewards",
+                f"no update was made: no group that was learned from had completions of different "
+                f"{by}, so nothing was learned; read groups/no_signal and the rollouts' rewards",
                 about="no_update",
             )
 
