@@ -220,7 +220,7 @@ def test_a_longer_schedule_keeps_every_rate_where_the_run_is_extended(kind: str)
     short = schedule(kind, 4, 1, schedule_updates=12)
     assert schedule(kind, 8, 1, schedule_updates=12)[:4] == short
     assert schedule(kind, 12, 1)[:4] == short
-    with pytest.raises(ValueError, match="schedule_updates = 3: the run has 4 updates.* give 4"):
+    with pytest.raises(ValueError, match=r"schedule_updates = 3: the run has 4 updates.* give 4"):
         schedule(kind, 4, schedule_updates=3)
 
 

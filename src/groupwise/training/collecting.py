@@ -207,8 +207,8 @@ class Collector:
         return (
             f"step {step}: {found.rounds} rounds of dynamic sampling sampled {len(found.sampled)} "
             f"groups and only {len(ready)} of {wanted} have completions of different "
-            f"{self.rule.by} ({spread}): {then}. Try: {hint}harder or easier prompts, larger groups "
-            "(sampling.group_size), more rounds (max_batches), or when_short = 'partial'"
+            f"{self.rule.by} ({spread}): {then}. Try: {hint}harder or easier prompts, larger "
+            "groups (sampling.group_size), more rounds (max_batches), or when_short = 'partial'"
         )
 
     def _sizes(self, prompt_ids: Sequence[str], max_tokens: int) -> int | list[int]:
