@@ -80,7 +80,8 @@ class DynamicSampling(RowFilter):
     shapers, whatever its scale, which for rewards of ±1 is the paper's 0 < right < G; "accuracy":
     the verdicts alone, whatever else the reward adds; or one verifier's label.
 
-    A round samples `oversample` times what is missing, at most `max_batches` rounds a step; surplus groups are carried to the next step (one step stale) or discarded. A step
+    A round samples `oversample` times what is missing, at most `max_batches` rounds a step; surplus
+    groups are carried to the next step (one step stale) or discarded. A step
     that stays short is skipped (what was kept is carried), learns from what there is (`partial`),
     or stops the run.
     """
