@@ -55,7 +55,7 @@ print(environment.verify(prompt, "<answer>1 + 2</answer>"))
 
 Your own prompts with answers are the environment `dataset` ([Data and verifiers](data.md)); data
 sets of a known shape have [environments of their own](#rows-of-a-known-shape); a task that is made
-by a program is [one file](#one-of-your-own). Two more kinds have pages of their own: the
+by a program is [one file](#your-own-environment). Two more kinds have pages of their own: the
 [tasks of reasoning-gym](reasoning_gym.md), and [environments of other libraries](adapters.md).
 
 ## Generated puzzles
@@ -121,19 +121,19 @@ GAMES_INTRO = """\
 ## Games of several turns
 
 The policy and the environment take turns: a completion is a move, the answer is the next
-observation. The move is read from the last `<move>` tag, else it is the last legal move that the
-completion names. What the environment says is attended to and never trained on. The verifier is
-`play`, the game's own verdict; `turn_rewards = true` keeps every turn's reward as a step, for
-process supervision. Which games are held out is decided by a hash of the first observation. Limits
-of turns, tokens and time, and tools for any environment: [Several turns and tools](tools.md).
+observation. The move is read from the last `<move>` tag, otherwise it is the last legal move that
+the completion names. The environment's messages are context and never trained on. The verifier is
+`play`, the game's own score; `turn_rewards = true` keeps every turn's reward as a step, for process
+supervision. A hash of the first observation decides which games are held out. Limits of turns,
+tokens and time, and tools for any environment: [Several turns and tools](tools.md).
 
 """
 
 OWN = """\
-## One of your own
+## Your own environment
 
-`groupwise init environment twice` writes this file, `twice.py`, and its test. Change the drawing of
-a task, its words and the verifier; splits, levels, examples, ids and checks are there already.
+`groupwise init environment twice` writes this file, `twice.py`, and its test. Change how a task is
+drawn, its words and the verifier; splits, levels, examples, ids and checks are included.
 
 ```python
 """
@@ -141,29 +141,30 @@ a task, its words and the verifier; splits, levels, examples, ids and checks are
 OWN_END = """\
 ```
 
-Where prompts are not drawn but listed, derive a class from `groupwise.environments.Environment`:
-its constructor takes the prompts by split and a verifier. Before any weight loads, these are
-looked at: every prompt is a `Prompt` with an id of its own (`prompt_id` makes one from the
-content) and messages that a chat can have; the verifier accepts every gold answer; no training
-prompt is held out, too (the same words; where the class has a `start` of its own, the same answer
-and columns as well); and `start`, tried twice on the first training prompt and closed again, gives
-a new `Play`. A class attribute `on_overlap = "drop"` takes what is held out from training,
-`"allow"` counts it.
+To list prompts instead of drawing them, derive a class from `groupwise.environments.Environment`:
+its constructor takes the prompts by split and a verifier. Before the model loads it is
+checked that every prompt is a `Prompt` with its own id (`prompt_id` makes one from the content) and
+valid chat messages; that the verifier accepts every gold answer; that no training prompt is also
+held out (the same words; for a class with its own `start`, the same answer and columns as well);
+and that `start`, called twice on the first training prompt, returns two different episodes. The
+class attribute
+`on_overlap = "drop"` takes shared prompts out of training, `"allow"` only counts them.
 
-### One of several turns
+### Several turns
 
-`start(prompt)` gives a `Play` of your own, one for every rollout, with its own copy of the prompt.
-Its `next` gives a list of messages (`role` and `content`, a text), or None at the end. It may be
-slow, or `async`: it runs beside the sampler, with a deadline. Plain ones have a thread each; all
-`async` ones share an event loop, so that a client can be kept open: one that sleeps or computes
-without awaiting holds up the others, is named in a warning, and those after it get another loop.
-What it raises, or gives that is no list of messages, marks that rollout as failed; where all fail,
-the run stops. Use it as `name = "guess:Guess"`:
+`start(prompt)` returns an `Episode`: one object for each rollout, with its own copy of the prompt.
+Its `next` takes what the policy wrote and returns a list of messages (`role` and `content`), or
+None to end the rollout. It may be slow, or `async`: it runs beside the sampler, with a deadline.
+Plain functions run in threads; all `async` ones share an event loop, so that a client can stay
+open. An `async` one that computes or sleeps without awaiting blocks the others; it is named in a
+warning, and later calls get a new loop. An exception, or a return value that is not a list of
+messages, marks that rollout as failed; if all rollouts fail, the run stops. Use it as
+`name = "guess:Guess"`:
 
 ```python
 """
 
-PLAY_MODULE = '''\
+EPISODE_MODULE = '''\
 """The guess environment: find a number between 1 and 100 by asking."""
 
 from __future__ import annotations
@@ -171,12 +172,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from groupwise.environments import Environment, Play, prompt_id
+from groupwise.environments import Environment, Episode, prompt_id
 from groupwise.types import Message, Prompt, Score
 from groupwise.verifiers import VerifierSettings, compose
 
 
-class Guessing(Play):
+class Guessing(Episode):
     """One rollout: `next` gets what the policy wrote and answers, or ends it with None."""
 
     found = False
@@ -185,7 +186,7 @@ class Guessing(Play):
         words = [word for word in completion.split() if word.isdecimal()]
         guess = int(words[-1]) if words else 0
         self.found = guess == self.prompt.columns["number"]
-        self.rewards.append(1.0 if self.found else 0.0)  # one a turn; leave out if there is none
+        self.rewards.append(1.0 if self.found else 0.0)  # optional: one per turn
         self.counts["guesses"] += 1  # a metric: plays/guesses
         if self.found:
             return None
@@ -193,19 +194,19 @@ class Guessing(Play):
         return [{"role": "user", "content": f"It is {hint}."}]
 
     def result(self) -> Score:
-        """The play's verdict, which the verifier `play` gives on."""
+        """The episode's score, which the verifier `play` returns."""
         return Score(1.0, "correct") if self.found else Score(0.0, "incorrect", "never found")
 
 
 class Guess(Environment):
-    judged = "all"  # verifiers read the words of all turns, not of the last one alone
+    judged = "all"  # verifiers read the words of all turns, not only of the last
 
     def __init__(self, seed: int = 0, verifiers: Any = ()) -> None:
         numbers = {"train": range(1, 101, 2), "heldout": range(2, 101, 2)}
         splits = {split: [task(number) for number in own] for split, own in numbers.items()}
         super().__init__("guess", compose(verifiers or [VerifierSettings(name="play")]), splits)
 
-    def start(self, prompt: Prompt) -> Play:
+    def start(self, prompt: Prompt) -> Episode:
         return Guessing(prompt)
 
 
@@ -227,7 +228,7 @@ def page() -> str:
     parts += [_heading("Their arguments, beside those of `dataset`"), _shaped_arguments(), "\n"]
     parts += [_heading("The arguments of `dataset`"), _arguments(DatasetSettings, without=()), "\n"]
     return "".join(
-        [*parts, OWN, ENVIRONMENT_MODULE.format(name="twice"), OWN_END, PLAY_MODULE, "```\n"]
+        [*parts, OWN, ENVIRONMENT_MODULE.format(name="twice"), OWN_END, EPISODE_MODULE, "```\n"]
     )
 
 

@@ -87,7 +87,7 @@ def test_prompts_are_seeds(url):
     assert [prompt.columns["seed"] for prompt in prompts] == [0, 1, 2, 3]
     assert prompts[1].messages[1]["content"] == "Game 1: guess a number from 1 to 8."
     assert environment.prompts(split="heldout") == prompts[3:]
-    assert environment.answers == "user"
+    assert environment.answer_role == "user"
 
 
 def test_a_game_is_played_to_its_end(url):

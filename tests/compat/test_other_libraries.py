@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from groupwise.compat.openenv import OpenEnvPlay, OpenEnvSettings, seen
+from groupwise.compat.openenv import OpenEnvEpisode, OpenEnvSettings, seen
 from groupwise.environments import load_environment
 from groupwise.environments.registry import offered
 from groupwise.errors import GroupwiseError, RecipeError
@@ -100,7 +100,7 @@ class Scripted:
 def play(monkeypatch, session):
     monkeypatch.setattr("groupwise.compat.openenv.Session", lambda settings: session)
     columns = {"seed": 3, "observation": "go"}
-    return OpenEnvPlay(Prompt("p", text="go", columns=columns), SETTINGS)
+    return OpenEnvEpisode(Prompt("p", text="go", columns=columns), SETTINGS)
 
 
 def test_rewards_of_turns_add_up(monkeypatch):

@@ -1,6 +1,6 @@
 """An environment as a user writes one, with turns of its own."""
 
-from groupwise.environments import Environment, Play, prompt_id
+from groupwise.environments import Environment, Episode, prompt_id
 from groupwise.types import Prompt
 from groupwise.verifiers import compose, load_verifier
 
@@ -20,7 +20,7 @@ class Twice(Environment):
         return AskAgain(prompt)
 
 
-class AskAgain(Play):
+class AskAgain(Episode):
     def __init__(self, prompt):
         super().__init__(prompt)
         self.asked = False

@@ -57,7 +57,7 @@ def test_the_file_of_several_turns_runs(renderer, tmp_path, monkeypatch):
     (tmp_path / "guess_page.py").write_text(block, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
     environment = load_environment("guess_page:Guess")
-    assert (len(environment), environment.answers) == (50, "user")
+    assert (len(environment), environment.answer_role) == (50, "user")
     play = environment.start(environment.prompts(1)[0])
     assert play.next("50")[0]["content"] == "It is less."
     assert play.next("It must be 1") is None

@@ -12,7 +12,7 @@ import groupwise as gw
 import groupwise.environments
 from groupwise.environments import (
     EnvironmentSettings,
-    Play,
+    Episode,
     environment_from_settings,
     load_environment,
 )
@@ -46,7 +46,7 @@ def test_one_turn_is_the_default():
     environment = load_environment("arithmetic")
     prompt = environment.prompts(1)[0]
     play = environment.start(prompt)
-    assert isinstance(play, Play)
+    assert isinstance(play, Episode)
     assert play.first() == prompt.messages
     assert play.next("7") is None
     assert next(iter(environment.stream())) == prompt
@@ -71,7 +71,7 @@ def test_an_environment_of_ones_own():
         ("arithmetik", {}, "did you mean 'arithmetic'"),
         ("custom_environment:Twise", {}, "did you mean 'Twice'"),
         ("custom_environment:Twice", {"sice": 3}, "cannot be called with seed and ['sice']"),
-        ("custom_environment:not_an_environment", {}, "gave a int, not an Environment"),
+        ("custom_environment:not_an_environment", {}, "is a int, not an Environment"),
         ("custom_environment:LIST", {}, "is not callable"),
         ("no_module_of_that_name:X", {}, "no module 'no_module_of_that_name'"),
     ],
@@ -136,3 +136,11 @@ def test_verifiers_of_a_recipe_that_are_no_tables(field, given):
     source = {"name": "arithmetic", "verifiers": given}
     with pytest.raises(RecipeError, match=r"sources\.0\.verifiers = .* is no list of tables"):
         load_environment("mixture", sources=[source])
+
+
+def test_the_old_name_of_an_episode_warns_and_works():
+    with pytest.warns(DeprecationWarning, match="Play is now Episode"):
+        from groupwise.environments import Play
+    assert Play is Episode
+    with pytest.raises(AttributeError, match="no attribute 'Plays'"):
+        groupwise.environments.Plays  # noqa: B018

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from groupwise.environments import Environment, Play, load_environment
+from groupwise.environments import Environment, Episode, load_environment
 from groupwise.environments.mixture import MixtureCursor
 from groupwise.environments.order import PromptCursor
 from groupwise.errors import RecipeError
@@ -28,7 +28,7 @@ class Asks(Environment):
         return Answers(prompt)
 
 
-class Answers(Play):
+class Answers(Episode):
     def next(self, completion):
         return None if completion == "end" else [{"role": "user", "content": self.prompt.id}]
 
@@ -156,8 +156,8 @@ def test_turns_of_their_own(sources):
     asks, sums = environment.prompts()[:2]
     assert environment.start(asks).next("go") == [{"role": "user", "content": "p"}]
     assert environment.start(sums).next("go") is None
-    assert environment.answers == "user"
-    assert mixture(sources).answers is None
+    assert environment.answer_role == "user"
+    assert mixture(sources).answer_role is None
 
 
 def test_a_game_beside_a_question_needs_one_reading(sources):

@@ -16,11 +16,11 @@ import pytest
 from groupwise.environments import (
     Environment,
     EnvironmentSettings,
-    Play,
+    Episode,
     environment_from_settings,
 )
 from groupwise.environments.registry import _put_around
-from groupwise.environments.user import SimulatedUser, UserPlay, UserSettings
+from groupwise.environments.user import SimulatedUser, UserEpisode, UserSettings
 from groupwise.errors import RecipeError
 from groupwise.policies import load_policy
 from groupwise.rollouts import collect
@@ -71,7 +71,7 @@ def test_rules_answer_in_order_and_none_ends_it() -> None:
 
 def test_bad_settings_are_refused() -> None:
     for settings, words in (
-        ({"rules": [{"when": "("}]}, "no regular expression"),
+        ({"rules": [{"when": "("}]}, "not a regular expression"),
         ({"url": "http://127.0.0.1:9"}, "needs the name of its model"),
         ({"url": "x", "model": "m", "rules": [{"when": ""}]}, "one of the two"),
     ):
@@ -137,7 +137,7 @@ def test_a_user_of_a_recipe_and_tools_together() -> None:
     again = EnvironmentSettings.model_validate(settings.model_dump(mode="json"))
     assert again == settings
     environment = environment_from_settings(settings)
-    assert environment.answers == "tool"
+    assert environment.answer_role == "tool"
     described = environment.describe()
     assert described["user"]["rules"][0]["say"] == "y"
 
@@ -163,14 +163,14 @@ def chat(**columns: Any) -> Prompt:
     ("table", "prompt", "words"),
     [
         ({"rules": [{"say": "Yes."}]}, Prompt("p", text="Book.", answer="Rome"), "'p' is raw text"),
-        ({"rules": [{"say": "{nope}"}]}, chat(city="Rome"), r"\{nope\} is no column of prompt 'p'; "
-         "it has answer, city"),
-        ({"url": "http://x", "model": "m", "instructions": "{nope}"}, chat(), r"\{nope\} is no"),
-        ({}, chat(user=[{"when": "(", "say": "x"}]), "of prompt 'p': .*no regular expression"),
+        ({"rules": [{"say": "{nope}"}]}, chat(city="Rome"),
+         r"\{nope\} is not a column of prompt 'p'; it has answer, city"),
+        ({"url": "http://x", "model": "m", "instructions": "{nope}"}, chat(), r"\{nope\} is not"),
+        ({}, chat(user=[{"when": "(", "say": "x"}]), "of prompt 'p': .*not a regular expression"),
         ({}, chat(user=[{"wen": "a"}]), "did you mean 'when'"),
         ({}, chat(user="hello"), "column `user` of prompt 'p' is 'hello'; give a list of rules"),
-        ({}, chat(user=["hello"]), "'hello' is no table"),
-        ({}, chat(), "no rules, no url, and no prompt has a column `user`"),
+        ({}, chat(user=["hello"]), "'hello' is not a table"),
+        ({}, chat(), "no rules, no url, and no prompt with a column `user`"),
     ],
 )  # fmt: skip
 def test_a_user_who_could_not_answer_is_refused_before_the_run(
@@ -199,7 +199,7 @@ def test_the_longest_message_is_what_the_recipe_says() -> None:
         EnvironmentSettings.model_validate({**table, "answer_characters": 0})
 
 
-class Elsewhere(Play):
+class Elsewhere(Episode):
     """Notes whether it runs on an event loop, where it would hold up everyone who is slow."""
 
     def __init__(self, prompt: Prompt, given: Any) -> None:
@@ -220,7 +220,7 @@ def test_a_slow_environment_has_a_thread_behind_a_user(table: dict[str, Any]) ->
     settings = UserSettings.model_validate(table)
     waits = CallQueue()
     for given in ([{"role": "user", "content": "Go on."}], "no messages", 5):
-        play = UserPlay(Elsewhere(chat(), given), settings)
+        play = UserEpisode(Elsewhere(chat(), given), settings)
         assert waits.start(partial(play.next, "x"), 5.0).result() == given
         assert (play.counts, play.rewards) == ({"threads": 1}, [0.5])
         assert play.said[1:] == [
@@ -232,7 +232,7 @@ def test_a_slow_environment_has_a_thread_behind_a_user(table: dict[str, Any]) ->
 def test_halves_of_characters_do_not_reach_an_endpoint(url: str) -> None:
     settings = UserSettings.model_validate({"url": url, "model": "m", "instructions": "{city}"})
     inner = Elsewhere(chat(city="\ud800"), [{"role": "user", "content": "a\ud83d"}])
-    play = UserPlay(inner, settings)
+    play = UserEpisode(inner, settings)
     waits = CallQueue()
     waits.start(partial(play.next, "x"), 5.0).result()
     inner.given = None

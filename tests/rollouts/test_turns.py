@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from groupwise.batches import align
-from groupwise.environments import Environment, Limits, Play, load_environment
+from groupwise.environments import Environment, Episode, Limits, load_environment
 from groupwise.errors import GroupwiseError, VerifierError
 from groupwise.policies import load_policy
 from groupwise.randomness import stream_key
@@ -37,7 +37,7 @@ def prompt(name: str = "p") -> Prompt:
     return Prompt(name, messages=({"role": "user", "content": "go"},), answer="7")
 
 
-class Asks(Play):
+class Asks(Episode):
     """Says LEAK after every completion, until one says "done"."""
 
     def next(self, completion: str) -> Sequence[Message] | None:
@@ -62,12 +62,12 @@ class Heard(CaseVerifier):
 class Asking(Environment):
     """Prompts by name, plays of a given class."""
 
-    def __init__(self, play: type[Play] = Asks, verifier: Verifier | None = None, **limits: Any):
+    def __init__(self, play: type[Episode] = Asks, verifier: Verifier | None = None, **limits: Any):
         super().__init__("asking", verifier or Heard(), {"train": [prompt("p"), prompt("q")]})
         self.play = play
         self.limits = Limits(**limits)
 
-    def start(self, prompt: Prompt) -> Play:
+    def start(self, prompt: Prompt) -> Episode:
         return self.play(prompt)
 
 
@@ -507,12 +507,12 @@ class Odd(Asks):
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        ("go on", "`next` gave 'go on', a str; give a list of messages"),
+        ("go on", "`next` returned 'go on', a str; give a list of messages"),
         ([], "an empty list"),
-        ([{"role": "user"}], "number 1 has no content"),
+        ([{"role": "user"}], "message 1 that `next` returned has no content"),
         ([{"role": "user", "content": None}], "has the content None; give a text"),
         ([{"role": "bot", "content": "x"}], "has the role 'bot'; legal: system, user"),
-        ([{"role": "user", "content": "x"}, 5], "number 2 is 5, a int"),
+        ([{"role": "user", "content": "x"}, 5], "message 2 that `next` returned is 5, a int"),
     ],
 )
 def test_answers_that_are_no_messages_fail_that_rollout_by_name(
@@ -527,7 +527,7 @@ def test_answers_that_are_no_messages_fail_that_rollout_by_name(
 
 def test_a_start_that_never_comes(template: Template) -> None:
     class Slow(Asking):
-        def start(self, prompt: Prompt) -> Play:
+        def start(self, prompt: Prompt) -> Episode:
             time.sleep(1.0)
             return super().start(prompt)
 

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 import groupwise as gw
-from groupwise.environments import Environment, Play
+from groupwise.environments import Environment, Episode
 from groupwise.errors import RecipeError
 from groupwise.policies.tiny import build_tiny
 from groupwise.recipe import load_recipe
@@ -132,11 +132,11 @@ class Asks(Environment):
         prompts = [Prompt("p", messages=({"role": "user", "content": "3+4="},), answer="7")]
         super().__init__("asks", load_verifier("number"), {"train": prompts})
 
-    def start(self, prompt: Prompt) -> Play:
+    def start(self, prompt: Prompt) -> Episode:
         return AsksOnce(prompt)
 
 
-class AsksOnce(Play):
+class AsksOnce(Episode):
     asked = False
 
     def next(self, completion: str) -> Any:

@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from groupwise.compat.extras import optional
-from groupwise.environments import Environment, Play, prompt_id
+from groupwise.environments import Environment, Episode, prompt_id
 from groupwise.errors import GroupwiseError, RecipeError
 from groupwise.types import Message, Prompt, Score
 from groupwise.verifiers import VerifierSettings, compose
@@ -88,11 +88,11 @@ class OpenEnv(Environment):
         super().__init__(NAME, verifier, splits, {"arguments": settings.model_dump(mode="json")})
         self.settings = settings
 
-    def start(self, prompt: Prompt) -> Play:
-        return OpenEnvPlay(prompt, self.settings)
+    def start(self, prompt: Prompt) -> Episode:
+        return OpenEnvEpisode(prompt, self.settings)
 
 
-class OpenEnvPlay(Play):
+class OpenEnvEpisode(Episode):
     """One session: opened at the first completion, closed with the play.
 
     What the server does wrong (no answer in time, an error, something that is no observation)

@@ -1,10 +1,14 @@
-"""Prompts, turns, and which verifier judges them.
+"""Prompts, turns, and the verifier that judges completions.
 
-An environment is loaded and checked before any weight: its splits are disjoint, its gold answers
-are accepted by its own verifier, its columns are there.
+An environment is loaded and checked before the model: its splits are disjoint, its verifier accepts
+its gold answers, and its columns exist.
 """
 
-from groupwise.environments.base import Environment, Limits, Play
+import warnings
+from typing import Any
+
+from groupwise.environments.base import Environment
+from groupwise.environments.episode import Episode, Limits
 from groupwise.environments.generated import GeneratedSettings, Level, Task, generated
 from groupwise.environments.identity import prompt_id
 from groupwise.environments.order import Cursor, PromptCursor, prompt_order
@@ -18,13 +22,13 @@ from groupwise.environments.settings import EnvironmentSettings
 
 __all__ = [
     "BUILTIN",
+    "Cursor",
     "Environment",
     "EnvironmentSettings",
+    "Episode",
     "GeneratedSettings",
     "Level",
     "Limits",
-    "Play",
-    "Cursor",
     "PromptCursor",
     "Task",
     "environment_from_settings",
@@ -34,3 +38,14 @@ __all__ = [
     "prompt_order",
     "settings_class",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Play":
+        warnings.warn(
+            "groupwise.environments.Play is now Episode; the old name goes in the next version",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return Episode
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

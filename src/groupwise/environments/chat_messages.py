@@ -1,4 +1,4 @@
-"""What a chat's messages must be: those of a row, of a prompt of one's own, of a play's answer."""
+"""Checks chat messages: of a data row, of a user-defined prompt, of an episode's answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _EXAMPLE = '[{"role": "user", "content": "Go on."}]'
 
 
 def message_fault(message: Any) -> str | None:
-    """What is wrong with a message and what would be right, as `has the role 'bot'; ...`.
+    """What is wrong with a message and a legal value, as `has the role 'bot'; ...`; None if valid.
 
     >>> message_fault({"role": "bot", "content": "Hi."})
     "has the role 'bot'; legal: system, user, assistant, tool"
@@ -36,19 +36,19 @@ def message_fault(message: Any) -> str | None:
 
 
 def answer_messages(answer: Any) -> list[Message]:
-    """The messages that a play's `next` gave. Raises ValueError in one line where they are none."""
+    """The messages that `Episode.next` returned. Raises ValueError if they are not valid."""
     if not isinstance(answer, list | tuple):
         raise ValueError(
-            f"`next` gave {answer!r:.60}, a {type(answer).__name__}; give a list of messages, as "
-            f"{_EXAMPLE}, or None where the rollout has ended"
+            f"`next` returned {answer!r:.60}, a {type(answer).__name__}; give a list of messages, "
+            f"as {_EXAMPLE}, or None to end the rollout"
         )
     if not answer:
         raise ValueError(
-            f"`next` gave an empty list; give messages, as {_EXAMPLE}, or None where the rollout "
-            "has ended"
+            f"`next` returned an empty list; give messages, as {_EXAMPLE}, or None to end the "
+            "rollout"
         )
     for number, message in enumerate(answer, start=1):
         fault = message_fault(message)
         if fault is not None:
-            raise ValueError(f"`next` gave messages of which number {number} {fault}")
+            raise ValueError(f"message {number} that `next` returned {fault}")
     return [dict(message) for message in answer]

@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from groupwise.environments.base import Environment, Judged, Play
+from groupwise.environments.base import Environment, Judged
+from groupwise.environments.episode import Episode
 from groupwise.environments.mixed_verifier import SEPARATOR, MixedVerifier
 from groupwise.environments.order import Cursor
 from groupwise.environments.overlap import Elsewhere, OnOverlap
@@ -153,16 +154,16 @@ class MixtureEnvironment(Environment):
         super().keep_apart(others)
         return num
 
-    def start(self, prompt: Prompt) -> Play:
+    def start(self, prompt: Prompt) -> Episode:
         key, _, inner = prompt.id.partition(SEPARATOR)
         return self.parts[key].start(replace(prompt, id=inner))
 
     @property
-    def answers(self) -> str | None:
-        around = [each.answers for each in self.wrappers if each.answers is not None]
-        inner = {part.answers for part in self.parts.values()} - {None}
-        if around:
-            return around[-1]
+    def answer_role(self) -> str | None:
+        outer = [each.answer_role for each in self.wrappers if each.answer_role is not None]
+        inner = {part.answer_role for part in self.parts.values()} - {None}
+        if outer:
+            return outer[-1]
         return "user" if "user" in inner else next(iter(inner), None)
 
     @property

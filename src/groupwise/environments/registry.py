@@ -11,13 +11,14 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from groupwise.environments.base import Environment, Wrapper
+from groupwise.environments.base import Environment
 from groupwise.environments.checks import check_answers, check_columns
+from groupwise.environments.custom import custom_environment
 from groupwise.environments.mixture import MixtureSettings, mixed
-from groupwise.environments.own import own_environment
 from groupwise.environments.settings import EnvironmentSettings
 from groupwise.environments.tools import Toolbox, load_tools
 from groupwise.environments.user import SimulatedUser, check_rules, has_rules
+from groupwise.environments.wrappers import EnvironmentWrapper
 from groupwise.errors import RecipeError
 from groupwise.verifiers import Combine, Composite, VerifierSettings, compose
 from groupwise.verifiers.core.names import unknown_name, validated
@@ -68,7 +69,7 @@ BUILTIN: dict[str, Entry] = {
         "instruction_tasks:InstructionsSettings",
     ),
     "tic_tac_toe": Entry(
-        "Play against an opponent", "games.base:make_game", "games.tic_tac_toe:TicTacToeSettings"
+        "Episode against an opponent", "games.base:make_game", "games.tic_tac_toe:TicTacToeSettings"
     ),
     "grid_world": Entry(
         "Walk to a goal step by step", "games.base:make_game", "games.grid_world:GridWorldSettings"
@@ -144,7 +145,7 @@ def _made(
 
         return make_reasoning_gym(name, arguments, seed=seed, verifiers=verifiers)
     if ":" in name:
-        return own_environment(name, seed, verifiers, arguments)
+        return custom_environment(name, seed, verifiers, arguments)
     make: Callable[..., Environment]
     if name in BUILTIN:
         settings = validated(settings_class(name), arguments, f"environment {name!r}")
@@ -218,7 +219,7 @@ def _put_around(made: Environment, settings: EnvironmentSettings) -> None:
     )
     if settings.judged is not None:
         made.judged = settings.judged
-    wrappers: list[Wrapper] = []
+    wrappers: list[EnvironmentWrapper] = []
     if settings.user is not None:
         check_rules(settings.user, made.prompts(split="all"))
         wrappers.append(SimulatedUser(settings.user))

@@ -1,8 +1,7 @@
 """A user who answers the policy: by rules, or simulated by a model behind an endpoint.
 
-Put around any environment with `[environment.user]`. A turn that the environment itself answers is
-left to it; where it would end the rollout, the user is asked, and may end it. Left out: judging the
-conversation (a verifier, with `judged = "all"`, or one that reads `Case.turns`).
+`[environment.user]` adds it to any environment. Turns that the environment answers stay its own;
+when the environment would end the rollout, the user answers instead, or ends it.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from groupwise.environments.around import Around
-from groupwise.environments.base import Play, Wrapper
+from groupwise.environments.episode import Episode
+from groupwise.environments.wrappers import EnvironmentWrapper, EpisodeWrapper
 from groupwise.errors import RecipeError
 from groupwise.templates import Template
 from groupwise.texts import whole_texts
@@ -28,7 +27,7 @@ _COLUMN = re.compile(r"\{(\w+)\}")
 
 
 class Rule(BaseModel):
-    """What the user says to a completion that matches; without `say`, the conversation ends."""
+    """The user's answer to a completion that matches; without `say`, the conversation ends."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -46,7 +45,7 @@ class Rule(BaseModel):
         try:
             re.compile(value)
         except re.error as error:
-            raise ValueError(f"when = {value!r} is no regular expression: {error}") from error
+            raise ValueError(f"when = {value!r} is not a regular expression: {error}") from error
         return value
 
 
@@ -89,21 +88,21 @@ class UserSettings(BaseModel):
         return self
 
 
-class SimulatedUser(Wrapper):
-    """The user of a recipe, around every play."""
+class SimulatedUser(EnvironmentWrapper):
+    """Wraps every episode with the user of a recipe."""
 
-    answers = "user"
+    answer_role = "user"
 
     def __init__(self, settings: UserSettings) -> None:
         """RecipeError where the variable of the endpoint's key is not set."""
         _headers(settings)
         self.settings = settings
 
-    def around(self, play: Play, template: Template) -> Play:
-        return UserPlay(play, self.settings)
+    def wrap(self, episode: Episode, template: Template) -> Episode:
+        return UserEpisode(episode, self.settings)
 
     def prompt(self, prompt: Prompt, template: Template) -> Prompt:
-        """The prompt as it is; RecipeError where the user could not answer in its conversation."""
+        """The prompt unchanged. Raises RecipeError if the user could not answer in it."""
         if prompt.text is not None:
             raise RecipeError(
                 f"environment.user: prompt {prompt.id!r} is raw text, and a user answers in chats; "
@@ -117,7 +116,7 @@ class SimulatedUser(Wrapper):
         for name in _COLUMN.findall("".join(said)):
             if name not in known:
                 raise RecipeError(
-                    f"environment.user: {{{name}}} is no column of prompt {prompt.id!r}; it has "
+                    f"environment.user: {{{name}}} is not a column of prompt {prompt.id!r}; it has "
                     f"{', '.join(sorted(known))}"
                 )
         return prompt
@@ -126,10 +125,10 @@ class SimulatedUser(Wrapper):
         return {"user": self.settings.model_dump(mode="json", exclude={"key_variable"})}
 
 
-class UserPlay(Around):
-    """Another play whose end the user may put off by answering."""
+class UserEpisode(EpisodeWrapper):
+    """An episode that continues past the inner one's end while the user answers."""
 
-    def __init__(self, inner: Play, settings: UserSettings) -> None:
+    def __init__(self, inner: Episode, settings: UserSettings) -> None:
         super().__init__(inner)
         self.settings = settings
         self.rules = rules_for(inner.prompt, settings) if settings.url is None else []
@@ -137,8 +136,8 @@ class UserPlay(Around):
         self.said: list[Message] = list(inner.prompt.messages)
 
     def next(self, completion: str) -> Any:
-        """The inner play's answer, or the user's; awaitable where either has to be waited for."""
-        answer = self.inner.next(completion)  # here and not on the event loop: it may be slow
+        """The inner episode's answer, or the user's; awaitable if either is."""
+        answer = self.inner.next(completion)  # not on the event loop, because it may be slow
         if isawaitable(answer) or (answer is None and self.settings.url is not None):
             return self._waited(completion, answer)
         return self._answer(completion, answer)
@@ -147,18 +146,18 @@ class UserPlay(Around):
         found = await answer if isawaitable(answer) else answer
         if found is not None or self.settings.url is None:
             return self._answer(completion, found)
-        self._heard(completion)
+        self._on_completion(completion)
         return self._says(await self._asked())
 
-    def _heard(self, completion: str) -> None:
+    def _on_completion(self, completion: str) -> None:
         self.said.append({"role": "assistant", "content": completion})
-        self.rewards = self.inner.rewards  # wherever it keeps them by then
+        self.rewards = self.inner.rewards  # it may have replaced its list
 
     def _answer(self, completion: str, answer: Any) -> Any:
-        self._heard(completion)
+        self._on_completion(completion)
         if answer is None:
             return self._says(self._by_rule(completion))
-        if isinstance(answer, list | tuple):  # anything else fails the rollout, by its own name
+        if isinstance(answer, list | tuple):  # anything else fails the rollout later
             self.said += answer
         return answer
 
@@ -166,7 +165,7 @@ class UserPlay(Around):
         """The user's words as messages; None where they end the conversation."""
         if words is None:
             return None
-        self.told["user_answers"] += 1
+        self.added_counts["user_answers"] += 1
         said: Message = {"role": "user", "content": words}
         self.said.append(said)
         return [said]
@@ -215,7 +214,7 @@ class UserPlay(Around):
 def rules_for(prompt: Prompt, settings: UserSettings) -> list[Rule]:
     """The rules in the prompt's own column `user`, then the table's.
 
-    Raises RecipeError where the column holds something else.
+    Raises RecipeError if the column holds anything else.
     """
     column = prompt.columns.get("user") or ()
     if not isinstance(column, list | tuple):
@@ -229,9 +228,9 @@ def rules_for(prompt: Prompt, settings: UserSettings) -> list[Rule]:
 
 
 def _table(value: Any, where: str) -> dict[str, Any]:
-    """A rule's keys; those that a table of other rows has, and this one lacks, are None."""
+    """A rule without its None values: Parquet gives every rule the keys of all."""
     if not isinstance(value, Mapping):
-        raise RecipeError(f"{where}: {value!r:.60} is no table; give when and say")
+        raise RecipeError(f"{where}: {value!r:.60} is not a table; give when and say")
     return {str(key): each for key, each in value.items() if each is not None}
 
 
@@ -244,17 +243,17 @@ def has_rules(prompt: Prompt) -> bool:
 
 
 def check_rules(settings: UserSettings, prompts: Sequence[Prompt]) -> None:
-    """RecipeError where neither the table nor any prompt says what the user answers."""
+    """Raises RecipeError if neither the table nor any prompt says what the user answers."""
     if settings.rules or settings.url or any(prompt.columns.get("user") for prompt in prompts):
         return
     raise RecipeError(
-        "environment.user: there are no rules, no url, and no prompt has a column `user`: the user "
-        'would never answer; give rules = [{ when = "which city", say = "Rome" }], or a url'
+        "environment.user: no rules, no url, and no prompt with a column `user`: the user would "
+        'never answer; give rules = [{ when = "which city", say = "Rome" }], or a url'
     )
 
 
 def _from_the_users_side(said: Sequence[Message]) -> list[Message]:
-    """The conversation with the roles exchanged: the simulated user is the one who writes."""
+    """The conversation with the roles exchanged: the simulated user writes as the assistant."""
     roles = {"user": "assistant", "assistant": "user"}
     return [
         {"role": roles[each["role"]], "content": each.get("content", "")}

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from groupwise.environments import Environment, Play
+from groupwise.environments import Environment, Episode
 from groupwise.environments.chat_messages import answer_messages
 from groupwise.randomness import Purpose, stream_key
 from groupwise.rollouts.checked import checked_counts, checked_result, checked_rewards
@@ -82,24 +82,24 @@ class Member:
         self._started = time.monotonic()
         self._answers = 0
         self._turn_tokens = 0
-        self._play: Play | None = None
+        self._play: Episode | None = None
         try:
             self._play = self._opened()
         except Exception as error:  # noqa: BLE001 (the environment's own: this rollout failed)
             self.failure = f"its start raised {describe_error(error)}"
 
-    def _opened(self) -> Play:
+    def _opened(self) -> Episode:
         """The play, started beside and within the time of an answer where `start` is not ours."""
         environment, template = self.setting.environment, self.setting.template
         if type(environment).start is Environment.start:
             return environment.open(self.prompt, template)
-        opened: Play = self._waited(lambda: environment.open(self.prompt, template))
+        opened: Episode = self._waited(lambda: environment.open(self.prompt, template))
         return opened
 
     @property
     def one_turn(self) -> bool:
         """Whether the first completion ends it, whatever that says."""
-        return self._play is None or type(self._play).next is Play.next
+        return self._play is None or type(self._play).next is Episode.next
 
     # What is sampled.
 
@@ -273,7 +273,7 @@ class Member:
             self._last_reason("error")
         self._ended()
 
-    def _own_verdict(self, play: Play) -> Score | None:
+    def _own_verdict(self, play: Episode) -> Score | None:
         given: Any = None
         try:
             given = self._in_time("result")
@@ -296,9 +296,9 @@ class Member:
         return result
 
     def _in_time(self, method: Literal["result", "close"]) -> Any:
-        """What a method of the play gives, waited for as an answer where it is not `Play`'s."""
+        """What a method of the play gives, waited for as an answer where it is not `Episode`'s."""
         call = getattr(self._play, method)
-        if getattr(call, "__func__", None) is getattr(Play, method):
+        if getattr(call, "__func__", None) is getattr(Episode, method):
             return call()
         return self._waited(call)
 

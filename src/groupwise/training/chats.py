@@ -27,7 +27,7 @@ def _rewriting(environment: Environment, template: Template) -> str | None:
 
     Raises RecipeError where it does not take the environment's messages.
     """
-    role = environment.answers
+    role = environment.answer_role
     if role is None:
         return None
     system = any(

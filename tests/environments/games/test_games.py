@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from groupwise.environments import Environment, load_environment
-from groupwise.environments.games import GameEnvironment, GamePlay
+from groupwise.environments.games import GameEnvironment, GameEpisode
 from groupwise.environments.games.base import read_move
 from groupwise.environments.games.grid_world import GridWorld
 from groupwise.environments.games.tic_tac_toe import TicTacToe, winner
@@ -24,7 +24,7 @@ from groupwise.types import Prompt, Score
 NAMES = ("tic_tac_toe", "grid_world")
 LEVELS = ("easy", "medium", "hard")
 FEW = {"num_train": 60, "num_heldout": 15}
-Choose = Callable[[GamePlay, random.Random], str]
+Choose = Callable[[GameEpisode, random.Random], str]
 
 
 def made(name: str, seed: int = 0, **arguments: Any) -> GameEnvironment:
@@ -35,7 +35,7 @@ def made(name: str, seed: int = 0, **arguments: Any) -> GameEnvironment:
 
 def finished(environment: Environment, prompt: Prompt, choose: Choose, seed: int = 0) -> Score:
     play = environment.start(prompt)
-    assert isinstance(play, GamePlay)
+    assert isinstance(play, GameEpisode)
     draw = random.Random(seed)
     for _ in range(100):
         if play.next(choose(play, draw)) is None:
@@ -43,7 +43,7 @@ def finished(environment: Environment, prompt: Prompt, choose: Choose, seed: int
     raise AssertionError("no end")
 
 
-def anything(play: GamePlay, draw: random.Random) -> str:
+def anything(play: GameEpisode, draw: random.Random) -> str:
     return f"I take {draw.choice(list(play.game.moves()))}."
 
 
@@ -108,7 +108,7 @@ def test_a_walk_that_arrives_earns_one_in_shares() -> None:
     environment = made("grid_world", level="medium", turn_rewards=True)
     assert environment.gives_steps
 
-    def shortest(play: GamePlay, _: random.Random) -> str:
+    def shortest(play: GameEpisode, _: random.Random) -> str:
         game = play.game
         assert isinstance(game, GridWorld)
         return min(
@@ -130,7 +130,7 @@ def test_illegal_moves_are_pointed_out_and_then_lose() -> None:
     environment = made("tic_tac_toe", max_illegal=1)
     play = environment.start(environment.prompts(1)[0])
     (message,) = play.next("42") or ()  # type: ignore[misc]
-    assert message["content"].startswith("That is no legal move. Legal moves: ")
+    assert message["content"].startswith("That is not a legal move. Legal moves: ")
     assert play.next("hm") is None
     result = play.result()
     assert result is not None

@@ -11,12 +11,12 @@ from typing import Any, Literal
 
 import pytest
 
-from groupwise.environments import Environment, Play, load_environment
+from groupwise.environments import Environment, Episode, load_environment
 from groupwise.environments.tools import (
     Tool,
     Toolbox,
+    ToolEpisode,
     ToolError,
-    ToolPlay,
     ToolSettings,
     ToolUnavailable,
     load_tools,
@@ -283,15 +283,16 @@ def test_any_environment_can_have_tools() -> None:
     environment = environment_from_settings(settings)
     template = load_policy("tiny", device="cpu").template
     play = environment.open(environment.prompts(1)[0], template)
-    assert isinstance(play, ToolPlay)
-    assert (environment.limits.turns, environment.judged, environment.answers) == (3, "all", "tool")
+    assert isinstance(play, ToolEpisode)
+    assert (environment.limits.turns, environment.judged) == (3, "all")
+    assert environment.answer_role == "tool"
     assert environment.describe()["tools"][0]["name"] == "calculator"
-    assert load_environment("arithmetic").answers is None
+    assert load_environment("arithmetic").answer_role is None
 
 
 def test_raw_text_has_no_tools() -> None:
     template = load_policy("tiny", device="cpu").template
-    with pytest.raises(RecipeError, match="'raw' is raw text, and tools are for chats"):
+    with pytest.raises(RecipeError, match="'raw' is raw text, and tools need a chat"):
         Toolbox([Tool.of(calculator)]).prompt(Prompt("raw", text="3+4="), template)
 
 
@@ -458,7 +459,7 @@ def test_a_class_of_a_recipe_is_made_and_what_is_no_function_is_refused() -> Non
         load_tools([ToolSettings(name="test_tools:seven", arguments={"x": 1})])
 
 
-class Scoring(Play):
+class Scoring(Episode):
     """Counts in a table of its own, made when the play ends."""
 
     counted: Any = None
@@ -471,7 +472,9 @@ class Scoring(Play):
 def test_counts_of_a_play_within_tools(monkeypatch: pytest.MonkeyPatch, counted: Any) -> None:
     monkeypatch.setattr(Scoring, "counted", counted)
     inner = Scoring(Prompt("p", text="x"))
-    play = ToolPlay(inner, Toolbox([Tool.of(Adder(3))]), tool_style(load_policy("tiny").template))
+    play = ToolEpisode(
+        inner, Toolbox([Tool.of(Adder(3))]), tool_style(load_policy("tiny").template)
+    )
     assert play.next(call("Adder", number=1))[0]["content"] == "4"
     assert play.counts == {"tools/calls": 1, "tools/calls/Adder": 1}
     assert play.next("144") is None

@@ -1,9 +1,8 @@
-"""Games in the reset/step shape as environments: a first observation, moves as text, a verdict.
+"""Games as environments: a first observation, moves as text, a result.
 
-A game is a class with `reset` and `step`; everything else (prompts, disjoint splits, levels,
-reading moves, illegal ones, the verdict) is here. Which side a game is on is decided by a hash of
-its first observation: no position that training starts from is held out. Left out: playing against
-oneself.
+A game is a class with `reset` and `step`; prompts, disjoint splits, levels, reading moves, illegal
+moves and the result are here. A hash of the first observation decides whether a game is held out:
+no position that training starts from is.
 """
 
 from __future__ import annotations
@@ -18,7 +17,8 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from groupwise.environments.base import Environment, Judged, Play
+from groupwise.environments.base import Environment, Judged
+from groupwise.environments.episode import Episode
 from groupwise.environments.generated import LEVELS, MAX_IDLE, Level, is_heldout
 from groupwise.environments.identity import prompt_id
 from groupwise.errors import RecipeError
@@ -30,9 +30,9 @@ from groupwise.verifiers.answers.extraction import after_reasoning, last_tagged
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a move led to. `ended` is None while the game goes on, else how it ended, in words.
+    """The result of a move. `ended` is None while the game continues, otherwise how it ended.
 
-    The values of a game's rewards add up to its score: 1 and above is a success.
+    The rewards of a game add up to its score: 1 and above is a success.
     """
 
     observation: str
@@ -41,9 +41,9 @@ class Step:
 
 
 class Game(ABC):
-    """One game, from one starting position; single use. `rules` are told before the first move.
+    """One game, from one starting position; single use. `rules` open the prompt.
 
-    `draw` is the game's own noise: the same game always answers the same moves alike.
+    `draw` is the game's own random generator: the same game answers the same moves alike.
     """
 
     rules: ClassVar[str]
@@ -105,7 +105,7 @@ class GameEnvironment(Environment):
         seed: int,
         verifiers: Sequence[Mapping[str, Any] | VerifierSettings] = (),
     ) -> None:
-        """RecipeError where there are too few starting positions for both splits."""
+        """Raises RecipeError if there are too few starting positions for both splits."""
         own = VerifierSettings(name="play", arguments={"turns": settings.turn_rewards})
         splits = _games(name, make, settings, seed)
         facts = {"arguments": settings.model_dump(mode="json"), "duplicates": 0, "overlap": 0}
@@ -113,13 +113,13 @@ class GameEnvironment(Environment):
         self.make = make
         self.settings = settings
 
-    def start(self, prompt: Prompt) -> Play:
+    def start(self, prompt: Prompt) -> Episode:
         game = self.make(prompt.columns["level"], random.Random(prompt.columns["game"]))
-        return GamePlay(prompt, game, self.settings.max_illegal)
+        return GameEpisode(prompt, game, self.settings.max_illegal)
 
 
-class GamePlay(Play):
-    """One game against a completion after another."""
+class GameEpisode(Episode):
+    """One game; every completion is a move."""
 
     def __init__(self, prompt: Prompt, game: Game, max_illegal: int) -> None:
         super().__init__(prompt)
@@ -139,11 +139,11 @@ class GamePlay(Play):
             if self.illegal > self.max_illegal:
                 self.ended = "lost by illegal moves"
                 return None
-            return _told(f"That is no legal move. Legal moves: {', '.join(legal)}.")
+            return _messages(f"That is not a legal move. Legal moves: {', '.join(legal)}.")
         step = self.game.step(move)
         self.rewards.append(step.reward)
         self.ended = step.ended
-        return None if step.ended is not None else _told(step.observation)
+        return None if step.ended is not None else _messages(step.observation)
 
     def result(self) -> Score:
         total = round(math.fsum(self.rewards), 9)  # sevenths add up to 1
@@ -178,7 +178,7 @@ def read_move(completion: str, legal: Sequence[str]) -> str | None:
     return next((word for word in reversed(words) if word in legal), None)
 
 
-def _told(words: str) -> list[Message]:
+def _messages(words: str) -> list[Message]:
     return [{"role": "user", "content": words}]
 
 

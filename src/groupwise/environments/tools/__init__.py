@@ -6,13 +6,13 @@ call (`templates.tool_calls`).
 
 from groupwise.environments.tools.settings import BUILTIN_TOOLS, ToolSettings, load_tools
 from groupwise.environments.tools.tool import Tool, ToolError, ToolUnavailable
-from groupwise.environments.tools.toolbox import Toolbox, ToolPlay
+from groupwise.environments.tools.toolbox import Toolbox, ToolEpisode
 
 __all__ = [
     "BUILTIN_TOOLS",
     "Tool",
     "ToolError",
-    "ToolPlay",
+    "ToolEpisode",
     "ToolSettings",
     "ToolUnavailable",
     "Toolbox",

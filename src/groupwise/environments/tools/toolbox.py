@@ -1,8 +1,8 @@
-"""The tools of an environment, and the play that runs the calls of a completion.
+"""The tools of an environment, and the episode that runs the calls of a completion.
 
-A completion without a call goes on to the environment's own play (for a single-turn environment:
-ends the rollout). Every call has a deadline; what goes wrong within one is told to the policy, and
-what is wrong with the tool itself fails the rollout.
+A completion without a call is passed to the environment's own episode (in a single-turn
+environment it ends the rollout). Every call has a deadline. An error of a call is a message to the
+policy; a tool that does not work fails the rollout.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from functools import cached_property
 from inspect import isawaitable
 from typing import Any
 
-from groupwise.environments.around import Around
-from groupwise.environments.base import Play, Wrapper
+from groupwise.environments.episode import Episode
 from groupwise.environments.tools.tool import Tool, ToolError, ToolUnavailable
+from groupwise.environments.wrappers import EnvironmentWrapper, EpisodeWrapper
 from groupwise.errors import RecipeError
 from groupwise.templates import (
     Template,
@@ -36,7 +36,7 @@ MOST_CALLS = 8
 """Calls of one completion that are run; the others get an error."""
 
 
-class Toolbox(Wrapper):
+class Toolbox(EnvironmentWrapper):
     """Tools by name, with the limits of a call.
 
     `seconds` for one call, `characters` of a result that the policy gets. Raises RecipeError where
@@ -59,22 +59,20 @@ class Toolbox(Wrapper):
         """One JSON schema a tool, as chat templates take them."""
         return [tool.schema for tool in self.tools.values()]
 
-    # What an environment asks of a wrapper.
+    def wrap(self, episode: Episode, template: Template) -> Episode:
+        return ToolEpisode(episode, self, tool_style(template))
 
-    def around(self, play: Play, template: Template) -> Play:
-        return ToolPlay(play, self, tool_style(template))
-
-    answers = "tool"
+    answer_role = "tool"
 
     @property
     def variables(self) -> dict[str, Any]:
         return {"tools": self.schemas}
 
     def prompt(self, prompt: Prompt, template: Template) -> Prompt:
-        """The prompt, with the tools in its system message where the template writes none."""
+        """The prompt, with the tools in its system message if the template does not write them."""
         if prompt.text is not None:
             raise RecipeError(
-                f"environment.tools: prompt {prompt.id!r} is raw text, and tools are for chats; "
+                f"environment.tools: prompt {prompt.id!r} is raw text, and tools need a chat; "
                 "give the prompts as messages (dataset: chat = true)"
             )
         if renders_tools(template, self.schemas):
@@ -95,14 +93,12 @@ class Toolbox(Wrapper):
         if "_waits" in self.__dict__:
             self._waits.close()
 
-    # Calls.
-
     @cached_property
     def _waits(self) -> CallQueue:
         return CallQueue()
 
     def start(self, call: ToolCall) -> Future[Any]:
-        """The call's result as text, later. Fails as the tool does, with TimeoutError at last."""
+        """The call's result as text. Fails with the tool's own error, or TimeoutError."""
         tool = self.tools.get(call.name)
         if tool is None:
             failed: Future[Any] = Future()
@@ -132,23 +128,23 @@ def _written(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-class ToolPlay(Around):
-    """Another play with tools: the calls of a completion are answered here, the rest there."""
+class ToolEpisode(EpisodeWrapper):
+    """An episode with tools: calls are answered here, other completions by the inner episode."""
 
-    def __init__(self, inner: Play, toolbox: Toolbox, style: ToolStyle) -> None:
+    def __init__(self, inner: Episode, toolbox: Toolbox, style: ToolStyle) -> None:
         super().__init__(inner)
         self.toolbox = toolbox
         self.style = style
 
     def next(self, completion: str) -> Any:
-        """Tool messages where there are calls, else what the inner play says."""
+        """Tool messages for a completion with calls, otherwise the inner episode's answer."""
         parsed = parse_tool_calls(completion, self.style)
         if not parsed.calls and not parsed.errors:
             return self._inner_next(completion)
         self.rewards.append(0.0)
         answers = self._run(parsed.calls)
         for error in parsed.errors:
-            self.told["tools/errors"] += 1
+            self.added_counts["tools/errors"] += 1
             answers.append(tool_message(ToolCall("tool_call", {}), f"error: {error}"))
         return answers
 
@@ -171,17 +167,17 @@ class ToolPlay(Around):
         started = [self.toolbox.start(call) for call in calls[:MOST_CALLS]]
         messages = []
         for call, future in zip(calls, started):
-            self.told["tools/calls"] += 1
+            self.added_counts["tools/calls"] += 1
             if call.name in self.toolbox.tools:
-                self.told[f"tools/calls/{call.name}"] += 1
-            messages.append(tool_message(call, self._told(future)))
+                self.added_counts[f"tools/calls/{call.name}"] += 1
+            messages.append(tool_message(call, self._result_text(future)))
         for call in calls[MOST_CALLS:]:
-            self.told["tools/errors"] += 1
+            self.added_counts["tools/errors"] += 1
             words = f"error: only {MOST_CALLS} calls at a time are run"
             messages.append(tool_message(call, words))
         return messages
 
-    def _told(self, future: Future[Any]) -> str:
+    def _result_text(self, future: Future[Any]) -> str:
         try:
             return self.toolbox.cut(str(future.result()))  # ends by its own deadline
         except ToolUnavailable:
@@ -189,14 +185,14 @@ class ToolPlay(Around):
         except ToolError as error:
             words = str(error)
         except TimeoutError as error:
-            self.told["tools/timeouts"] += 1
+            self.added_counts["tools/timeouts"] += 1
             words = str(error)
-        except Exception as error:  # noqa: BLE001 (the tool's own: told to the policy)
+        except Exception as error:  # noqa: BLE001 (a user's tool may raise anything)
             words = f"{type(error).__name__}: {error}"
-        self.told["tools/errors"] += 1
+        self.added_counts["tools/errors"] += 1
         return self.toolbox.cut(f"error: {words}")
 
     def result(self) -> Score | None:
         if not self.inner.rewards:
-            self.rewards.clear()  # a play without rewards of turns has none for tool turns either
+            self.rewards.clear()  # without rewards of turns, tool turns have none either
         return super().result()

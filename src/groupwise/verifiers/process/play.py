@@ -1,6 +1,6 @@
 """The environment's own verdict as a verifier: `play`, for games and simulators.
 
-Left out: making the verdict, which the environment's `Play` does in `result()`.
+Left out: making the verdict, which the environment's `Episode` does in `result()`.
 """
 
 from __future__ import annotations

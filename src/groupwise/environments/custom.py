@@ -1,7 +1,7 @@
-"""An environment of somebody's own: called by its name, and looked at before anything loads.
+"""User-defined environments (`module:Class`): loaded by name and checked before the model.
 
-What is checked: that it is one, that its prompts are right for its verifier and apart from the
-held-out ones, and that its `start` gives a play. Left out: what its plays say (`chat_messages.py`).
+Checked: the type, the prompts against their verifier, that no training prompt is held out, and that
+`start` returns episodes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
-from groupwise.environments.base import Environment, checked_play, copied
+from groupwise.environments.base import Environment, copied
 from groupwise.environments.chat_messages import message_fault
 from groupwise.environments.checks import (
     SHOWN,
@@ -19,6 +19,7 @@ from groupwise.environments.checks import (
     check_columns,
     check_values,
 )
+from groupwise.environments.episode import checked_episode
 from groupwise.environments.identity import normalised_text
 from groupwise.environments.overlap import OnOverlap
 from groupwise.errors import RecipeError
@@ -30,20 +31,21 @@ from groupwise.verifiers.core.raised import raised_at
 _FROM = "derive it from groupwise.environments.Environment"
 
 
-def own_environment(
+def custom_environment(
     name: str,
     seed: int,
     verifiers: Sequence[Mapping[str, Any] | VerifierSettings],
     arguments: Mapping[str, Any],
 ) -> Environment:
-    """A user's class or function, called with `seed`, its arguments, and `verifiers` if any.
+    """The environment that a user's class or function returns.
 
-    Raises RecipeError naming what of it will not do.
+    Called with `seed`, its arguments, and `verifiers` if there are any. Raises RecipeError naming
+    what is wrong with it.
     """
     where = f"environment {name!r}"
     made = _called(name, seed, {**arguments, **({"verifiers": verifiers} if verifiers else {})})
     if not isinstance(made, Environment):
-        raise RecipeError(f"{where} gave a {type(made).__name__}, not an Environment; {_FROM}")
+        raise RecipeError(f"{where} is a {type(made).__name__}, not an Environment; {_FROM}")
     _check_made(made, where)
     try:
         for prompt in made.prompts(split="all"):
@@ -68,7 +70,7 @@ def _called(name: str, seed: int, arguments: Mapping[str, Any]) -> Any:
     try:
         signature = inspect.signature(found)
     except ValueError:
-        signature = None  # not known, as of some written in C
+        signature = None  # unknown for some functions written in C
     try:
         if signature is not None:
             signature.bind(seed=seed, **arguments)
@@ -88,7 +90,7 @@ def _called(name: str, seed: int, arguments: Mapping[str, Any]) -> Any:
 
 
 def _check_made(made: Environment, where: str) -> None:
-    """Whether its constructor gave what an environment consists of."""
+    """Whether its constructor called that of `Environment`."""
     if not hasattr(made, "_splits") or not hasattr(made, "verifier"):
         raise RecipeError(
             f"{where}: the __init__ of {type(made).__name__} does not call "
@@ -96,14 +98,14 @@ def _check_made(made: Environment, where: str) -> None:
         )
     if not isinstance(made.verifier, Verifier):
         raise RecipeError(
-            f"{where}: verifier = {made.verifier!r:.80} is no Verifier; give "
+            f"{where}: verifier = {made.verifier!r:.80} is not a Verifier; give "
             'groupwise.verifiers.compose([{"name": "number"}]), or a class derived from '
             "groupwise.verifiers.Verifier"
         )
 
 
 def _check_prompt(prompt: Prompt, where: str) -> None:
-    """Whether the policy can read it, and a record can hold it."""
+    """Whether the policy can read the prompt, and a record can hold it."""
     if not isinstance(prompt.text, str | None):
         raise RecipeError(f"{where}: text = {prompt.text!r:.60}; give a text, or messages")
     for number, message in enumerate(prompt.messages, start=1):
@@ -111,26 +113,26 @@ def _check_prompt(prompt: Prompt, where: str) -> None:
         if fault is not None:
             raise RecipeError(f"{where}: message {number} {fault}")
     if not isinstance(prompt.columns, Mapping):
-        raise RecipeError(f"{where}: columns = {prompt.columns!r:.60}; give a dict of them by name")
-    told = {"text": prompt.text, "messages": prompt.messages, "answer": prompt.answer}
-    check_values({**told, **prompt.columns}, where)
+        raise RecipeError(f"{where}: columns = {prompt.columns!r:.60}; give a dict by name")
+    values = {"text": prompt.text, "messages": prompt.messages, "answer": prompt.answer}
+    check_values({**values, **prompt.columns}, where)
 
 
 def _keep_heldout_apart(made: Environment, where: str) -> None:
-    """No training prompt is held out, too: refused, dropped or counted as its `on_overlap` says."""
+    """Refuses, drops or counts prompts that are in both splits, as its `on_overlap` says."""
     if made.on_overlap not in get_args(OnOverlap):
         raise RecipeError(
             f"{where}: on_overlap = {made.on_overlap!r} is not one of 'refuse', 'drop', 'allow'"
         )
-    own_plays = type(made).start is not Environment.start
+    own_episodes = type(made).start is not Environment.start
     held: dict[str, str] = {}
     for split in made.splits:
         for place, prompt in _placed(made, split) if split != "train" else ():
-            held.setdefault(_asked(prompt, own_plays), place)
+            held.setdefault(_asked(prompt, own_episodes), place)
     found = [
         (prompt.id, place, held[key])
         for place, prompt in _placed(made, "train")
-        if (key := _asked(prompt, own_plays)) in held
+        if (key := _asked(prompt, own_episodes)) in held
     ]
     both = {each for each, _, _ in found}
     made.count("overlap", len({other for _, _, other in found}))
@@ -138,8 +140,8 @@ def _keep_heldout_apart(made: Environment, where: str) -> None:
         shown = "; ".join(f"{place} = {other}" for _, place, other in found[:SHOWN])
         more = f"; and {len(both) - SHOWN} more" if len(both) > SHOWN else ""
         raise RecipeError(
-            f"{where}: {len(both)} training prompts are held out, too ({shown}{more}); take them "
-            'out of one side, or set its attribute on_overlap to "drop" (from training) or "allow"'
+            f"{where}: {len(both)} training prompts are also held out ({shown}{more}); take them "
+            'out of one split, or set its attribute on_overlap to "drop" (from training) or "allow"'
         )
     if both and made.on_overlap == "drop":
         made.remove(both, "dropped_overlap", split="train")
@@ -153,22 +155,22 @@ def _placed(made: Environment, split: str) -> list[tuple[str, Prompt]]:
     ]
 
 
-def _asked(prompt: Prompt, own_plays: bool) -> str:
-    """What makes two prompts the same task: the words, and what a play of its own may hide."""
-    hidden = [prompt.answer, dict(prompt.columns)] if own_plays else []
+def _asked(prompt: Prompt, own_episodes: bool) -> str:
+    """What makes two prompts the same task: the words, and what an episode may use beside them."""
+    hidden = [prompt.answer, dict(prompt.columns)] if own_episodes else []
     return json.dumps([normalised_text(prompt), *hidden], default=str)
 
 
 def _check_start(made: Environment, where: str) -> None:
-    """Whether `start` gives a play, tried on the first training prompt and closed again."""
+    """Whether `start` returns episodes: tried twice on the first training prompt, then closed."""
     if type(made).start is Environment.start:
         return
     prompt = made.prompts(1)[0]
     try:
-        play, other = (checked_play(made.start(copied(prompt)), prompt) for _ in range(2))
-        if play is other:
-            raise RecipeError("start gave the same play twice; give every rollout one of its own")
-        for each in (play, other):  # which may be async, or never come
+        first, other = (checked_episode(made.start(copied(prompt)), prompt) for _ in range(2))
+        if first is other:
+            raise RecipeError("start returned the same episode twice; return a new one every time")
+        for each in (first, other):  # `close` may be async, or never return
             made.waits.start(each.close, made.limits.wait_seconds).result()
     except RecipeError as error:
         raise RecipeError(f"{where}: {error}") from error

@@ -7,13 +7,13 @@ import pytest
 from groupwise.environments import load_environment
 from groupwise.environments.base import Environment
 from groupwise.environments.chat_messages import answer_messages
-from groupwise.environments.own import own_environment
+from groupwise.environments.custom import custom_environment
 from groupwise.errors import RecipeError
 from groupwise.types import Prompt
 from groupwise.verifiers import compose
 
 HEAD = """
-from groupwise.environments import Environment, Play, prompt_id
+from groupwise.environments import Environment, Episode, prompt_id
 from groupwise.types import Prompt, Score
 from groupwise.verifiers import compose
 
@@ -48,7 +48,7 @@ def written(tmp_path, monkeypatch, request):
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        ("class Mine:\n    def __init__(self, seed=0): pass", "gave a Mine, not an Environment"),
+        ("class Mine:\n    def __init__(self, seed=0): pass", "is a Mine, not an Environment"),
         (
             "class Mine(Environment):\n    def __init__(self, seed=0): self.seed = seed",
             "the __init__ of Mine does not call super().__init__(",
@@ -64,7 +64,7 @@ def written(tmp_path, monkeypatch, request):
         ("def Mine(seed): raise SystemExit('usage')", "raised SystemExit: usage ("),
         (
             "def Mine(seed): return made([ask(1)], verifier=lambda text: 1.0)",
-            "is no Verifier; give groupwise.verifiers.compose(",
+            "is not a Verifier; give groupwise.verifiers.compose(",
         ),
         (
             'def Mine(seed): return Environment("mine", NUMBER, [ask(1)])',
@@ -121,18 +121,24 @@ def test_what_is_no_environment(written, source, words):
 @pytest.mark.parametrize(
     ("start", "words"),
     [
-        ("pass", "start gave None for prompt 'p1'; give an object of a class derived from "),
-        ("return Play", "start gave <class 'groupwise.environments.base.Play'> for prompt 'p1'"),
-        ("return Bare()", "the __init__ of Bare, which start gave for prompt 'p1', does not call"),
-        ("return self.one", "start gave the same play twice; give every rollout one of its own"),
-        ("return Play()", "start(prompt p1) raised TypeError: "),
+        ("pass", "start returned None for prompt 'p1'; return an object of a class derived from "),
+        (
+            "return Episode",
+            "start returned <class 'groupwise.environments.episode.Episode'> for prompt",
+        ),
+        (
+            "return Bare()",
+            "the __init__ of Bare, which start returned for prompt 'p1', does",
+        ),
+        ("return self.one", "start returned the same episode twice; return a new one every time"),
+        ("return Episode()", "start(prompt p1) raised TypeError: "),
         ("raise OSError('no server')", "start(prompt p1) raised OSError: no server ("),
     ],
 )
 def test_starts_that_give_no_play(written, start, words):
     source = (
-        "class Bare(Play):\n    def __init__(self): pass\n"
-        "class Mine(Base):\n    one = Play(ask(1))\n    def start(self, prompt):\n"
+        "class Bare(Episode):\n    def __init__(self): pass\n"
+        "class Mine(Base):\n    one = Episode(ask(1))\n    def start(self, prompt):\n"
         f"        {start}\n"
     )
     with pytest.raises(RecipeError) as error:
@@ -141,8 +147,8 @@ def test_starts_that_give_no_play(written, start, words):
 
 
 def test_an_asynchronous_start(written):
-    with pytest.raises(RecipeError, match="start gave <coroutine object"):
-        written("class Mine(Base):\n    async def start(self, prompt): return Play(prompt)\n")
+    with pytest.raises(RecipeError, match="start returned <coroutine object"):
+        written("class Mine(Base):\n    async def start(self, prompt): return Episode(prompt)\n")
 
 
 @pytest.mark.parametrize(
@@ -176,7 +182,7 @@ def test_a_play_that_is_tried_is_closed_again(written):
     source = (
         "class Mine(Base):\n    opened = closed = 0\n    def start(self, prompt):\n"
         "        Mine.opened += 1\n        return Closing(prompt)\n"
-        "class Closing(Play):\n    def close(self): Mine.closed += 1\n"
+        "class Closing(Episode):\n    def close(self): Mine.closed += 1\n"
     )
     mine = type(written(source))
     assert (mine.opened, mine.closed) == (2, 2)
@@ -195,9 +201,9 @@ def test_what_is_held_out_and_trained_on(written):
     with pytest.raises(RecipeError) as error:
         written(BOTH.format("refuse"))
     assert (
-        "2 training prompts are held out, too (prompt 2 of split 'train' = prompt 1 of split "
+        "2 training prompts are also held out (prompt 2 of split 'train' = prompt 1 of split "
         "'heldout'; prompt 3 of split 'train' = prompt 2 of split 'heldout'); take "
-        'them out of one side, or set its attribute on_overlap to "drop" (from training) or "allow"'
+        'them out of one split, or set its attribute on_overlap to "drop" (from training)'
     ) in str(error.value)
     dropped = written(BOTH.format("drop"))
     assert [prompt.id for prompt in dropped.prompts()] == ["p1"]
@@ -235,13 +241,13 @@ def test_plays_may_hide_what_their_prompts_do_not_say(written):
         "class Mine(Environment):\n    held = 5\n    def __init__(self, seed=0, held=5):\n"
         '        super().__init__("mine", NUMBER, {"train": [task(1), task(2)], '
         '"heldout": [task(held)]})\n'
-        "    def start(self, prompt): return Play(prompt)\n"
+        "    def start(self, prompt): return Episode(prompt)\n"
     )
     assert len(written(source)) == 2
-    with pytest.raises(RecipeError, match="1 training prompts are held out, too"):
+    with pytest.raises(RecipeError, match="1 training prompts are also held out"):
         written(source, held=2)
-    turnless = source.replace("    def start(self, prompt): return Play(prompt)\n", "")
-    with pytest.raises(RecipeError, match="2 training prompts are held out, too"):
+    turnless = source.replace("    def start(self, prompt): return Episode(prompt)\n", "")
+    with pytest.raises(RecipeError, match="2 training prompts are also held out"):
         written(turnless)
 
 
@@ -252,38 +258,53 @@ def test_a_start_of_an_environment_that_is_made_in_place_is_checked_too():
 
     prompt = Prompt("p", text="3+4=", answer=7)
     environment = Nothing("mine", compose([{"name": "number"}]), {"train": [prompt]})
-    with pytest.raises(RecipeError, match="start gave None for prompt 'p'"):
+    with pytest.raises(RecipeError, match="start returned None for prompt 'p'"):
         environment.open(prompt, None)  # type: ignore[arg-type]
 
 
 def test_a_callable_whose_signature_is_unknown():
-    with pytest.raises(RecipeError, match="environment 'builtins:dict' gave a dict, not an Env"):
-        own_environment("builtins:dict", 0, (), {})
+    with pytest.raises(RecipeError, match="environment 'builtins:dict' is a dict, not an Env"):
+        custom_environment("builtins:dict", 0, (), {})
 
 
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        ("Go on.", "`next` gave 'Go on.', a str; give a list of messages, as [{"),
+        ("Go on.", "`next` returned 'Go on.', a str; give a list of messages, as [{"),
         ({"role": "user", "content": "x"}, "a dict; give a list of messages"),
-        (5, "`next` gave 5, a int; give a list"),
-        ([], "`next` gave an empty list; give messages, as [{"),
-        (["x"], "`next` gave messages of which number 1 is 'x', a str; give a dict with role and"),
-        ([{"content": "x"}], "number 1 has no role, only content; legal: system, user"),
-        ([{}], "number 1 has no role, only nothing; legal: system, user"),
-        ([{"role": "bot", "content": "x"}], "number 1 has the role 'bot'; legal: system, user,"),
-        ([{"role": ["user"], "content": "x"}], "number 1 has the role ['user']; legal: system"),
-        ([{"role": "user"}], "number 1 has no content; give a text"),
-        ([{"role": "user", "content": None}], "number 1 has the content None; give a text"),
-        ([{"role": "user", "content": 7}], "number 1 has the content 7; give a text"),
+        (5, "`next` returned 5, a int; give a list"),
+        ([], "`next` returned an empty list; give messages, as [{"),
+        (["x"], "message 1 that `next` returned is 'x', a str; give a dict with role and"),
+        (
+            [{"content": "x"}],
+            "1 that `next` returned has no role, only content; legal: system",
+        ),
+        ([{}], "1 that `next` returned has no role, only nothing; legal: system, user"),
+        (
+            [{"role": "bot", "content": "x"}],
+            "1 that `next` returned has the role 'bot'; legal: ",
+        ),
+        (
+            [{"role": ["user"], "content": "x"}],
+            "1 that `next` returned has the role ['user']; legal",
+        ),
+        ([{"role": "user"}], "1 that `next` returned has no content; give a text"),
+        (
+            [{"role": "user", "content": None}],
+            "1 that `next` returned has the content None; give",
+        ),
+        (
+            [{"role": "user", "content": 7}],
+            "1 that `next` returned has the content 7; give a text",
+        ),
         (
             ({"role": "user", "content": "x"}, {"role": "tool", "content": ["x"]}),
-            "number 2 has the content ['x']; give a text",
+            "2 that `next` returned has the content ['x']; give a text",
         ),
     ],
 )
 def test_answers_that_are_no_messages(answer, words):
-    with pytest.raises(ValueError, match="`next` gave") as error:
+    with pytest.raises(ValueError, match="`next` returned") as error:
         answer_messages(answer)
     assert words in str(error.value)
     assert "\n" not in str(error.value)
