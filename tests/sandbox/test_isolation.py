@@ -70,17 +70,15 @@ def test_probe(sandbox, world, findings, name):
     assert finding.open == (name in KNOWN_OPEN[sandbox.tier]), finding.evidence
 
 
-def test_there_are_23_and_tier_a_leaves_none_open():
+def test_there_are_23_and_neither_tier_leaves_one_open():
     assert len(set(PROBES)) == 23
-    assert KNOWN_OPEN["A"] == frozenset()
-    assert KNOWN_OPEN["B"] == {"file_exists"}
+    assert KNOWN_OPEN["A"] == KNOWN_OPEN["B"] == frozenset()
 
 
 def test_an_open_probe_fails_the_self_test():
-    through = Finding("fork", True, "1234")
-    known = Finding("file_exists", True, "12")
-    assert unexpectedly_open("B", [through, known]) == [through]
-    assert unexpectedly_open("A", [through, known]) == [through, known]
+    through, closed = Finding("fork", True, "1234"), Finding("mount", False, "")
+    assert unexpectedly_open("B", [through, closed]) == [through]
+    assert unexpectedly_open("unsafe", [through, closed]) == []
 
 
 SEARCH = f'''

@@ -403,8 +403,9 @@ def copy_readable(package, root):
     target = root / "groupwise"
     shutil.copytree(package / "sandbox", target / "sandbox")
     (target / "__init__.py").write_text("")
-    for name in ("errors.py", "lazy.py", "threads.py"):
-        shutil.copy(package / name, target)
+    for name in ("errors.py", "lazy.py", "waiting/threads.py"):
+        (target / name).parent.mkdir(exist_ok=True)
+        shutil.copy(package / name, target / name)
     bubblewrap = find_bubblewrap()
     if bubblewrap is not None:
         shutil.copy(bubblewrap, root / "bwrap")

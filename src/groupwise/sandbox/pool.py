@@ -21,6 +21,7 @@ from groupwise.sandbox.guest.values import decode, encode
 from groupwise.sandbox.packages import Packages, find_packages
 from groupwise.sandbox.probes import context_of, run_probes, unexpectedly_open
 from groupwise.sandbox.results import (
+    CodeOutcome,
     CodeResult,
     Job,
     Kind,
@@ -29,7 +30,7 @@ from groupwise.sandbox.results import (
     TrustedCallFailed,
     make_tests,
 )
-from groupwise.sandbox.runs import Ended, Solution, grade, told_error
+from groupwise.sandbox.runs import Ended, Solution, grade, printable, reported_error
 from groupwise.sandbox.tiers import Tier, TierChoice, candidates, plan, refuse_other_systems
 from groupwise.sandbox.zygotes import Zygote, ZygoteLost
 from groupwise.waiting.threads import work_through
@@ -74,11 +75,11 @@ class Sandbox:
                     return grade(zygote, job)
             except (ZygoteLost, SandboxUnavailable) as error:
                 cause = str(error)
-                logger.warning("a graded run met trouble of the sandbox's own: %s", cause)
+                logger.warning("a graded run failed through a fault of the sandbox: %s", cause)
         return CodeResult("infrastructure_error", 0, len(job.tests), cause)
 
     def grade_all(self, jobs: Sequence[Job], tries: int = 1) -> list[CodeResult]:
-        """One result a job, in order, as many at a time as there are zygotes.
+        """One result for each job, in order, as many at a time as there are zygotes.
 
         A run that timed out is tried again up to `tries` times in all, after the others.
         """
@@ -100,40 +101,44 @@ class Sandbox:
         arguments: Sequence[Any] = (),
         *,
         limits: Limits | None = None,
+        read_files: bool = False,
     ) -> Any:
-        """The value that trusted `source` gives for untrusted arguments, as data.
+        """The value, as data, that trusted `source` returns for untrusted arguments.
 
         For scorers and checkers of others, which may execute what they judge. Its value is
-        believed: give it no source that the policy wrote. `TrustedCallFailed` says why there is no
-        value.
+        believed: pass no source that the policy wrote. `read_files` lets it read the files of the
+        sandbox's packages. `TrustedCallFailed` says why there is no value.
         """
-        limits = limits or Limits()
-        job = Job(source, ("",), entry=entry, limits=limits)
-        told = [encode(each) for each in arguments]
+        job = Job(source, ("",), entry=entry, limits=limits or Limits())
+        encoded = [encode(each) for each in arguments]
         cause = "no zygote answered"
         for _ in range(2):
             try:
                 with self._zygote() as zygote:
-                    return self._evaluated(zygote, job, told)
+                    return self._evaluated(zygote, job, encoded, read_files)
             except ZygoteLost as error:
                 cause = str(error)
-        raise TrustedCallFailed(f"{entry}: infrastructure_error: {cause}")
+        message = f"{entry}: infrastructure_error: {cause}"
+        raise TrustedCallFailed(message, "infrastructure_error")
 
-    def _evaluated(self, zygote: Zygote, job: Job, told: list[Any]) -> Any:
-        solution = Solution(zygote, job, time.monotonic() + job.limits.total_time)
+    def _evaluated(self, zygote: Zygote, job: Job, encoded: list[Any], read_files: bool) -> Any:
+        until = time.monotonic() + job.limits.total_time
+        solution = Solution(zygote, job, until, read_files)
         entry = job.entry or ""
+        outcome: CodeOutcome
         try:
-            kind, *rest = solution.call(entry, told, {}, solution.deadline(), mutated=False)
+            kind, *rest = solution.call(entry, encoded, {}, solution.deadline(), mutated=False)
             if kind == "value":
-                return decode(rest[0])
+                return decode(_printable(rest[0]))
+            outcome = "out_of_memory" if kind == "memory" else "failed"
+            cause = "out_of_memory: MemoryError" if kind == "memory" else reported_error(rest)
         except Ended as ended:
-            raise TrustedCallFailed(f"{entry}: {': '.join(ended.verdict)}") from None
-        except ValueError as error:
-            raise TrustedCallFailed(f"{entry}: {error}") from None
+            outcome, cause = ended.verdict[0], ": ".join(ended.verdict)
+        except (ValueError, RecursionError) as error:
+            outcome, cause = "failed", str(error)
         finally:
             solution.end()
-        cause = "out_of_memory: MemoryError" if kind == "memory" else told_error(rest)
-        raise TrustedCallFailed(f"{entry}: {cause}")
+        raise TrustedCallFailed(printable(f"{entry}: {cause}"), outcome)
 
     @contextmanager
     def _zygote(self) -> Iterator[Zygote]:
@@ -180,6 +185,13 @@ class Sandbox:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _printable(data: Any) -> Any:
+    """Encoded data with `printable` texts: what a scorer returns may quote what it judged."""
+    if type(data) is list:
+        return [_printable(each) for each in data]
+    return printable(data) if type(data) is str else data
 
 
 def _start_strongest(choice: TierChoice, packages: Packages) -> tuple[Tier, Zygote]:
@@ -257,7 +269,9 @@ def make_job(
     limits: Limits | None = None,
     **options: Any,
 ) -> Job:
-    """A job from tests in any accepted writing. `RecipeError` where one is wrong."""
+    """A job from tests in any accepted form. `RecipeError` where one is malformed."""
+    if not isinstance(source, str):
+        raise RecipeError(f"source = {source!r:.80}: give the program's text")
     made = make_tests(tests, kind)
     if kind == "calls" and not entry:
         raise RecipeError('kind = "calls" needs entry, the name of the function to call')
@@ -290,15 +304,13 @@ def run_code(
     >>> run_code("def f(n): return 2 * n + 1", tests=[((2,), 5)], entry="f", kind="calls").outcome
     'passed'
     """
-    if isinstance(limits, Mapping):
-        limits = Limits(**limits)
     job = make_job(
         source,
         tests,
         entry=entry,
         kind=kind,
         setup=setup,
-        limits=limits,
+        limits=Limits.of(limits),
         tolerance=tolerance,
         fresh=fresh,
     )

@@ -46,7 +46,7 @@ PROBES: tuple[str, ...] = (
 )
 KNOWN_OPEN: dict[Tier, frozenset[str]] = {
     "A": frozenset(),
-    "B": frozenset({"file_exists"}),
+    "B": frozenset(),
     "unsafe": frozenset(PROBES),
 }
 """What a tier is known to leave open, stated in docs/security.md."""

@@ -1,9 +1,10 @@
-"""What a graded run is asked for and what it gives: limits, tests, outcomes, results."""
+"""A graded run's limits, tests, outcomes and results."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from groupwise.errors import GroupwiseError, RecipeError
@@ -24,7 +25,15 @@ class SandboxUnavailable(GroupwiseError):  # noqa: N818 (it says what is not the
 
 
 class TrustedCallFailed(GroupwiseError):  # noqa: N818 (it says what failed)
-    """A trusted function called in the sandbox gave no value: names the function and the cause."""
+    """A trusted function called in the sandbox returned no value: names the function and the cause.
+
+    `outcome` is "failed" where it raised or returned what is not data, else what ended it;
+    "infrastructure_error" is a fault of ours, which no argument can bring about.
+    """
+
+    def __init__(self, message: str, outcome: CodeOutcome) -> None:
+        super().__init__(message)
+        self.outcome: CodeOutcome = outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,36 +53,60 @@ class Limits:
     output: int = 1 << 20
     """Bytes of standard output in a stdio case."""
     reply: int = 1 << 20
-    """Bytes of one told value."""
+    """Bytes of one value that is sent back."""
     source: int = 1 << 18
     """Bytes of source; a longer one is not run."""
     threads: bool = False
-    """Whether threads may be made. Without, `Thread.start` runs the thread to its end at once."""
+    """Whether threads may be started. Otherwise `Thread.start` runs the thread to its end."""
 
     def __post_init__(self) -> None:
-        for name in ("time", "total_time", "memory", "output", "reply", "source"):
-            if not getattr(self, name) > 0:
-                raise RecipeError(f"sandbox limit {name} = {getattr(self, name)}; give more than 0")
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.name == "threads":
+                if not isinstance(value, bool):
+                    raise RecipeError(f"sandbox limit threads = {value!r}: give true or false")
+            elif isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise RecipeError(f"sandbox limit {each.name} = {value!r}: give a number above 0")
+            elif not 0 < value < math.inf:
+                raise RecipeError(f"sandbox limit {each.name} = {value}: give a number above 0")
+
+    @classmethod
+    def of(cls, limits: Limits | Mapping[str, Any] | None) -> Limits:
+        """Limits from fields by name. `RecipeError` names an unknown field and the known ones.
+
+        >>> Limits.of({"time": 1.0}).time
+        1.0
+        """
+        if isinstance(limits, Limits):
+            return limits
+        known = [each.name for each in fields(cls)]
+        for name, value in (limits or {}).items():
+            if name not in known:
+                raise RecipeError(
+                    f"limits: unknown field {name!r} (= {value!r}); the fields are "
+                    f"{', '.join(known)} (seconds and bytes)"
+                )
+        return cls(**(limits or {}))
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
     """One test of kind calls: `entry(*arguments, **keywords)` must give `expected`.
 
-    `told` is what goes into the sandbox, as data, and `plain` the expected value in built-in types;
-    both are made once. `ValueError` where a value cannot be told.
+    `encoded` are the arguments and keywords as data, `plain` the expected value in built-in types;
+    both are made once. `ValueError` for a value that is not data.
     """
 
     arguments: tuple[Any, ...]
     expected: Any
     keywords: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    told: tuple[list[Any], dict[str, Any]] = field(init=False, repr=False, compare=False)
+    encoded: tuple[list[Any], dict[str, Any]] = field(init=False, repr=False, compare=False)
     plain: Any = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         arguments = [encode(each) for each in self.arguments]
         keywords = {name: encode(each) for name, each in self.keywords.items()}
-        object.__setattr__(self, "told", (arguments, keywords))
+        object.__setattr__(self, "encoded", (arguments, keywords))
         object.__setattr__(self, "plain", plain(self.expected))
 
 
@@ -113,7 +146,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class CodeResult:
-    """What became of a graded run. `outcome` is "passed", or why the first case did not pass.
+    """The result of a graded run. `outcome` is "passed", or why the first case did not pass.
 
     `cases` are the outcomes of the cases that were run, in order; a run ends at a timeout.
 
@@ -133,7 +166,7 @@ class CodeResult:
 
 
 def make_tests(tests: Sequence[Any], kind: Kind) -> tuple[Call | Program | str, ...]:
-    """Tests in any of the accepted writings; `RecipeError` naming the one that is none.
+    """Tests in any accepted form; `RecipeError` names the first one that is malformed.
 
     calls: `(arguments, expected)` or a table with `args`, `expected` and optionally `kwargs`;
     stdio: `(input, output)` or a table with `input` and `output`; asserts: source text.
@@ -162,18 +195,21 @@ def _make_test(index: int, test: Any, kind: Kind) -> Call | Program | str:
         given, expected = test if complete else (None, None)
         keywords = {}
     if not complete:
-        raise RecipeError(f"tests[{index}] = {test!r}: give a pair of what goes in and comes out")
+        raise RecipeError(f"tests[{index}] = {test!r}: give a pair of input and expected output")
     if kind == "calls":
         arguments = tuple(given) if isinstance(given, (list, tuple)) else (given,)
         try:
             return Call(arguments, expected, keywords)
         except ValueError as error:
             raise RecipeError(f"tests[{index}]: {error} cannot be sent or expected") from error
-    return Program(_text(given), _text(expected))
+    return Program(_text(index, given), _text(index, expected))
 
 
-def _text(value: Any) -> str:
+def _text(index: int, value: Any) -> str:
     """A program's text; lists of lines, as some data sets have them, are joined."""
-    if isinstance(value, (list, tuple)):
-        return "\n".join(str(each) for each in value)
-    return str(value)
+    text = "\n".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise RecipeError(f"tests[{index}]: {error}; give text that UTF-8 can encode") from error
+    return text

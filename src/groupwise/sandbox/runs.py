@@ -2,13 +2,13 @@
 
 The number of cases comes from the job, never from what a child says; expected values are compared
 here and are sent nowhere. A case that ends its process costs a new fork for the next one; a
-timeout ends the run.
+timeout ends the run. Every reply is data that the completion may have forged: what is malformed is
+the completion's doing, an outcome of value 0, and never an exception in this process.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
 import signal
 import time
@@ -20,20 +20,23 @@ from groupwise.sandbox.guest.values import decode
 from groupwise.sandbox.results import BROKEN_TESTS, Call, CodeOutcome, CodeResult, Job, Program
 from groupwise.sandbox.zygotes import Child, Expired, Garbled, Gone, TooMuch, Zygote, ZygoteLost
 
-FRAME = 1 << 26
+FRAME = 1 << 24
 """Bytes of a frame from a tester, which runs the data's own source."""
+
+_REASON = 300
+"""Characters of a reason that a child chose."""
 
 _PIPE = 8000
 """Characters of a job that certainly fit into an empty pipe."""
 
 _ENDING = 0.5
-"""Seconds that a child which closed its pipe has to end by itself, for its status."""
+"""Seconds in which a child that closed its pipe may end by itself, for its exit code."""
 
 Verdict = tuple[CodeOutcome, str]
 
 
 class Ended(Exception):  # noqa: N818 (inside this room: an outcome of the child's whole run)
-    """A child cannot go on, with the outcome that this is."""
+    """A child is gone, and the outcome that this is."""
 
     def __init__(self, outcome: CodeOutcome, reason: str) -> None:
         super().__init__(reason)
@@ -41,7 +44,7 @@ class Ended(Exception):  # noqa: N818 (inside this room: an outcome of the child
 
 
 class BrokenTests(Exception):  # noqa: N818 (inside this room: the data's fault, never scored)
-    """The tests' own source cannot be run."""
+    """The tests' own source cannot be run: found before the completion was asked anything."""
 
 
 def grade(zygote: Zygote, job: Job) -> CodeResult:
@@ -54,7 +57,7 @@ def grade(zygote: Zygote, job: Job) -> CodeResult:
     until = time.monotonic() + job.limits.total_time
 
     def add(verdict: Verdict) -> bool:
-        """Whether the run goes on after this case."""
+        """Whether the next case is run."""
         verdicts.append(verdict)
         outcome = verdict[0]
         return outcome != "timeout" and not (job.stop_early and outcome != "passed")
@@ -75,20 +78,25 @@ def _result(job: Job, verdicts: list[Verdict]) -> CodeResult:
     number, (outcome, reason) = next(
         (number, verdict) for number, verdict in enumerate(verdicts) if verdict[0] != "passed"
     )
-    return CodeResult(outcome, passed, total, f"case {number + 1} of {total}: {reason}", cases)
+    reason = printable(f"case {number + 1} of {total}: {reason}")
+    return CodeResult(outcome, passed, total, reason, cases)
+
+
+def printable(text: str) -> str:
+    """The text, in which every character that UTF-8 cannot encode is written as an escape."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 class Solution:
     """The child that holds the solution; forked again after it ended."""
 
-    def __init__(self, zygote: Zygote, job: Job, until: float) -> None:
+    def __init__(self, zygote: Zygote, job: Job, until: float, read_files: bool = False) -> None:
         self._zygote = zygote
         self._job = job
         self._until = until
+        self._read_files = read_files
         self._child: Child | None = None
         self._unloadable: list[Any] | None = None
-        self._secret = secrets.token_hex(8)
-        self._count = 0
         self.asked = False
 
     def deadline(self) -> float:
@@ -98,10 +106,7 @@ class Solution:
     def call(
         self, entry: str, arguments: list[Any], keywords: Any, deadline: float, mutated: bool
     ) -> list[Any]:
-        """`["value", told, told arguments]`, `["error", what]`, `["untold", why]` or `["memory"]`.
-
-        `Ended` where the child is gone.
-        """
+        """One of the `_REPLIES`, its form checked. `Ended` where the child is gone."""
         self.asked = True
         if self._unloadable is not None:
             return self._unloadable
@@ -111,12 +116,11 @@ class Solution:
                 self.end()
                 self._unloadable = reply
                 return reply
-        self._count += 1
-        nonce = f"{self._count}-{self._secret}"
+        nonce = secrets.token_hex(8)
         return self._exchange([nonce, entry, arguments, keywords, mutated], nonce, deadline)
 
     def _load(self, deadline: float) -> list[Any]:
-        self._child = self._zygote.fork("calls", self._job.limits)
+        self._child = self._zygote.fork("calls", self._job.limits, read_files=self._read_files)
         return self._exchange({"source": self._job.source}, 0, deadline)
 
     def _exchange(self, message: Any, nonce: str | int, deadline: float) -> list[Any]:
@@ -143,9 +147,13 @@ class Solution:
 
 
 def _is_reply(reply: list[Any]) -> bool:
-    """Whether it has the form of `Solution.call`'s result; a hostile child knows the nonce."""
-    lengths = {"value": 3, "error": 2, "untold": 2, "memory": 1}
-    return bool(reply) and type(reply[0]) is str and lengths.get(reply[0]) == len(reply)
+    """Whether it has a form that `guest/solution.py` sends; a hostile child knows the nonce."""
+    match reply:
+        case ["value", _, None | [*_]] | ["memory"] | ["not_data", str()]:
+            return True
+        case ["error", [str(), str(), str(), _]]:
+            return True
+    return False
 
 
 def begin(child: Child, job: dict[str, Any], deadline: float) -> None:
@@ -167,33 +175,32 @@ def confirm(child: Child) -> None:
         cause = "it said something else"
     except (Expired, TooMuch, Gone, Garbled) as error:
         cause = type(error).__name__.lower()
-    status = child.end()
-    raise ZygoteLost(f"a child could not be confined ({cause}, wait status {status})")
+    raise ZygoteLost(f"a child could not be confined ({cause}, exit code {child.end()})")
 
 
 def ending(child: Child, error: Exception, job: Job) -> Verdict:
     """Ends a child after `error`; the outcome."""
-    status = child.ended(_ENDING) if isinstance(error, Gone) else None
-    if status is None:
+    code = child.ended(_ENDING) if isinstance(error, Gone) else None
+    if code is None:
         child.end()
     if isinstance(error, Expired):
         return "timeout", f"no answer after {job.limits.time:g} s"
     if isinstance(error, TooMuch):
         return "limit", f"a value of more than {job.limits.reply} bytes"
     if isinstance(error, Garbled):
-        return "crash", "the answer was not one of ours"
-    return how_it_ended(status)
+        return "crash", "the reply was malformed"
+    return how_it_ended(code)
 
 
-def how_it_ended(status: int | None) -> Verdict:
-    """A child that ended in the middle of a case, from its wait status."""
-    if status is None:
+def how_it_ended(code: int | None) -> Verdict:
+    """A child that ended in the middle of a case, from its exit code."""
+    if code is None:
         return "crash", "the process closed its pipe"
-    code = os.waitstatus_to_exitcode(status)
     if code in (-signal.SIGXCPU, -signal.SIGALRM):
         return "timeout", "out of processor time"
     if code < 0:
-        return "crash", f"the process was ended by {signal.Signals(-code).name}"
+        known = {each.value: each.name for each in signal.Signals}
+        return "crash", f"the process was ended by {known.get(-code, f'signal {-code}')}"
     return "crash", f"the process ended itself with exit code {code} before it answered"
 
 
@@ -213,7 +220,7 @@ def grade_calls(zygote: Zygote, job: Job, until: float, add: Callable[[Verdict],
 
 
 def _graded_call(solution: Solution, job: Job, test: Call) -> Verdict:
-    arguments, keywords = test.told
+    arguments, keywords = test.encoded
     try:
         kind, *rest = solution.call(
             job.entry or "", arguments, keywords, solution.deadline(), mutated=False
@@ -222,8 +229,8 @@ def _graded_call(solution: Solution, job: Job, test: Call) -> Verdict:
         return ended.verdict
     if kind == "memory":
         return "out_of_memory", "MemoryError"
-    if kind in ("error", "untold"):
-        return "failed", told_error(rest)
+    if kind in ("error", "not_data"):
+        return "failed", reported_error(rest)
     if same_value(test.plain, rest[0], job.tolerance, job.alike):
         return "passed", ""
     return "failed", f"gave {_short(rest[0])}"
@@ -254,19 +261,20 @@ def _graded_program(child: Child, job: Job, test: Program, deadline: float) -> V
     except TooMuch:
         return "limit", f"more than {job.limits.output} bytes of output"
     except (Gone, Garbled):
-        pass  # it left without a report, as os._exit does: its status decides
-    status = child.end()
-    if os.waitstatus_to_exitcode(status) == 0:
+        pass  # it left without a report, as os._exit does: its exit code decides
+    code = child.end()
+    if code == 0:
         if same_output(test.expected, printed.decode(errors="replace"), job.tolerance):
             return "passed", ""
         return "failed", f"printed {printed[:80].decode(errors='replace')!r}"
-    if report[0] == "memory":
-        return "out_of_memory", "MemoryError"
-    if report[0] == "error":
-        return "failed", told_error(report[1:])
-    if report[0] == "ended":
-        return "failed", "it ended with an exit code that is not 0"
-    return how_it_ended(status)
+    match report:
+        case ["memory"]:
+            return "out_of_memory", "MemoryError"
+        case ["error", [str(), str(), str()]]:
+            return "failed", reported_error(report[1:])
+        case ["ended", _]:
+            return "failed", "it ended with an exit code that is not 0"
+    return how_it_ended(code)
 
 
 def grade_asserts(zygote: Zygote, job: Job, until: float, add: Callable[[Verdict], bool]) -> None:
@@ -291,49 +299,60 @@ def grade_asserts(zygote: Zygote, job: Job, until: float, add: Callable[[Verdict
                     return
                 deadline = solution.deadline()
         except (Expired, TooMuch, Gone, Garbled) as error:
-            add(ending(tester, error, job))
+            verdict = ending(tester, error, job)
+            if not solution.asked:
+                raise BrokenTests(f"{BROKEN_TESTS}: {': '.join(verdict)}") from None
+            add(verdict)
     finally:
         solution.end()
         tester.end()
 
 
 def _graded_test(tester: Child, solution: Solution, job: Job, deadline: float) -> Verdict:
-    """Relays the test's calls until its result; what ended the solution is the test's outcome."""
+    """Relays the test's calls until its result; what ended the solution is the test's outcome.
+
+    A test whose source evaluates a reply can be made to send anything, so its frames are checked
+    like the solution's, and "broken" is believed until the solution is asked something.
+    """
     cause: Verdict | None = None
     while True:
-        kind, *rest = tester.receive(deadline, FRAME)
-        if kind == "result":
-            _, passed, reason = rest
-            return ("passed", "") if passed and cause is None else cause or ("failed", str(reason))
-        if kind == "broken":
-            raise BrokenTests(f"{BROKEN_TESTS}: {rest[0]}")
-        name, arguments, keywords = rest
-        try:
-            reply = solution.call(str(name), arguments, keywords, deadline, mutated=True)
-        except Ended as ended:
-            cause = ended.verdict
-            if cause[0] == "timeout":
-                return cause
-            reply = ["gone", cause[1]]
+        match tester.receive(deadline, FRAME):
+            case ["result", int(), bool(passed), str(reason)]:
+                if cause is not None:
+                    return cause
+                return ("passed", "") if passed else ("failed", reason[:_REASON])
+            case ["broken", str(why)]:
+                if solution.asked:
+                    return cause or ("failed", why[:_REASON])
+                raise BrokenTests(f"{BROKEN_TESTS}: {printable(why[:_REASON])}")
+            case ["call", str(name), list(arguments), dict(keywords)]:
+                try:
+                    reply = solution.call(name, arguments, keywords, deadline, mutated=True)
+                except Ended as ended:
+                    cause = ended.verdict
+                    if cause[0] == "timeout":
+                        return cause
+                    reply = ["gone", cause[1]]
+            case _:
+                raise Garbled
         if reply[0] == "memory":
             cause = ("out_of_memory", "MemoryError")
-        elif reply[0] == "untold":  # no exception of the solution's that a test may wait for
-            cause = ("failed", told_error(reply[1:]))
+        elif reply[0] == "not_data":  # not an exception that a test may wait for
+            cause = ("failed", reported_error(reply[1:]))
         tester.send(reply, deadline)
 
 
-def told_error(rest: list[Any]) -> str:
-    """The exception that a child told of, cut to one short line."""
-    told = rest[0] if rest and isinstance(rest[0], list) else []
-    if rest and isinstance(rest[0], str):
-        return rest[0][:300]
-    name, message = ([str(each)[:300] for each in told] + ["an error", ""])[:2]
+def reported_error(rest: list[Any]) -> str:
+    """The exception in a checked reply, cut to one short line."""
+    if isinstance(rest[0], str):
+        return rest[0][:_REASON]
+    name, message = (each[:_REASON] for each in rest[0][:2])
     return f"{name}: {message}" if message else name
 
 
-def _short(told: Any) -> str:
+def _short(data: Any) -> str:
     try:
-        text = repr(decode(told, max_hashed=1000))
+        text = repr(decode(data))
     except ValueError:
-        text = "a value that is none"
+        text = "a value that cannot be shown"
     return text if len(text) <= 80 else text[:77] + "..."

@@ -27,7 +27,6 @@ Tier = Literal["A", "B", "unsafe"]
 TierChoice = Literal["auto", "A", "B", "unsafe"]
 
 GUEST = Path(__file__).parent / "guest"
-_NOT_STANDARD = {"site-packages", "dist-packages", "test", "idlelib", "ensurepip"}
 _SYSTEM_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")
 # A fixed hash seed: the order of a set, and with it a verdict, is the same in every zygote and run.
 _ENVIRONMENT = {
@@ -96,8 +95,8 @@ def plan(tier: Tier, packages: Packages) -> Start:
     settings: dict[str, Any] = {
         "site": packages.site,
         "packages": packages.names,
+        "paths": packages.paths,
         "seccomp": tier != "unsafe",
-        "readable": None if tier == "unsafe" else [*standard_library(), *packages.paths],
         "landlock_optional": tier == "A",
     }
     if tier != "A":
@@ -130,16 +129,9 @@ def _python_command(python: str, guest: str) -> tuple[str, ...]:
     return (python, "-S", "-s", "-P", "-B", "-X", "utf8", "-c", start)
 
 
-def standard_library() -> list[str]:
-    """The standard library's own entries, without installed packages."""
-    folder = Path(sysconfig.get_path("stdlib"))
-    entries = [str(each) for each in folder.iterdir() if each.name not in _NOT_STANDARD]
-    return sorted(entries)
-
-
 def _bubblewrap_arguments(python: str, packages: Packages) -> list[str]:
     library = sysconfig.get_path("stdlib")
-    arguments = ["--unshare-all", "--cap-drop", "ALL", "--clearenv"]
+    arguments = ["--unshare-all", "--as-pid-1", "--cap-drop", "ALL", "--clearenv"]
     for name, value in _ENVIRONMENT.items():
         arguments += ["--setenv", name, value]
     for folder in _SYSTEM_LIBRARIES:

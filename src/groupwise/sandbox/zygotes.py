@@ -1,7 +1,7 @@
 """The parent's end: one zygote process, and the children it forks.
 
 A child is a pidfd and pipes. Every wait on it has a deadline and a cap on bytes; the kill is the
-parent's. Left out: what is sent and what is made of it (`runs.py`).
+parent's. What is sent, and what a reply is worth: `runs.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BOOT_LIMIT = 60.0
 """Seconds within which a zygote must be ready; about 0.3 are usual, more with packages."""
 
 ANSWER_LIMIT = 15.0
-"""Seconds within which an idle zygote must fork, and tell that a killed child has ended."""
+"""Seconds within which an idle zygote must fork, and report that a killed child has ended."""
 
 _PACKET = 1 << 16
 _SECONDS_OF_CPU_BEYOND = 2
@@ -53,7 +53,7 @@ class Gone(Exception):  # noqa: N818 (inside this room: an outcome)
 
 
 class Garbled(Exception):  # noqa: N818 (inside this room: an outcome)
-    """What came is no frame of ours."""
+    """The reply is malformed."""
 
 
 _open: weakref.WeakSet[Zygote] = weakref.WeakSet()
@@ -65,7 +65,7 @@ def _forget_in_child() -> None:
         zygote.forget()
 
 
-if hasattr(os, "register_at_fork"):  # elsewhere the import must do, so that a refusal can say why
+if hasattr(os, "register_at_fork"):  # elsewhere importing must work, so that a refusal says why
     os.register_at_fork(after_in_child=_forget_in_child)
 
 
@@ -76,7 +76,7 @@ class Zygote:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control = ours
         self._ended: dict[int, int] = {}
-        self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        self._inner: int | None = None
         messages = os.memfd_create("groupwise-zygote", os.MFD_CLOEXEC)
         try:
             self._process = subprocess.Popen(
@@ -107,118 +107,137 @@ class Zygote:
         try:
             self._control.settimeout(BOOT_LIMIT)
             self._control.send(json.dumps(start.settings).encode())
-            reply = json.loads(self._control.recv(_PACKET) or b"{}")
+            raw, received, _, _ = socket.recv_fds(self._control, _PACKET, 1)
+            reply = json.loads(raw or b"{}")
             cause = reply.get("error", "")
             if reply.get("ready"):
+                self._inner = received[0]
                 self._control.settimeout(ANSWER_LIMIT)
                 return int(reply["landlock"])
         except (OSError, ValueError) as error:
             cause = f"{type(error).__name__}: {error}"
-        said = os.pread(messages, 2000, 0).decode(errors="replace").strip()
+        printed = os.pread(messages, 2000, 0).decode(errors="replace").strip()
         self.close()
         raise SandboxUnavailable(
-            f"tier {start.tier}: the zygote did not start: {said or cause or 'it ended'}"
+            f"tier {start.tier}: the zygote did not start: {printed or cause or 'it ended'}"
         )
 
-    def fork(self, role: Role, limits: Limits, stdin: bytes | None = None) -> Child:
+    def fork(
+        self, role: Role, limits: Limits, stdin: bytes | None = None, read_files: bool = False
+    ) -> Child:
         """A confined child that waits for its job. `ZygoteLost` where the zygote cannot.
 
         `stdin` makes a stdio child: these bytes are its standard input, and its output is kept.
+        Every open file that it gets is its own, as flags and offsets outlive a process.
+        `read_files` lets it open what Landlock lets it read.
         """
         command_read, command_write = os.pipe2(os.O_CLOEXEC)
         reply_read, reply_write = os.pipe2(os.O_CLOEXEC)
-        theirs = [command_read, reply_write]
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        its = [command_read, reply_write, null]
         output: int | None = None
         try:
-            read = write = self._null
+            read = write = null
             if stdin is not None:
                 read = _memory_file(stdin)
                 output, write = os.pipe2(os.O_CLOEXEC)
-                theirs += [read, write]
+                its += [read, write]
             request = {
                 "role": role,
                 "threads": limits.threads,
+                "files": read_files,
                 "memory": int(limits.memory),
                 "processor": int(limits.total_time) + _SECONDS_OF_CPU_BEYOND,
             }
-            passed = [read, write, self._null, command_read, reply_write]
-            pid, pidfd = self._ask(request, passed)
+            number, pidfd = self._ask(request, [read, write, null, command_read, reply_write])
         except BaseException:
             for each in (command_write, reply_read, output):
                 if each is not None:
                     os.close(each)
             raise
         finally:
-            for each in theirs:
+            for each in its:
                 os.close(each)
-        return Child(self, pid, pidfd, command_write, reply_read, output)
+        return Child(self, number, pidfd, command_write, reply_read, output)
 
     def _ask(self, request: Mapping[str, Any], descriptors: list[int]) -> tuple[int, int]:
         try:
             socket.send_fds(self._control, [json.dumps(request).encode()], descriptors)
             while True:
-                raw, received, _, _ = socket.recv_fds(self._control, _PACKET, 1)
-                if not raw:
-                    raise ZygoteLost("the zygote has ended")
-                answer = json.loads(raw)
-                if "ended" in answer:
-                    self._ended[answer["ended"]] = answer["status"]
-                elif "child" in answer:
+                answer, received = self._hear()
+                if "child" in answer:
                     return int(answer["child"]), received[0]
-                else:
-                    raise ZygoteLost(str(answer.get("error")))
+                if "error" in answer:
+                    raise ZygoteLost(str(answer["error"]))
         except OSError as error:
             raise ZygoteLost(f"{type(error).__name__}: {error}") from error
 
-    def status_of(self, pid: int) -> int:
-        """The wait status of a child that has ended or was killed."""
-        while pid not in self._ended:
+    def _hear(self) -> tuple[dict[str, Any], list[int]]:
+        raw, received, _, _ = socket.recv_fds(self._control, _PACKET, 1)
+        if not raw:
+            raise ZygoteLost("the zygote has ended")
+        answer = json.loads(raw)
+        if "ended" in answer:
+            self._ended[answer["ended"]] = answer["code"]
+        return answer, received
+
+    def exit_code_of(self, number: int) -> int:
+        """The exit code of a child that has ended or was killed, -N for signal N."""
+        while number not in self._ended:
             try:
-                raw = self._control.recv(_PACKET)
+                self._hear()
             except OSError as error:
-                raise ZygoteLost(f"no end of a child was told: {error}") from error
-            if not raw:
-                raise ZygoteLost("the zygote has ended")
-            answer = json.loads(raw)
-            self._ended[answer["ended"]] = answer["status"]
-        return int(self._ended.pop(pid))
+                raise ZygoteLost(f"the end of a child was not reported: {error}") from error
+        return self._ended.pop(number)
 
     def close(self) -> None:
         """Ends the zygote and what it forked. Safe to call twice."""
-        if self._null < 0:
-            return
         self.forget()
         process = getattr(self, "_process", None)
-        if process is None:
+        if process is None or process.returncode is not None:
             return
         try:
             process.wait(2.0)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        if self._inner is not None:
+            self._reap(self._inner)
+
+    def _reap(self, pidfd: int) -> None:
+        """Waits for the zygote inside a bubblewrap that ended before it.
+
+        Where this process adopts orphans (a container's first process, a subreaper) it would stay.
+        """
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        ended = select.poll()
+        ended.register(pidfd, select.POLLIN)
+        ended.poll(2000)
+        with contextlib.suppress(ChildProcessError):
+            os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
+        os.close(pidfd)
+        self._inner = None
 
     def forget(self) -> None:
-        """Closes this process's ends and nothing else."""
-        if self._null >= 0:
-            os.close(self._null)
-            self._null = -1
-            self._control.close()
+        """Closes this process's end and nothing else."""
+        self._control.close()
 
 
 class Child:
     """One confined process: frames in and out, standard output where it was kept, and the kill."""
 
     def __init__(
-        self, zygote: Zygote, pid: int, pidfd: int, command: int, reply: int, output: int | None
+        self, zygote: Zygote, number: int, pidfd: int, command: int, reply: int, output: int | None
     ) -> None:
         self._zygote = zygote
-        self._pid = pid
+        self._number = number
         self._pidfd = pidfd
         self._command = command
         self._reply = reply
         self._output = output
         self._buffer = bytearray()
-        self._status: int | None = None
+        self._code: int | None = None
         self._replies = select.poll()
         self._replies.register(reply, select.POLLIN)
         for each in (command, reply, output):
@@ -238,7 +257,10 @@ class Child:
                 raise Gone from None
 
     def receive(self, deadline: float, cap: int) -> list[Any]:
-        """The next frame, a list. `Gone`, `Expired`, `TooMuch` (above `cap` bytes), `Garbled`."""
+        """The next frame, a list. `Gone`, `Expired`, `TooMuch` (above `cap` bytes), `Garbled`.
+
+        What is in the list may be anything that JSON can say: its sender may be hostile.
+        """
         length = int.from_bytes(self._take(4, deadline), "big")
         if length > cap:
             raise TooMuch
@@ -299,20 +321,23 @@ class Child:
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     def end(self) -> int:
-        """Kills it where it still runs, waits for its end, closes all; the wait status."""
-        if self._status is None:
+        """Kills it if it still runs, waits for its end, closes all; the exit code, -N for signal N.
+
+        `ZygoteLost`.
+        """
+        if self._code is None:
+            self._code = -signal.SIGKILL
             try:
                 self.kill()
-                self._status = self._zygote.status_of(self._pid)
+                self._code = self._zygote.exit_code_of(self._number)
             finally:
-                self._status = -1 if self._status is None else self._status
                 for each in (self._pidfd, self._command, self._reply, self._output):
                     if each is not None:
                         os.close(each)
-        return self._status
+        return self._code
 
     def ended(self, seconds: float) -> int | None:
-        """The wait status where it ends by itself within `seconds`; it is then closed."""
+        """The exit code if it ends by itself within `seconds`; it is then closed."""
         try:
             self._wait({self._pidfd: select.POLLIN}, time.monotonic() + seconds)
         except Expired:

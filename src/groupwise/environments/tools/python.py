@@ -61,11 +61,13 @@ def make_python(
             raise ToolUnavailable(str(unavailable)) from unavailable
         except TrustedCallFailed as failed:
             words = str(failed).removeprefix("run: ")
-            if words.startswith("infrastructure_error"):
+            if failed.outcome == "infrastructure_error":
                 raise ToolUnavailable(words) from failed
             raise ToolError(words) from failed
         except (ValueError, TypeError) as broken:  # the program replaced what tells its result
             raise ToolError("the program gave no result") from broken
+        if not (isinstance(printed, str) and isinstance(error, str)):
+            raise ToolError("the program gave no result")
         if kind == "error":
             raise ToolError(f"{printed}{error}")
         return printed if printed else "(nothing was printed)"

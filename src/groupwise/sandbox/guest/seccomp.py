@@ -1,7 +1,9 @@
 """The system calls that a child may make, as a classic BPF program.
 
 An allow-list: everything else is refused with EPERM (clone3 with ENOSYS, so that libc falls back to
-clone, whose flags can be read). x86-64 and arm64 have tables of their own; only the x86-64 one has
+clone, whose flags can be read). A call about a file answers that nothing is there, and the process
+ids are 0: times of access, inode numbers and process ids would show a run what earlier ones did.
+x86-64 and arm64 have tables of their own; only the x86-64 one has
 been executed, the arm64 one is checked in a BPF interpreter in the tests. Numbers: the kernel's
 `asm/unistd_64.h` and `asm-generic/unistd.h`; program layout: `linux/seccomp.h`, `linux/filter.h`.
 """
@@ -14,7 +16,10 @@ import struct
 ALLOW = 0x7FFF0000
 KILL = 0x80000000
 EPERM = 0x00050001
+ENOENT = 0x00050002
 ENOSYS = 0x00050026
+ZERO = 0x00050000
+"""The call returns 0 and does nothing."""
 
 AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
@@ -26,47 +31,29 @@ PLAIN: dict[str, tuple[int | None, int | None]] = {
     "munmap": (11, 215),
     "brk": (12, 214),
     "futex": (202, 98),
-    "newfstatat": (262, 79),
     "lseek": (8, 62),
-    "fstat": (5, 80),
     "close": (3, 57),
     "rt_sigaction": (13, 134),
     "rt_sigprocmask": (14, 135),
     "mprotect": (10, 226),
     "mremap": (25, 216),
-    "madvise": (28, 233),
-    "clock_gettime": (228, 113),
     "getrandom": (318, 278),
-    "stat": (4, None),
-    "lstat": (6, None),
-    "statx": (332, 291),
     "readv": (19, 65),
     "writev": (20, 66),
     "pread64": (17, 67),
-    "readlink": (89, None),
-    "readlinkat": (267, 78),
     "getcwd": (79, 17),
-    "getdents64": (217, 61),
-    "access": (21, None),
-    "faccessat": (269, 48),
-    "faccessat2": (439, 439),
     "rt_sigreturn": (15, 139),
     "sigaltstack": (131, 132),
     "set_robust_list": (273, 99),
     "rseq": (334, 293),
     "sched_yield": (24, 124),
     "sched_getaffinity": (204, 123),
-    "getpid": (39, 172),
-    "getppid": (110, 173),
-    "gettid": (186, 178),
     "getuid": (102, 174),
     "geteuid": (107, 175),
     "getgid": (104, 176),
     "getegid": (108, 177),
     "getrusage": (98, 165),
     "getrlimit": (97, 163),
-    "clock_getres": (229, 114),
-    "clock_nanosleep": (230, 115),
     "nanosleep": (35, 101),
     "gettimeofday": (96, 169),
     "time": (201, None),
@@ -74,7 +61,6 @@ PLAIN: dict[str, tuple[int | None, int | None]] = {
     "exit": (60, 93),
     "exit_group": (231, 94),
     "uname": (63, 160),
-    "sysinfo": (99, 179),
     "dup": (32, 23),
     "dup2": (33, None),
     "dup3": (292, 24),
@@ -89,20 +75,40 @@ PLAIN: dict[str, tuple[int | None, int | None]] = {
     "restart_syscall": (219, 128),
     "close_range": (436, 436),
 }
+PATHS: dict[str, tuple[int | None, int | None]] = {
+    "fstat": (5, 80),
+    "newfstatat": (262, 79),
+    "stat": (4, None),
+    "lstat": (6, None),
+    "statx": (332, 291),
+    "readlink": (89, None),
+    "readlinkat": (267, 78),
+    "getdents64": (217, 61),
+    "access": (21, None),
+    "faccessat": (269, 48),
+    "faccessat2": (439, 439),
+}
+PROCESS_IDS = {"getpid": (39, 172), "getppid": (110, 173), "gettid": (186, 178)}
+CLOCKS = {"clock_gettime": (228, 113), "clock_getres": (229, 114), "clock_nanosleep": (230, 115)}
 OPEN = (2, None)
 OPENAT = (257, 56)
 IOCTL = (16, 29)
 FCNTL = (72, 25)
 PRLIMIT64 = (302, 261)
+MADVISE = (28, 233)
 CLONE = (56, 220)
 CLONE3 = (435, 435)
 
 WRITE_FLAGS = 0x3 | 0x40 | 0x200 | 0x400000
 """open(2): write access, O_CREAT, O_TRUNC, O_TMPFILE; the same bits on both architectures."""
-IOCTL_ALLOWED = (0x5401, 0x5450, 0x5451)
-"""TCGETS (isatty), FIONCLEX, FIOCLEX."""
+IOCTL_ALLOWED = (0x5401, 0x5421, 0x5450, 0x5451)
+"""TCGETS (isatty), FIONBIO, FIONCLEX, FIOCLEX."""
 FCNTL_ALLOWED = (0, 1, 2, 3, 4, 1030)
 """F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC."""
+MADVISE_ALLOWED = (4, 8, 14, 15)
+"""MADV_DONTNEED, FREE, HUGEPAGE, NOHUGEPAGE: none reaches the page cache."""
+OTHER_CLOCKS = 0x80000000
+"""The bit of a clock id that stands for the processor time of another process."""
 THREAD_FLAGS = 0x3D0F00
 """What pthread_create of glibc asks of clone(2), exactly."""
 
@@ -115,11 +121,12 @@ Instruction = tuple[int, int, int, int]
 """code, jump if true, jump if false, constant."""
 
 
-def program(machine: str, *, threads: bool = False) -> list[Instruction]:
-    """The filter for `machine` ("x86_64" or "aarch64"); `threads` lets clone(2) make threads.
+def program(machine: str, *, threads: bool = False, files: bool = False) -> list[Instruction]:
+    """The filter for `machine` ("x86_64" or "aarch64").
 
-    `ValueError` for another machine. Each check is self-contained: it returns or falls through with
-    the call's number still loaded.
+    `threads` lets clone(2) start threads; `files` lets files be looked up and opened for reading,
+    as far as Landlock lets them. `ValueError` for another machine. Each check is self-contained: it
+    returns or falls through with the call's number still loaded.
     """
     if machine not in AUDIT_ARCH:
         raise ValueError(f"no system-call table for {machine!r}; there is x86_64 and aarch64")
@@ -134,8 +141,16 @@ def program(machine: str, *, threads: bool = False) -> list[Instruction]:
         code += [(_JGE, 0, 1, X32_BIT), (_RET, 0, 0, EPERM)]
     for numbers in PLAIN.values():
         code += _when(numbers[column], [(_RET, 0, 0, ALLOW)])
+    for numbers in PROCESS_IDS.values():
+        code += _when(numbers[column], [(_RET, 0, 0, ZERO)])
+    for numbers in CLOCKS.values():
+        code += _when(numbers[column], _without_bits(0, OTHER_CLOCKS))
+    for numbers in PATHS.values():
+        code += _when(numbers[column], [(_RET, 0, 0, ALLOW if files else ENOENT)])
     for numbers, argument in ((OPEN, 1), (OPENAT, 2)):
-        code += _when(numbers[column], _without_bits(argument, WRITE_FLAGS))
+        opened = _without_bits(argument, WRITE_FLAGS) if files else [(_RET, 0, 0, ENOENT)]
+        code += _when(numbers[column], opened)
+    code += _when(MADVISE[column], _one_of(2, MADVISE_ALLOWED))
     code += _when(IOCTL[column], _one_of(1, IOCTL_ALLOWED))
     code += _when(FCNTL[column], _one_of(1, FCNTL_ALLOWED))
     code += _when(PRLIMIT64[column], _own_limits())

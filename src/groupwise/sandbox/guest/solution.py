@@ -8,12 +8,17 @@ from __future__ import annotations
 import atexit
 import builtins
 import contextlib
+import errno
 import os
 import random
+import selectors
+import socket
+import stat
 import sys
 import threading
 import types
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from .frames import read_frame, write_frame
@@ -23,13 +28,15 @@ MAX_MESSAGE = 300
 
 
 _START, _JOIN = threading.Thread.start, threading.Thread.join
+_SUBMIT = ThreadPoolExecutor.submit
 
 
 def settle() -> None:
     """In the zygote, for all of its children: streams on descriptors 0 to 2, and no threads.
 
     `Thread.start` runs the thread to its end at once: right for the idiom that starts one thread to
-    get a deeper stack, wrong for threads that wait for each other.
+    get a deeper stack, wrong for threads that wait for each other. An executor runs each call at
+    once. Event loops use pipes and poll(2) in place of the sockets and epoll that they cannot have.
     """
     streams: Any = sys
     streams.stdin = streams.__stdin__ = _stream(0, "r", "strict")
@@ -40,6 +47,12 @@ def settle() -> None:
         numpy.random.seed(0)
     kind: Any = threading.Thread
     kind.start, kind.join = _run_now, _joined
+    executor: Any = ThreadPoolExecutor
+    executor.submit = _submitted
+    os.fstat = _fstat
+    calls: Any = (socket, selectors)
+    calls[0].socketpair = _pipe_ends
+    calls[1].DefaultSelector = selectors.PollSelector
 
 
 def settle_child(threads: bool) -> None:
@@ -49,6 +62,8 @@ def settle_child(threads: bool) -> None:
         return
     kind: Any = threading.Thread
     kind.start, kind.join = _START, _JOIN
+    executor: Any = ThreadPoolExecutor
+    executor.submit = _SUBMIT
 
 
 def _stream(descriptor: int, mode: str, errors: str) -> Any:
@@ -61,6 +76,55 @@ def _run_now(thread: threading.Thread) -> None:
 
 def _joined(thread: threading.Thread, timeout: float | None = None) -> None:
     return
+
+
+def _submitted(_: Any, call: Any, /, *arguments: Any, **keywords: Any) -> Future[Any]:
+    future: Future[Any] = Future()
+    try:
+        future.set_result(call(*arguments, **keywords))
+    except BaseException as error:  # noqa: BLE001 (raised again by `result`)
+        future.set_exception(error)
+    return future
+
+
+class _End:
+    """One end of a pipe, with the methods of a socket that event loops use to wake themselves."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def setblocking(self, blocking: bool) -> None:
+        os.set_blocking(self._descriptor, blocking)
+
+    def recv(self, count: int) -> bytes:
+        return os.read(self._descriptor, count)
+
+    def send(self, data: bytes) -> int:
+        return os.write(self._descriptor, data)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+def _pipe_ends(*_: Any, **__: Any) -> tuple[_End, _End]:
+    read, write = os.pipe()
+    return _End(read), _End(write)
+
+
+def _fstat(descriptor: int) -> os.stat_result:
+    """`os.fstat` by seeking, as the filter forbids fstat(2): a file's size, or a pipe."""
+    try:
+        place = os.lseek(descriptor, 0, os.SEEK_CUR)
+    except OSError as error:
+        if error.errno != errno.ESPIPE:
+            raise
+        return os.stat_result([stat.S_IFIFO | 0o600, 0, 0, 1, *[0] * 6])
+    size = os.lseek(descriptor, 0, os.SEEK_END)
+    os.lseek(descriptor, place, os.SEEK_SET)
+    return os.stat_result([stat.S_IFREG | 0o600, 0, 0, 1, 0, 0, size, 0, 0, 0])
 
 
 def module(source: str, name: str) -> dict[str, Any]:
@@ -90,9 +154,9 @@ def describe(error: BaseException) -> list[str]:
 def serve(job: Mapping[str, Any]) -> None:
     """Loads the source, then answers `[nonce, entry, arguments, keywords, mutated]` until EOF.
 
-    A reply is `[nonce, "value", told value, told arguments or None]`, `[nonce, "error", what]`,
-    `[nonce, "untold", why]` for a value that is no data, or `[nonce, "memory"]`; the loading's own
-    has the nonce 0. `what` is an exception's description and its told arguments or None.
+    A reply is `[nonce, "value", value, arguments or None]`, `[nonce, "error", what]`,
+    `[nonce, "not_data", why]` for a value that cannot be sent, or `[nonce, "memory"]`; that of the
+    loading has the nonce 0. `what` is an exception's description and its arguments or None.
     """
     namespace: dict[str, Any] = {}
 
@@ -141,7 +205,7 @@ def _call(
         if mutated and any(isinstance(each, (list, dict, set, bytearray)) for each in given):
             after = [encode(each) for each in given]
     except Unencodable as error:
-        return ["untold", str(error)[:MAX_MESSAGE]]
+        return ["not_data", str(error)[:MAX_MESSAGE]]
     return ["value", told, after]
 
 

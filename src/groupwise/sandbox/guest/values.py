@@ -16,16 +16,18 @@ from typing import Any
 
 MAX_DEPTH = 64
 MAX_DIGITS = 10_000
-MAX_HASHED = 10_000
-"""Elements of a set or dict that `decode` builds: colliding hashes stay cheap."""
+MAX_HASHED = 500
+"""Parts of keys and set elements whose hashes the sender can choose, in one decoded value: they can
+all collide, so that building costs the square of their number."""
 
 ANY_NUMBER = 1 << 40
-"""In place of it where the value is trusted, or only the child's own time is at stake."""
+"""Instead of it where the value is trusted, or where only the child's own time is at stake."""
 
 MAX_ITERATED = 10_000
-"""Items of an iterator that are told; asking for more is an error."""
+"""Items of an iterator that are sent; asking for more is an error."""
 
 _SMALL = 1 << 62
+_P = sys.hash_info.modulus
 _BITS_PER_DIGIT = 3.33
 _SEQUENCES: tuple[tuple[type, str], ...] = (
     (list, "l"),
@@ -35,7 +37,6 @@ _SEQUENCES: tuple[tuple[type, str], ...] = (
 )
 
 
-_LENGTHS = {"c": 2, "r": 3, "q": 2, "it": 2, "dq": 2}
 _VIEWS: tuple[tuple[type, str], ...] = (
     (type({}.keys()), "dk"),
     (type({}.values()), "dv"),
@@ -44,7 +45,7 @@ _VIEWS: tuple[tuple[type, str], ...] = (
 
 
 class Unencodable(ValueError):  # noqa: N818 (it names the value, not a failure of ours)
-    """The value cannot be told as data."""
+    """The value cannot be sent as data."""
 
 
 def encode(value: Any, depth: int = MAX_DEPTH, digits: int = MAX_DIGITS) -> Any:
@@ -148,67 +149,105 @@ def _encode_rare(value: Any, kind: type, depth: int, digits: int) -> Any:
     raise Unencodable(f"a value of type {kind.__name__}")
 
 
-def decode(
-    data: Any,
-    depth: int = MAX_DEPTH,
-    max_hashed: int = MAX_HASHED,
-    max_digits: int = MAX_DIGITS,
-) -> Any:
-    """The value that `encode` told; `ValueError` for anything that `encode` does not make.
+def decode(data: Any, max_hashed: int = MAX_HASHED, max_digits: int = MAX_DIGITS) -> Any:
+    """The value that `encode` or `encode_given` made data of; `ValueError` for any other data.
+
+    Safe for data that an attacker wrote: every part is checked before a value is built from it, and
+    the work is linear in the size of the data, but for the square of `max_hashed`.
 
     >>> decode(["t", [1, ["l", [True, None]]]])
     (1, [True, None])
     """
-    kind = type(data)
-    if data is None or kind is bool or kind is str or kind is float or kind is int:
-        return data
-    if depth == 0:
-        raise ValueError("nested too deep")
-    if kind is not list or len(data) != 2 or type(data[0]) is not str:
-        raise ValueError("not a told value")
-    tag, body = data
     try:
-        return _decode_tagged(tag, body, depth - 1, max_hashed, max_digits)
-    except (TypeError, ArithmeticError) as error:
-        raise ValueError(f"not a told value: {error}") from error
+        return _Decoder(max_hashed, max_digits).value(data, MAX_DEPTH)
+    except (TypeError, ArithmeticError) as error:  # an unhashable key, a number that is not one
+        raise ValueError(f"malformed value: {error}") from error
 
 
-def _decode_tagged(tag: str, body: Any, *rest: int) -> Any:
-    _, max_hashed, max_digits = rest
-    if tag in ("i", "b", "ba", "n"):
+_MAKERS: dict[str, Any] = {
+    "s": set,
+    "f": frozenset,
+    "d": dict,
+    "dk": lambda keys: dict.fromkeys(keys).keys(),
+    "di": lambda pairs: dict(pairs).items(),
+}
+
+
+class _Decoder:
+    def __init__(self, max_hashed: int, max_digits: int) -> None:
+        self._hashed = max_hashed
+        self._digits = max_digits
+
+    def value(self, data: Any, depth: int) -> Any:
+        kind = type(data)
+        if data is None or kind is bool or kind is str or kind is float or kind is int:
+            return data
+        if depth == 0:
+            raise ValueError("nested too deep")
+        if kind is not list or len(data) != 2 or type(data[0]) is not str:
+            raise ValueError("malformed value")
+        tag, body = data
+        if tag in ("i", "n", "b", "ba"):
+            return self._scalar(tag, body)
+        if type(body) is not list:
+            raise ValueError("malformed value")
+        if tag in ("c", "r", "q", "dq", "it"):
+            return self._fixed(tag, body, depth - 1)
+        if tag in _MAKERS:
+            if tag == "d":
+                items = [
+                    (self._key(key, depth - 1), self.value(each, depth - 1)) for key, each in body
+                ]
+            else:
+                items = [self._key(each, depth - 1) for each in body]
+            made = _MAKERS[tag](items)
+            if len(made) != len(items):
+                raise ValueError("repeated elements")
+            return made
+        items = [self.value(each, depth - 1) for each in body]
+        if tag == "dv":
+            return dict(enumerate(items)).values()
+        if tag not in ("l", "t"):
+            raise ValueError(f"unknown type {tag[:20]!r}")
+        return items if tag == "l" else tuple(items)
+
+    def _key(self, data: Any, depth: int) -> Any:
+        key = self.value(data, depth)
+        if not (key is None or type(key) in (str, bytes) or (type(key) is int and -_P < key < _P)):
+            self._hashed -= _size(data)
+            if self._hashed < 0:
+                raise ValueError(
+                    "too many elements of sets and dicts that are not text or integers"
+                )
+        return key
+
+    def _scalar(self, tag: str, body: Any) -> Any:
         if type(body) is not str:
-            raise ValueError("not a told value")
-        if tag in ("i", "n") and len(body) > max_digits + 10:
-            raise ValueError(f"a number of more than {max_digits} digits")
-        if tag == "i":
-            return int(body, 16)
-        if tag == "n":
-            return Decimal(body)
-        raw = bytes.fromhex(body)
-        return raw if tag == "b" else bytearray(raw)
-    if type(body) is not list:
-        raise ValueError("not a told value")
-    if tag in ("s", "f", "d", "dk", "di") and len(body) > max_hashed:
-        raise ValueError(f"a set or dict of more than {max_hashed} elements")
-    if tag == "d":
-        return {decode(key, *rest): decode(value, *rest) for key, value in body}
-    items = [decode(each, *rest) for each in body]
-    if len(items) != _LENGTHS.get(tag, len(items)):
-        raise ValueError("not a told value")
-    makers: dict[str, Any] = {
-        "l": list,
-        "t": tuple,
-        "s": set,
-        "f": frozenset,
-        "c": lambda pair: complex(*pair),
-        "r": lambda ends: range(*ends),
-        "q": lambda pair: Fraction(*pair),
-        "dq": lambda pair: deque(*pair),
-        "dk": lambda keys: dict.fromkeys(keys).keys(),
-        "dv": lambda values: dict(enumerate(values)).values(),
-        "di": lambda pairs: dict(pairs).items(),
-        "it": lambda pair: _iterated(*pair),
-    }
-    if tag not in makers:
-        raise ValueError(f"no such type: {tag[:20]!r}")
-    return makers[tag](items)
+            raise ValueError("malformed value")
+        if tag == "b":
+            return bytes.fromhex(body)
+        if tag == "ba":
+            return bytearray.fromhex(body)
+        if len(body) > self._digits + 10:
+            raise ValueError(f"a number of more than {self._digits} digits")
+        return int(body, 16) if tag == "i" else Decimal(body)
+
+    def _fixed(self, tag: str, body: list[Any], depth: int) -> Any:
+        """Values of a fixed number of parts, each part of a known type."""
+        parts = [self.value(each, depth) for each in body]
+        types = [type(each) for each in parts]
+        if tag == "c" and types == [float, float]:
+            return complex(*parts)
+        if tag == "r" and types == [int, int, int]:
+            return range(*parts)
+        if tag == "q" and types == [int, int]:
+            return Fraction(*parts)
+        if tag == "dq" and types in ([list, int], [list, type(None)]):
+            return deque(*parts)
+        if tag == "it" and types == [list, bool]:
+            return _iterated(*parts)
+        raise ValueError("malformed value")
+
+
+def _size(data: Any) -> int:
+    return 1 + sum(map(_size, data)) if type(data) is list else 1

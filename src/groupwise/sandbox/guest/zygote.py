@@ -5,14 +5,20 @@ holds no tests, no weights and no environment. Its standard input is a socket to
 packet asks for one child and carries its five descriptors; the answer carries the child's pidfd,
 with which the parent keeps the clock and the kill. When the parent's end closes, it kills its
 children and ends.
+
+It is two processes. The *template* does nothing but copy itself; what a child inherits is its
+memory. The *supervisor* is the children's parent in the kernel's eyes, and the only one who learns
+how they ended: so no child can find in its memory what an earlier one did.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import gc
 import importlib
+import itertools
 import json
 import os
 import platform
@@ -23,7 +29,7 @@ import sys
 import time
 from typing import Any
 
-from . import seccomp
+from . import modules, seccomp
 from .confinement import (
     address_space,
     adopt_orphans,
@@ -42,7 +48,10 @@ from .tester import run_tests
 PACKET = 1 << 16
 
 STRAYS = 1.5
-"""Seconds for ending what an unconfined child left; below what the parent waits for a zygote."""
+"""Seconds to end what an unconfined child left; less than the parent waits for a zygote."""
+
+_CLONE = {"x86_64": 56, "aarch64": 220}
+_CLONE_PIDFD, _CLONE_PARENT = 0x1000, 0x8000
 
 # The same for the zygote and every child; memory and processor time are set for each child.
 LIMITS = {
@@ -70,53 +79,76 @@ STANDARD = (
 def main() -> None:
     """Boots from the first packet, then serves until the parent is gone."""
     control = socket.socket(fileno=0)
-    for each in (COMMAND_FD, REPLY_FD):  # so that no descriptor received later has their numbers
-        os.dup2(0, each, inheritable=False)
+    _occupy_places(control)
     settings = json.loads(control.recv(PACKET))
     try:
-        zygote = Zygote(control, settings)
+        asking, answering = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ready = _boot(settings)
+        supervisor = os.getpid()
+        template = os.fork()
+        if template == 0:
+            _occupy_places(answering)
+            Template(answering, supervisor, settings["seccomp"], ready["base"]).serve()
+        answering.close()
+        socket.send_fds(control, [_packed(ready)], [os.pidfd_open(supervisor)])
     except Exception as error:  # noqa: BLE001 (told to the parent, which raises it)
-        control.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
+        control.send(_packed({"error": f"{type(error).__name__}: {error}"}))
         return
-    zygote.serve()
+    Supervisor(control, asking, None if settings["seccomp"] else template).serve()
+    leave(0)
 
 
-class Zygote:
-    """Forks children and tells how each ended."""
+def _occupy_places(own: socket.socket) -> None:
+    """So that no descriptor received later has a number at which a child expects its own."""
+    for each in {0, COMMAND_FD, REPLY_FD} - {own.fileno()}:
+        os.dup2(own.fileno(), each, inheritable=False)
 
-    def __init__(self, control: socket.socket, settings: dict[str, Any]) -> None:
-        self._control = control
-        self._libc = c_library()
-        self._children: dict[int, int] = {}
-        for name in STANDARD.split():
-            with contextlib.suppress(ImportError):
-                importlib.import_module(name)
-        if settings["site"]:
-            sys.path.append(settings["site"])
-        for name in settings["packages"]:
+
+def _packed(message: dict[str, Any]) -> bytes:
+    return json.dumps(message).encode()
+
+
+def _boot(settings: dict[str, Any]) -> dict[str, Any]:
+    """Imports what solutions use, then gives up every privilege."""
+    libc = c_library()
+    for name in STANDARD.split():
+        with contextlib.suppress(ImportError):
             importlib.import_module(name)
-        atexit._clear()
-        settle()
-        self._filters = _prepared_filters() if settings["seccomp"] else {}
-        readable = settings["readable"]
-        if settings["landlock_optional"] and abi(self._libc) < 1:
-            readable = None
-        landlock = confine_zygote(self._libc, readable)
-        if not self._filters:
-            adopt_orphans(self._libc)
-        set_limits(LIMITS)
-        self._base = address_space()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)
-        gc.collect()
-        gc.freeze()
-        self._send({"ready": True, "landlock": landlock, "base": self._base})
+    if settings["site"]:
+        sys.path.append(settings["site"])
+    for name in settings["packages"]:
+        importlib.import_module(name)
+    modules.keep(settings["paths"])
+    atexit._clear()
+    settle()
+    readable = settings["paths"] if settings["seccomp"] else None
+    if settings["landlock_optional"] and abi(libc) < 1:
+        readable = None
+    landlock = confine_zygote(libc, readable)
+    if not settings["seccomp"]:
+        adopt_orphans(libc)
+    set_limits(LIMITS)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    gc.collect()
+    gc.freeze()
+    return {"ready": True, "landlock": landlock, "base": address_space()}
 
-    def _send(self, message: dict[str, Any]) -> None:
-        self._control.send(json.dumps(message).encode())
+
+class Supervisor:
+    """Passes each request on to the template, and reports how each child ended."""
+
+    def __init__(
+        self, control: socket.socket, template: socket.socket, unconfined: int | None
+    ) -> None:
+        self._control = control
+        self._template = template
+        self._unconfined = unconfined  # the template's process id, where children may start others
+        self._children: dict[int, int] = {}
+        self._numbers = itertools.count()
 
     def serve(self) -> None:
-        """Until the parent's end of the socket closes."""
+        """Until the parent's end of the socket closes, or the template is gone."""
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         while True:
@@ -125,47 +157,47 @@ class Zygote:
                     poll.unregister(descriptor)
                     self._reap(descriptor)
                 elif not self._request(poll):
+                    for pidfd in self._children:
+                        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                    self._children.clear()
+                    self._end_strays()
                     return
 
     def _request(self, poll: select.poll) -> bool:
+        """Whether to go on."""
         raw, descriptors, _, _ = socket.recv_fds(self._control, PACKET, 5)
         if not raw:
-            for child in self._children.values():
-                os.kill(child, signal.SIGKILL)
-            self._children.clear()
-            if not self._filters:
-                self._end_strays()
             return False
-        try:
-            child = self._fork(json.loads(raw), descriptors)
-        except OSError as error:
-            self._send({"error": f"fork: {error}"})
-            return True
-        finally:
-            for each in descriptors:
-                os.close(each)
-        pidfd = os.pidfd_open(child)
-        self._children[pidfd] = child
-        poll.register(pidfd, select.POLLIN)
-        socket.send_fds(self._control, [json.dumps({"child": child}).encode()], [pidfd])
+        socket.send_fds(self._template, [raw], descriptors)
+        for each in descriptors:
+            os.close(each)
+        answer, pidfds, _, _ = socket.recv_fds(self._template, PACKET, 1)
+        if not pidfds:
+            self._control.send(_packed({"error": f"fork: {answer.decode() or 'no template'}"}))
+            return bool(answer)
+        number = self._children[pidfds[0]] = next(self._numbers)
+        poll.register(pidfds[0], select.POLLIN)
+        socket.send_fds(self._control, [_packed({"child": number})], pidfds)
         return True
 
     def _reap(self, pidfd: int) -> None:
-        child = self._children.pop(pidfd)
+        number = self._children.pop(pidfd)
+        ended = os.waitid(os.P_PIDFD, pidfd, os.WEXITED)
         os.close(pidfd)
-        _, status = os.waitpid(child, 0)
-        if not self._filters:
-            self._end_strays()
-        self._send({"ended": child, "status": status})
+        self._end_strays()
+        assert ended is not None
+        code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+        self._control.send(_packed({"ended": number, "code": code}))
 
     def _end_strays(self) -> None:
         """Ends what unconfined children started, in whatever group or session it went.
 
-        An orphan is the zygote's own, and so are its children once it is killed.
+        An orphan is the supervisor's own, and so are its children once it is killed.
         """
         until = time.monotonic() + STRAYS
-        while time.monotonic() < until:
-            strays = set(children_of(os.getpid())) - set(self._children.values())
+        while self._unconfined and time.monotonic() < until:
+            kept = {self._unconfined, *map(_process_of, self._children)}
+            strays = set(children_of(os.getpid())) - kept
             if not strays:
                 return
             for each in strays:
@@ -175,28 +207,80 @@ class Zygote:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(each, os.WNOHANG)
 
-    def _fork(self, request: dict[str, Any], descriptors: list[int]) -> int:
-        parent = os.getpid()
-        child = os.fork()
-        if child:
-            return child
+
+def _process_of(pidfd: int) -> int:
+    with open(f"/proc/self/fdinfo/{pidfd}") as file:
+        return int(file.read().partition("\nPid:")[2].split()[0])
+
+
+class Template:
+    """Copies itself for each request; the copy becomes the child.
+
+    Its memory is what every child inherits, so it keeps nothing of a request and never sees the
+    process id of a child.
+    """
+
+    def __init__(self, requests: socket.socket, supervisor: int, confined: bool, base: int) -> None:
+        self._requests = requests
+        self._supervisor = supervisor
+        self._base = base
+        self._libc = c_library()
+        die_with_parent(self._libc, supervisor)
+        self._filters = _prepared_filters() if confined else {}
+        self._clone = c_library().syscall
+        self._clone.restype = None
+        self._clone_arguments = (_CLONE[platform.machine()], _CLONE_PIDFD | _CLONE_PARENT | 17)
+        for hook in ("PyOS_BeforeFork", "PyOS_AfterFork_Parent", "PyOS_AfterFork_Child"):
+            getattr(ctypes.pythonapi, hook).restype = None
+
+    def serve(self) -> None:
+        """Until the supervisor's end of the socket closes. Never returns."""
         try:
-            die_with_parent(self._libc, parent)
-            if not self._filters:
-                os.setsid()  # out of reach of a signal to the zygote's whole group
-            self._become(request, descriptors)
+            while True:
+                raw, descriptors, _, _ = socket.recv_fds(self._requests, PACKET, 5)
+                if not raw:
+                    return
+                pidfd = self._copy()
+                if pidfd == -1:
+                    self._become(json.loads(raw), descriptors)
+                for each in descriptors:
+                    os.close(each)
+                if pidfd < 0:
+                    self._requests.send(os.strerror(ctypes.get_errno()).encode())
+                    continue
+                socket.send_fds(self._requests, [b"forked"], [pidfd])
+                os.close(pidfd)
         finally:
             leave(70)
-        return 0
+
+    def _copy(self) -> int:
+        """fork(2) with the supervisor as the parent: the child's pidfd; -1 in the child; -2 where
+        it failed, with errno.
+
+        Called so that the new process id is nowhere in this process's memory as an object.
+        """
+        pidfd = ctypes.c_int(-1)
+        ctypes.set_errno(0)
+        ctypes.pythonapi.PyOS_BeforeFork()
+        self._clone(*self._clone_arguments, None, ctypes.byref(pidfd), None, None)
+        if pidfd.value < 0 and ctypes.get_errno() == 0:
+            ctypes.pythonapi.PyOS_AfterFork_Child()
+            return -1
+        ctypes.pythonapi.PyOS_AfterFork_Parent()
+        return pidfd.value if pidfd.value >= 0 else -2
 
     def _become(self, request: dict[str, Any], descriptors: list[int]) -> None:
+        die_with_parent(self._libc, self._supervisor)
+        if not self._filters:
+            os.setsid()  # out of reach of a signal to the zygote's whole group
         take_descriptors(descriptors)
         set_limits(
             {"RLIMIT_AS": self._base + request["memory"], "RLIMIT_CPU": request["processor"]}
         )
         settle_child(request["threads"])
         if self._filters:
-            seccomp.install(self._libc, self._filters[request["threads"]][0])
+            prepared, _ = self._filters[request["threads"], request["files"]]
+            seccomp.install(self._libc, prepared)
         gc.enable()
         write_frame(["confined"])
         job = read_frame()
@@ -207,9 +291,10 @@ class Zygote:
         leave(0)
 
 
-def _prepared_filters() -> dict[bool, Any]:
+def _prepared_filters() -> dict[tuple[bool, bool], Any]:
     machine = platform.machine()
     return {
-        threads: seccomp.prepare(seccomp.program(machine, threads=threads))
+        (threads, files): seccomp.prepare(seccomp.program(machine, threads=threads, files=files))
         for threads in (False, True)
+        for files in (False, True)
     }

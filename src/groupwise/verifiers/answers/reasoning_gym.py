@@ -133,7 +133,9 @@ class ReasoningGym(SettingsVerifier):
         arguments = [self.task, json.dumps(self.config), pairs]
         try:
             sandbox = shared_sandbox(self.tier, (PACKAGE,))
-            values = iter(sandbox.evaluate(SCORER, "scores", arguments, limits=limits))
+            values = iter(
+                sandbox.evaluate(SCORER, "scores", arguments, limits=limits, read_files=True)
+            )
         except TrustedCallFailed as error:
             return [str(error)[:300]] * len(prompts)
         scores = [self._scored(next(values)) if isinstance(each, str) else each for each in given]
@@ -187,20 +189,20 @@ class ReasoningGym(SettingsVerifier):
         """The scorer's verdict. A scorer that fails on the answer rejects it."""
         limits = Limits(time=self.time_limit, total_time=self.time_limit)
         arguments = [self.task, json.dumps(self.config), str(given), prompt.columns["entry"]]
-        cause = ""
+        cause = outcome = ""
         for _ in range(2):
             try:
-                value = sandbox.evaluate(SCORER, "score", arguments, limits=limits)
+                value = sandbox.evaluate(SCORER, "score", arguments, limits=limits, read_files=True)
                 return self._scored(value)
             except TrustedCallFailed as error:
-                cause = str(error).removeprefix("score: ")[:300]
-                if not cause.startswith("timeout"):
+                cause, outcome = str(error).removeprefix("score: ")[:300], error.outcome
+                if outcome != "timeout":
                     break
-        if cause.startswith("infrastructure_error"):
+        if outcome == "infrastructure_error":
             return Score(None, "infrastructure_error", cause)
-        if cause.startswith("timeout"):
+        if outcome == "timeout":
             return Score(0.0, "timeout", f"no verdict after {self.time_limit:g} s, twice")
-        if cause.startswith("out_of_memory"):
+        if outcome == "out_of_memory":
             return Score(0.0, "out_of_memory", cause)
         return Score(0.0, "incorrect", f"the scorer rejects it: {cause}")
 
