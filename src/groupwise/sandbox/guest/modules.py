@@ -38,7 +38,7 @@ def keep(packages: list[str]) -> None:
         elif os.path.basename(path).isidentifier():
             _paths[os.path.basename(path)] = path
             _keep_folder(path, os.path.basename(path) + ".")
-    sys.meta_path.insert(-1, _Finder)  # type: ignore[arg-type]  # before the finder of files
+    sys.meta_path.insert(-1, _Finder)  # before the finder of files
 
 
 def _keep_folder(folder: str, prefix: str) -> None:

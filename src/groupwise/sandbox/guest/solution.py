@@ -26,9 +26,11 @@ from .values import ANY_NUMBER, Unencodable, decode, encode, encode_given
 
 MAX_MESSAGE = 300
 
-
-_START, _JOIN = threading.Thread.start, threading.Thread.join
-_SUBMIT = ThreadPoolExecutor.submit
+_THREADED: list[tuple[Any, str, Any]] = [
+    (threading.Thread, "start", threading.Thread.start),
+    (threading.Thread, "join", threading.Thread.join),
+    (ThreadPoolExecutor, "submit", ThreadPoolExecutor.submit),
+]
 
 
 def settle() -> None:
@@ -45,14 +47,8 @@ def settle() -> None:
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed(0)
-    kind: Any = threading.Thread
-    kind.start, kind.join = _run_now, _joined
-    executor: Any = ThreadPoolExecutor
-    executor.submit = _submitted
-    os.fstat = _fstat
-    calls: Any = (socket, selectors)
-    calls[0].socketpair = _pipe_ends
-    calls[1].DefaultSelector = selectors.PollSelector
+    for holder, name, value in _REPLACED:
+        setattr(holder, name, value)
 
 
 def settle_child(threads: bool) -> None:
@@ -60,10 +56,8 @@ def settle_child(threads: bool) -> None:
     random.seed(0)
     if not threads:
         return
-    kind: Any = threading.Thread
-    kind.start, kind.join = _START, _JOIN
-    executor: Any = ThreadPoolExecutor
-    executor.submit = _SUBMIT
+    for holder, name, value in _THREADED:
+        setattr(holder, name, value)
 
 
 def _stream(descriptor: int, mode: str, errors: str) -> Any:
@@ -125,6 +119,16 @@ def _fstat(descriptor: int) -> os.stat_result:
     size = os.lseek(descriptor, 0, os.SEEK_END)
     os.lseek(descriptor, place, os.SEEK_SET)
     return os.stat_result([stat.S_IFREG | 0o600, 0, 0, 1, 0, 0, size, 0, 0, 0])
+
+
+_REPLACED: list[tuple[Any, str, Any]] = [
+    (threading.Thread, "start", _run_now),
+    (threading.Thread, "join", _joined),
+    (ThreadPoolExecutor, "submit", _submitted),
+    (socket, "socketpair", _pipe_ends),
+    (selectors, "DefaultSelector", selectors.PollSelector),
+    (os, "fstat", _fstat),
+]
 
 
 def module(source: str, name: str) -> dict[str, Any]:
