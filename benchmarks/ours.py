@@ -20,7 +20,8 @@ from groupwise.randomness import stream_key
 from groupwise.recipe import load_recipe
 from groupwise.records import RunWriter
 from groupwise.training.callbacks import Clock
-from groupwise.training.session import Session, open_session, prepare
+from groupwise.training.preparing import prepare
+from groupwise.training.session import Session, open_session
 from groupwise.training.train import Loop
 from groupwise.types import Prompt, Request
 

@@ -95,7 +95,7 @@ def run_one(model: str, method: str, seed: int) -> Result:
     from groupwise.cli.plans import plan_of
     from groupwise.learner import peak_memory_bytes
     from groupwise.recipe import load_recipe
-    from groupwise.training.session import prepare
+    from groupwise.training.preparing import prepare
 
     recipe = {**MODELS[model]["recipe"], "seed": seed, "algorithm": METHODS[method]["algorithm"]}
     overrides = {key: value for key, value in METHODS[method].items() if key != "algorithm"}

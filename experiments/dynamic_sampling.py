@@ -25,7 +25,7 @@ import matplotlib.pyplot as plt
 
 import groupwise as gw
 from groupwise.policies import save_pretrained
-from groupwise.training.session import trained_policy
+from groupwise.training.trained import trained_policy
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = ROOT / "runs" / "dynamic_sampling"

@@ -30,7 +30,7 @@ from groupwise.algorithms.divergences import SymmetricTvMask
 from groupwise.algorithms.surrogates import Cispo, SoftGate
 from groupwise.errors import RecipeError
 from groupwise.recipe import load_recipe
-from groupwise.training.session import prepare
+from groupwise.training.preparing import prepare
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "every_preset.md"

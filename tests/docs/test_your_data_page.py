@@ -13,7 +13,7 @@ import pytest
 import groupwise as gw
 from groupwise.errors import RecipeError
 from groupwise.recipe import load_recipe
-from groupwise.training.session import prepare
+from groupwise.training.preparing import prepare
 
 TEXT = (Path(__file__).parents[2] / "docs" / "your_data.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL)

@@ -19,10 +19,10 @@ from groupwise.errors import GroupwiseError, RecipeError
 from groupwise.policies import load_policy
 from groupwise.recipe import load_recipe
 from groupwise.records import find_metric
-from groupwise.training.callbacks import Callback
-from groupwise.training.session import Session, prepare
+from groupwise.training.preparing import prepare
 from groupwise.types import Prompt, Score
 from groupwise.verifiers import Case, Verifier
+from run_helpers import Keep, StopAfter
 
 DYNAMIC = {"kind": "dynamic_sampling", "max_batches": 6}
 BASE: dict[str, Any] = {
@@ -83,31 +83,6 @@ class Alternating(Verifier):
 
 def own(**counts: int) -> dict[str, Any]:
     return {"environment": {"name": "test_collecting:sums", "audit": False, **counts}}
-
-
-class StopAfter(Callback):
-    """Raises in the record of a step, as a killed process would end there."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def on_step(self, line: Any) -> None:
-        if line["step"] == self.step:
-            raise KeyboardInterrupt
-
-
-class Keep(Callback):
-    """Keeps the session and the notes."""
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-        self.session: Session | None = None
-
-    def on_ready(self, session: Session) -> None:
-        self.session = session
-
-    def on_warning(self, message: str) -> None:
-        self.notes.append(message)
 
 
 def weights(folder: Path, step: int) -> dict[str, torch.Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from groupwise.training.constant import ConstantWatch
+from groupwise.training.watches import ConstantWatch
 from groupwise.types import Completion, Group, Prompt, Rollout, Score, Turn
 
 PROMPT = Prompt("p", text="?")

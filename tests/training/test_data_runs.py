@@ -16,18 +16,13 @@ from groupwise.environments import Environment, Episode
 from groupwise.errors import RecipeError
 from groupwise.policies.tiny import build_tiny
 from groupwise.recipe import load_recipe
-from groupwise.training.callbacks import Callback
-from groupwise.training.session import open_session, prepare
+from groupwise.training.preparing import prepare
+from groupwise.training.session import open_session
 from groupwise.types import Prompt
 from groupwise.verifiers import load_verifier
+from run_helpers import StopAfter
 
 SUMS = [(a, b) for a in range(10) for b in range(10) if a + b <= 9]
-
-
-class StopAfter(Callback):
-    def on_step(self, line: Any) -> None:
-        if line["step"] == 2:
-            raise KeyboardInterrupt
 
 
 def jsonl(path: Path, sums: Any) -> str:
@@ -79,7 +74,7 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit(kind: Any, tmp_path: Path) -
     table = recipe(kind(tmp_path))
     whole = gw.train(table, output=tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        gw.train(table, output=tmp_path / "parts", callbacks=[StopAfter()])
+        gw.train(table, output=tmp_path / "parts", callbacks=[StopAfter(2)])
     parts = gw.train(table, output=tmp_path / "parts", resume=True)
     columns = ["step", "prompt_id", "group_index", "completion_ids", "reward"]
     asked = [run.rollouts().to_pandas()[columns].astype(str) for run in (whole, parts)]

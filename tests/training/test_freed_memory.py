@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from groupwise.training.freed_memory import _library
+from groupwise.training.process import _glibc
 
 PROGRAM = """
 import resource, torch
-from groupwise.training.freed_memory import (
+from groupwise.training.process import (
     give_back_freed_memory, keep_freed_memory, trim_freed_memory
 )
 
@@ -38,7 +38,7 @@ print(kept, asked, again, trimmed, faults(), large - resident())
 """
 
 
-@pytest.mark.skipif(_library() is None, reason="glibc alone has these switches")
+@pytest.mark.skipif(_glibc() is None, reason="glibc alone has these switches")
 def test_freed_memory_is_kept_and_given_back() -> None:
     found = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=60
@@ -52,7 +52,7 @@ def test_freed_memory_is_kept_and_given_back() -> None:
     assert after > again
 
 
-@pytest.mark.skipif(_library() is None, reason="glibc alone has these switches")
+@pytest.mark.skipif(_glibc() is None, reason="glibc alone has these switches")
 def test_a_rule_that_the_user_set_stays_where_nothing_was_kept() -> None:
     program = PROGRAM.partition("faults()\nasked")[0] + (
         "trim_freed_memory()\ngive_back_freed_memory()\nprint(min(faults() for _ in range(20)))\n"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import groupwise as gw
-from groupwise.training.interruption import Interrupted, Interruption
+from groupwise.training.process import Interrupted, Interruption
 
 MODULE = """
 import pathlib, time
@@ -84,7 +84,7 @@ def test_the_first_signal_lets_the_step_end_and_keeps_the_checkpoint(tmp_path: P
     run.send_signal(signal.SIGTERM)
     errors = told(run)
     assert run.returncode == 143
-    assert "ends after this step; a second signal ends it at once" in errors
+    assert "stopping after this step (signal again to stop now)" in errors
     assert "interrupted after 1 of 5 steps" in errors
     assert (tmp_path / "run" / "checkpoints" / "step_000001").is_dir()
 

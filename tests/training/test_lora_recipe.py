@@ -8,7 +8,7 @@ import pytest
 
 import groupwise as gw
 from groupwise.policies import base_tensors, load_policy, weights_hash
-from groupwise.training.session import trained_policy
+from groupwise.training.trained import trained_policy
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "tiny_arithmetic_lora.toml"
 

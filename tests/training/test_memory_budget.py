@@ -9,8 +9,8 @@ import pytest
 import groupwise as gw
 from groupwise.errors import RecipeError
 from groupwise.recipe import load_recipe
-from groupwise.training.fitting import fit_of
-from groupwise.training.session import open_session, prepare
+from groupwise.training.preparing import fit_of, prepare
+from groupwise.training.session import open_session
 
 BASE: dict[str, Any] = {
     "seed": 5,

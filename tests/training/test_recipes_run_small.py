@@ -9,7 +9,7 @@ import pytest
 import groupwise as gw
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))
-HEAVY = ("smollm2",)
+HEAVY = ("smollm2", "tool_calculator", "code_functions")  # a real model; long cold starts
 
 
 @pytest.mark.parametrize(

@@ -16,34 +16,15 @@ from groupwise.environments import Environment
 from groupwise.errors import GroupwiseError, RecipeError
 from groupwise.policies.tiny import build_tiny
 from groupwise.recipe import load_recipe
-from groupwise.training.callbacks import Callback
 from groupwise.training.output import same_data
-from groupwise.training.session import evaluate_source, open_session, prepare
+from groupwise.training.preparing import prepare
+from groupwise.training.session import open_session
+from groupwise.training.trained import evaluate_source
 from groupwise.types import Prompt
 from groupwise.verifiers import load_verifier
+from run_helpers import Keep, StopAfter
 
 SUMS = [(a, b) for a in range(6) for b in range(4)]
-
-
-class StopAfter(Callback):
-    """Ends the run in the record of its third step, and keeps what a person was told."""
-
-    def __init__(self) -> None:
-        self.told: list[str] = []
-
-    def on_step(self, line: Any) -> None:
-        if line["step"] == 2:
-            raise KeyboardInterrupt
-
-    def on_warning(self, message: str) -> None:
-        self.told.append(message)
-
-
-class Told(StopAfter):
-    """Keeps what a person was told, and lets the run go on."""
-
-    def on_step(self, line: Any) -> None:
-        pass
 
 
 def jsonl(path: Path, sums: Any, more: int = 0) -> str:
@@ -73,7 +54,7 @@ def dataset(folder: Path, **arguments: Any) -> dict[str, Any]:
 
 def begun(table: dict[str, Any], output: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        gw.train(table, output=output, callbacks=[StopAfter()])
+        gw.train(table, output=output, callbacks=[StopAfter(2)])
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -142,11 +123,11 @@ def test_other_documents_of_a_tool_are_told_and_recorded(tmp_path: Path) -> None
     table = recipe(dataset(tmp_path, chat=True, tools=tools))
     begun(table, tmp_path / "run")
     documents.write_text("Rome is new.")
-    told = Told()
+    told = Keep()
     run = gw.train(table, output=tmp_path / "run", resume=True, callbacks=[told])
     (message,) = [event["message"] for event in run.events("warning") if event["about"] == "resume"]
-    assert message.startswith("tools is not what the run began with: [{'name': 'search'")
-    assert message in told.told
+    assert message.startswith("tools differ from the run's: [{'name': 'search'")
+    assert message in told.notes
 
 
 class Odd(Environment):
@@ -184,12 +165,12 @@ def test_a_checkpoint_without_the_order_of_prompts_is_refused_by_name(tmp_path: 
 
 
 def test_resume_where_there_is_no_run_starts_one_and_says_so(tmp_path: Path) -> None:
-    told = Told()
+    told = Keep()
     run = gw.train(
         recipe(dataset(tmp_path)), output=tmp_path / "new", resume=True, callbacks=[told]
     )
     assert run.summary["steps"] == 4
-    assert f"no run in {tmp_path / 'new'} to go on with: a new one starts" in told.told
+    assert f"no run in {tmp_path / 'new'} to resume: starting a new one" in told.notes
 
 
 def wandering(completions: list[Any], **_: Any) -> list[float]:

@@ -17,8 +17,9 @@ from groupwise.errors import GroupwiseError, NonFiniteError, RecipeError, Verifi
 from groupwise.policies import save_pretrained
 from groupwise.records import COMMON_KEYS, RunWriter, find_metric
 from groupwise.training.callbacks import Callback
-from groupwise.training.interruption import Interrupted
-from groupwise.training.session import trained_policy
+from groupwise.training.process import Interrupted
+from groupwise.training.trained import trained_policy
+from run_helpers import Keep, StopAfter
 
 BASE: dict[str, Any] = {
     "seed": 5,
@@ -30,17 +31,6 @@ BASE: dict[str, Any] = {
     "evaluation": {"every": 4, "samples": 2},
     "checkpoints": {"every": 3, "keep": 5},
 }
-
-
-class StopAfter(Callback):
-    """Raises in the record of a step, as a killed process would end there."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def on_step(self, line: Any) -> None:
-        if line["step"] == self.step:
-            raise KeyboardInterrupt
 
 
 def weights(folder: Path, step: int) -> dict[str, torch.Tensor]:
@@ -327,7 +317,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_none_left_is_refused(
         (step / "model.safetensors").write_bytes(b"")
     (folder / "summary.json").unlink()
     before = (folder / "metrics.jsonl").read_bytes()
-    with pytest.raises(GroupwiseError, match=r"cannot go on[\s\S]*--overwrite"):
+    with pytest.raises(GroupwiseError, match=r"cannot be resumed[\s\S]*--overwrite"):
         gw.train(BASE, output=folder, resume=True)
     assert (folder / "metrics.jsonl").read_bytes() == before
 
@@ -347,24 +337,17 @@ def test_a_record_shorter_than_the_newest_checkpoint_goes_on_from_an_older_one(
 
 
 def test_resume_needs_a_folder_and_says_what_it_does(tmp_path: Path) -> None:
-    class Notes(Callback):
-        def __init__(self) -> None:
-            self.notes: list[str] = []
-
-        def on_warning(self, message: str) -> None:
-            self.notes.append(message)
-
     with pytest.raises(RecipeError, match="--output"):
         gw.train(BASE, resume=True)
     with pytest.raises(RecipeError, match="one of the two"):
         gw.train(BASE, output=tmp_path / "run", resume=True, overwrite=True)
-    fresh, again = Notes(), Notes()
+    fresh, again = Keep(), Keep()
     small = {"training.steps": 2, "evaluation.samples": 1}
     gw.train(BASE, small, output=tmp_path / "run", resume=True, callbacks=[fresh])
-    assert any("a new one starts" in note for note in fresh.notes)
+    assert any("starting a new one" in note for note in fresh.notes)
     small["training.steps"] = 3
     gw.train(BASE, small, output=tmp_path / "run", resume=True, callbacks=[again])
-    assert "goes on after 2 steps" in again.notes
+    assert "resumed at step 2" in again.notes
 
 
 @pytest.mark.parametrize("where", ["afile/run", "afile"])

@@ -21,16 +21,10 @@ from groupwise.policies import (
     weights_hash,
 )
 from groupwise.recipe import load_recipe
-from groupwise.training.agreement import check_agreement
-from groupwise.training.callbacks import Callback
-from groupwise.training.session import (
-    Session,
-    evaluate_source,
-    frozen_copy,
-    open_session,
-    prepare,
-    trained_policy,
-)
+from groupwise.training.preparing import prepare
+from groupwise.training.session import check_agreement, frozen_copy, open_session
+from groupwise.training.trained import evaluate_source, trained_policy
+from run_helpers import Keep, StopAfter
 
 BASE: dict[str, Any] = {
     "seed": 5,
@@ -47,24 +41,6 @@ PROMPT, COMPLETION = (1, 5, 30, 40), (50, 51, 2)
 
 def with_(**overrides: Any) -> Any:
     return load_recipe(BASE, {name.replace("__", "."): value for name, value in overrides.items()})
-
-
-class StopAfter(Callback):
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def on_step(self, line: Any) -> None:
-        if line["step"] == self.step:
-            raise KeyboardInterrupt
-
-
-class Keep(Callback):
-    """Holds on to the session of a run."""
-
-    session: Session
-
-    def on_ready(self, session: Session) -> None:
-        self.session = session
 
 
 def weights(folder: Path, step: int, name: str = "model") -> dict[str, torch.Tensor]:

@@ -13,8 +13,9 @@ import groupwise as gw
 from groupwise.errors import RecipeError
 from groupwise.recipe import load_recipe
 from groupwise.records import find_metric
-from groupwise.training.session import open_session, prepare
-from groupwise.training.train import Callback
+from groupwise.training.preparing import prepare
+from groupwise.training.session import open_session
+from run_helpers import StopAfter
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 BASE: dict[str, Any] = {
@@ -28,15 +29,6 @@ BASE: dict[str, Any] = {
     "checkpoints": {"every": 2, "keep": 5},
 }
 TARGET: dict[str, Any] = {**BASE, "environment": {"name": "target_token"}}
-
-
-class StopAfter(Callback):
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def on_step(self, line: Any) -> None:
-        if line["step"] == self.step:
-            raise KeyboardInterrupt
 
 
 def same(one: Path, other: Path, step: int) -> None:

@@ -128,7 +128,7 @@ def evaluate(
     """Evaluate a run's checkpoint, or a model on a recipe's environment."""
     from groupwise.cli.overrides import parse_overrides
     from groupwise.cli.tables import plain_table
-    from groupwise.training.session import evaluate_source
+    from groupwise.training.trained import evaluate_source
 
     overrides = parse_overrides(context.args, ("step", "best", "json"))
     metrics = evaluate_source(source, overrides, step=step, best=best)
@@ -153,7 +153,7 @@ def plan(
     from groupwise.cli.overrides import parse_overrides
     from groupwise.cli.plans import comparison_of, plan_of
     from groupwise.recipe import find_recipe, load_recipe
-    from groupwise.training.session import prepare
+    from groupwise.training.preparing import prepare
 
     overrides = parse_overrides(context.args, ("small", "compare", "json"))
     prepared = prepare(load_recipe(find_recipe(recipe), overrides, small=small))
@@ -176,7 +176,7 @@ def export(
 ) -> None:
     """Write a run's policy as a folder that transformers loads, or its adapter for peft."""
     from groupwise.policies import refuse_full, save_pretrained
-    from groupwise.training.session import trained_policy
+    from groupwise.training.trained import trained_policy
 
     refuse_full(target)
     policy = trained_policy(run, step=step, best=best)

@@ -6,8 +6,7 @@ from groupwise.algorithms import Algorithm, preset
 from groupwise.planning import Comparison, Plan, PlanInputs, plan, shape_from_config
 from groupwise.policies import choose_device, choose_dtype
 from groupwise.records import memory_bytes
-from groupwise.training.fitting import fit_of
-from groupwise.training.session import Prepared
+from groupwise.training.preparing import Prepared, fit_of
 
 
 def plan_of(prepared: Prepared, algorithm: Algorithm | None = None) -> Plan:

@@ -18,7 +18,8 @@ from rich.text import Text
 
 from groupwise.records import Value
 from groupwise.training.callbacks import Callback
-from groupwise.training.session import Prepared, Session
+from groupwise.training.preparing import Prepared
+from groupwise.training.session import Session
 
 _SHOWN = (
     ("reward", "reward", "{:.3f}"),

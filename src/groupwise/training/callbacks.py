@@ -1,7 +1,4 @@
-"""What may watch a run, and the clock of its steps.
-
-Left out: what a terminal shows (cli/progress.py).
-"""
+"""What may watch a run, and the clock of its steps."""
 
 from __future__ import annotations
 
@@ -12,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.records import Value
-from groupwise.training.session import Prepared, Session
+from groupwise.training.preparing import Prepared
+from groupwise.training.session import Session
 
 
 class Callback:
@@ -31,7 +29,7 @@ class Callback:
         """A step's line of metrics has been written."""
 
     def on_warning(self, message: str) -> None:
-        """Something a person should know; the run goes on."""
+        """Something a person should know; the run continues."""
 
     def on_end(self, summary: Mapping[str, Any], folder: Path) -> None:
         """The summary has been written."""

@@ -1,8 +1,7 @@
 """What a step learns from: prompts are chosen, sampled, kept or dropped, and the rest waits.
 
 The collector owns everything that decides it: the prompts' order and history, the groups that wait
-for the next step, the groups to be replayed. All of it is in the checkpoint. Left out: sampling and
-scoring themselves (`rollouts/`), and what is learned (`batches.py`, `learner/`).
+for the next step, the groups to be replayed. All of it is in the checkpoint.
 """
 
 from __future__ import annotations
@@ -35,6 +34,7 @@ from groupwise.selection import (
 )
 from groupwise.templates import Template
 from groupwise.types import Group, Rollout
+from groupwise.verifiers import VerifierLogs
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class Collected:
     `groups` are learned from, the last `replayed` of them again. `sampled` are all that the step
     sampled, refills included; `waiting` are those of them that a later step learns from, and
     `discarded` is what none will. `max_tokens` is the step's limit on a completion. `notes` are for
-    a person; a step without groups has one that says why.
+    a person; a step without groups has one that says why. `logs` are the verifiers' own.
     """
 
     max_tokens: int
@@ -57,6 +57,7 @@ class Collected:
     carried: int = 0
     replayed: int = 0
     level: int | None = None
+    logs: VerifierLogs = field(default_factory=VerifierLogs)
 
     @property
     def fresh(self) -> list[Group]:

@@ -145,7 +145,7 @@ def same_data(folder: Path, now: Mapping[str, Any]) -> list[str]:
         )
     changed = [key for key in sorted(there.keys() & here.keys()) if there[key] != here[key]]
     notes = [
-        f"{key} is not what the run began with: {there[key]!r:.200} there, {here[key]!r:.200} now"
+        f"{key} differ from the run's: {there[key]!r:.200} there, {here[key]!r:.200} now"
         for key in changed
     ]
     if before.get("template_hash", now["template_hash"]) != now["template_hash"]:

@@ -1,134 +1,40 @@
-"""From a recipe to everything a run holds: data first, weights after every check has passed.
-
-Left out: the loop (train.py) and the record. `prepare` builds and checks what is cheap
-(environment, template, prompts); `open_session` loads the weights and wires the rooms together.
-"""
+"""Everything a run holds in memory: `open_session` loads the weights and connects the rooms."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from groupwise.algorithms import AlgorithmState
 from groupwise.batches import split_rows
-from groupwise.checkpoints import (
-    best_checkpoint,
-    checkpoint_steps,
-    load_checkpoint,
-    newest_complete,
-    restore_model,
-)
-from groupwise.environments import Environment, environment_from_settings
-from groupwise.errors import GroupwiseError, RecipeError
-from groupwise.evaluation import EvaluationSets, evaluate, evaluation_sets
+from groupwise.environments import Environment
+from groupwise.errors import GroupwiseError
+from groupwise.evaluation import EvaluationSets
 from groupwise.learner import CriticLearner, Learner, TrainingSettings
 from groupwise.policies import (
-    ModelInfo,
     Policy,
     base_identity,
     checkpoint_activations,
-    choose_device,
     copy_trained,
-    describe_model,
     has_adapter,
     load_policy,
     make_critic,
     runs_packed,
+    sequence_logprobs,
 )
-from groupwise.recipe import Recipe, find_recipe, load_recipe
+from groupwise.randomness import stream_key
+from groupwise.recipe import Recipe
 from groupwise.samplers import Sampler, make_sampler
-from groupwise.selection import curriculum_of
 from groupwise.templates import Template
-from groupwise.training.adapted import check_adapter, same_base
-from groupwise.training.chats import check_turns, text_notes
 from groupwise.training.collecting import Collector
-from groupwise.training.directory import kept_directory
-from groupwise.training.fitting import fit_of
-from groupwise.training.freed_memory import give_back_freed_memory, keep_freed_memory
-from groupwise.verifiers import Composite
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """What is known before weights load: the data, how it is encoded, and how long it is."""
-
-    recipe: Recipe
-    environment: Environment
-    model: ModelInfo
-    evaluation_sets: EvaluationSets
-    longest_prompt: int
-    mean_prompt: float
-
-
-def prepare(recipe: Recipe) -> Prepared:
-    """Build the environment and the template, and check every prompt. No weights are loaded.
-
-    Raises RecipeError for data that cannot be trained on, rows named.
-    """
-    choose_device(recipe.model.device)
-    with kept_directory():
-        environment = environment_from_settings(recipe.environment, seed=recipe.seed)
-    _check_rewards(recipe, environment)
-    model = describe_model(
-        recipe.model.name,
-        trust_remote_code=recipe.model.trust_remote_code,
-        adapter=recipe.model.adapter,
-    )
-    if model.adapter is not None:
-        check_adapter(recipe)
-    model = replace(model, template=recipe.template.applied(model.template))
-    check_turns(recipe, environment, model.template)
-    environment.limits = replace(environment.limits, length=model.max_length)
-    room = model.max_length - recipe.sampling.max_tokens
-    lengths = environment.fit(
-        lambda prompt: len(environment.prompt_ids(prompt, model.template)),
-        room,
-        drop=recipe.environment.drop_too_long,
-        advice=f"model.name = {recipe.model.name!r} has positions for {model.max_length} tokens, "
-        f"and sampling.max_tokens = {recipe.sampling.max_tokens} leaves {room} for a prompt. "
-        "Shorten these prompts, lower sampling.max_tokens, or set environment.drop_too_long = true",
-    ).values()
-    curriculum_of(environment, recipe.selection)
-    fit_of(recipe, model, max(lengths))
-    return Prepared(
-        recipe=recipe,
-        environment=environment,
-        model=model,
-        evaluation_sets=evaluation_sets(environment, recipe.evaluation, seed=recipe.seed),
-        longest_prompt=max(lengths),
-        mean_prompt=sum(lengths) / len(lengths),
-    )
-
-
-def _check_rewards(recipe: Recipe, environment: Environment) -> None:
-    """Whether the environment's scores hold what the algorithm reads. Raises RecipeError."""
-    verifier = environment.verifier
-    needs = recipe.algorithm.needs
-    keep = needs.keep
-    labels = list(verifier.labels) if isinstance(verifier, Composite) else []
-    if keep is not None and keep.by not in ("accuracy", "reward", *labels):
-        raise RecipeError(
-            f"algorithm.filters: dynamic_sampling.by = {keep.by!r} is no verifier of environment "
-            f"{environment.name!r}; it is one of {', '.join(['accuracy', 'reward', *labels])}"
-        )
-    is_product = isinstance(verifier, Composite) and verifier.combine == "product"
-    if is_product and (needs.components or needs.step_rewards):
-        read = "rewards of steps" if needs.step_rewards else "each verifier's own value"
-        raise RecipeError(
-            f'environment.combine = "product" makes one value a completion, but the algorithm '
-            f'reads {read}; set environment.combine = "sum"'
-        )
-    recipe.algorithm.check(
-        temperature=recipe.sampling.temperature,
-        step_rewards=environment.gives_steps,
-        num_components=len(verifier.labels) if isinstance(verifier, Composite) else None,
-    )
+from groupwise.training.preparing import Prepared, fit_of, text_notes
+from groupwise.training.process import give_back_freed_memory, keep_freed_memory
+from groupwise.types import Request
 
 
 @dataclass(slots=True)
@@ -330,78 +236,6 @@ def frozen_copy(policy: Policy) -> Policy:
     return reference
 
 
-def evaluate_source(
-    source: str | Path,
-    overrides: Mapping[str, Any] | None = None,
-    *,
-    step: int | None = None,
-    best: bool = False,
-) -> dict[str, float | int | None]:
-    """The evaluation metrics of a run's checkpoint, or of a recipe's model as it is.
-
-    `source` is a run's folder or a recipe; `overrides` as in `load_recipe` (more samples, other
-    splits). Raises RecipeError.
-    """
-    is_run = (Path(source) / "recipe.toml").is_file()
-    file = Path(source) / "recipe.toml" if is_run else find_recipe(str(source))
-    prepared = prepare(load_recipe(file, overrides))
-    recipe = prepared.recipe
-    policy = trained_policy(source, step=step, best=best) if is_run else policy_of(recipe)
-    sampler = sampler_of(recipe, policy)
-    try:
-        result = evaluate(
-            prepared.environment,
-            sampler,
-            prepared.model.template,
-            settings=recipe.evaluation,
-            sampling=recipe.sampling,
-            seed=recipe.seed,
-            version=policy.version,
-            sets=prepared.evaluation_sets,
-        )
-    finally:
-        sampler.close()
-        prepared.environment.close()
-    return dict(result.metrics)
-
-
-def trained_policy(run: str | Path, *, step: int | None = None, best: bool = False) -> Policy:
-    """The policy of a run's checkpoint: the newest, the one after `step` steps, or the best.
-
-    `best` goes by the recipe's `checkpoints.best`. Raises RecipeError where there is none.
-    """
-    folder = Path(run)
-    if not (folder / "recipe.toml").is_file():
-        raise RecipeError(f"{str(folder)!r} holds no run (no recipe.toml)")
-    recipe = load_recipe(folder / "recipe.toml")
-    path = _checkpoint_path(folder / "checkpoints", recipe, step, best)
-    policy = policy_of(recipe)
-    checkpoint = load_checkpoint(path)
-    if has_adapter(policy.model):
-        same_base(checkpoint.state, base_identity(policy.model))
-    restore_model(policy.model, checkpoint)
-    policy.version = checkpoint.step
-    return policy
-
-
-def _checkpoint_path(folder: Path, recipe: Recipe, step: int | None, best: bool) -> Path:
-    steps = checkpoint_steps(folder)
-    if step is not None:
-        if step not in steps:
-            raise RecipeError(f"step = {step}: no such checkpoint in {folder}; there are {steps}")
-        return folder / f"step_{step:06d}"
-    if best:
-        metric, direction = recipe.checkpoints.best, recipe.checkpoints.direction
-        if metric is None or direction is None:
-            raise RecipeError("the run's recipe names no checkpoints.best; give a step")
-        found = best_checkpoint(folder, metric, direction)
-    else:
-        found = newest_complete(folder)
-    if found is None:
-        raise RecipeError(f"{folder} holds no complete checkpoint yet")
-    return found
-
-
 def policy_of(recipe: Recipe) -> Policy:
     """The policy that a recipe starts from."""
     return load_policy(
@@ -413,3 +247,68 @@ def policy_of(recipe: Recipe) -> Policy:
         adapter=recipe.model.adapter,
         seed=recipe.seed,
     )
+
+
+_ROWS, _TOKENS = 4, 8
+# The mean over tokens of |sampler - policy|, in nats: rounding alone is ten times smaller.
+_TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.1}
+
+
+def check_agreement(session: Session) -> float:
+    """The mean gap, in nats, between the sampler's and the policy's log-probabilities of the same
+    tokens: four completions of one prompt, of at most 8 tokens.
+
+    Raises GroupwiseError where it is beyond the precision's tolerance.
+    """
+    recipe, policy = session.recipe, session.policy
+    prompt = session.environment.prompts(1)[0]
+    prompt_ids = session.environment.prompt_ids(prompt, session.template)
+    temperature = recipe.sampling.temperature
+    completions = session.sampler.sample(
+        [
+            Request(
+                prompt_ids=prompt_ids,
+                key=stream_key(recipe.seed, "probe", "agreement", row),
+                max_tokens=min(_TOKENS, recipe.sampling.max_tokens),
+                temperature=temperature,
+            )
+            for row in range(_ROWS)
+        ]
+    )
+    ids = [list(completion.token_ids) for completion in completions]
+    with torch.no_grad():
+        output = sequence_logprobs(policy, [prompt_ids] * _ROWS, ids, temperature=temperature)
+    gaps: list[float] = [
+        abs(ours - theirs)
+        for row, completion in zip(output.logprobs.tolist(), completions, strict=True)
+        for ours, theirs in zip(row, completion.sampler_logprobs)  # rows are padded behind
+    ]
+    gap, tolerance = sum(gaps) / len(gaps), _TOLERANCE.get(policy.dtype, 0.1)
+    if not gap <= tolerance:
+        raise GroupwiseError(
+            f"the sampler does not sample from the policy of version {policy.version}: on "
+            f"{len(gaps)} tokens after prompt {prompt.id!r} their log-probabilities are "
+            f"{gap:.3g} nats apart on average, and {tolerance} is the most that the precision "
+            "explains; it holds other weights. No rollout was sampled"
+        )
+    return gap
+
+
+def same_base(counters: Mapping[str, Any], base: Mapping[str, str | None] | None) -> None:
+    """Refuses a checkpoint over other frozen weights than those it was trained over.
+
+    `counters` are the checkpoint's, `base` the policy's own `base_identity`, None without an
+    adapter. Raises GroupwiseError.
+    """
+    before, now = counters.get("base") or {}, base or {}
+    if before.get("hash") == now.get("hash"):
+        return
+    raise GroupwiseError(
+        "the frozen weights under the adapter are not those that the checkpoint was trained over: "
+        f"they are {_say(now)} and were {_say(before)}; put the old ones back"
+    )
+
+
+def _say(base: Mapping[str, str | None]) -> str:
+    digest = base.get("hash")
+    return f"{base.get('name') or 'a merged model'} ({digest[:12]})" if digest else "none"

@@ -1,7 +1,4 @@
-"""A run from a recipe: it starts, goes on from a checkpoint, or is already done.
-
-Left out: the steps themselves (train.py).
-"""
+"""A run from a recipe: it starts, resumes from a checkpoint, or is already done."""
 
 from __future__ import annotations
 
@@ -20,11 +17,8 @@ from groupwise.checkpoints import (
 from groupwise.errors import GroupwiseError, RecipeError
 from groupwise.recipe import find_recipe, load_recipe
 from groupwise.records import Run, RunWriter, describe_machine, open_run, text_hash
-from groupwise.training.agreement import check_agreement
 from groupwise.training.auditing import audit_before, audit_warnings
 from groupwise.training.callbacks import Callback
-from groupwise.training.directory import kept_directory
-from groupwise.training.interruption import Interrupted, Interruption
 from groupwise.training.output import (
     claim,
     clear,
@@ -33,7 +27,9 @@ from groupwise.training.output import (
     same_data,
     same_run,
 )
-from groupwise.training.session import Prepared, Session, open_session, prepare
+from groupwise.training.preparing import Prepared, prepare
+from groupwise.training.process import Interrupted, Interruption, kept_directory
+from groupwise.training.session import Session, check_agreement, open_session
 from groupwise.training.train import Loop
 
 
@@ -64,11 +60,11 @@ def train(
     resolved = load_recipe(source, overrides, small=small)
     name = "run" if isinstance(source, Mapping) else source.stem
     if resume and output is None:
-        raise RecipeError("resume goes on with the run in a folder; name it: output (--output)")
+        raise RecipeError("resume needs the folder of the run; name it: output (--output)")
     folder = Path(output) if output is not None else default_output(name)
     place = folder.absolute()  # a reward function or a tool may change the working directory
-    going_on = claim(folder, resume=resume, overwrite=overwrite)
-    if going_on:
+    resuming = claim(folder, resume=resume, overwrite=overwrite)
+    if resuming:
         same_run(folder, resolved)
         run = open_run(place)
         if _finished(run, resolved.training.steps):
@@ -78,13 +74,13 @@ def train(
                 )
             return run
     prepared = prepare(resolved)
-    changes = same_data(place, _identity(prepared)) if going_on else []
+    changes = same_data(place, _identity(prepared)) if resuming else []
     for callback in callbacks:
         callback.on_start(prepared, place)
-        if resume and not going_on:
-            callback.on_warning(f"no run in {folder} to go on with: a new one starts")
+        if resume and not resuming:
+            callback.on_warning(f"no run in {folder} to resume: starting a new one")
     audited = None
-    if resolved.environment.audit and not going_on:
+    if resolved.environment.audit and not resuming:
 
         def notice(message: str) -> None:
             for callback in callbacks:
@@ -96,8 +92,8 @@ def train(
         *(("audit", warning) for warning in audit_warnings(audited)),
         *(("resume", change) for change in changes),
     ]
-    with _record(prepared, place, going_on, audited) as writer:
-        _train(prepared, writer, going_on, callbacks, warnings)
+    with _record(prepared, place, resuming, audited) as writer:
+        _train(prepared, writer, resuming, callbacks, warnings)
     return open_run(place)
 
 
@@ -119,9 +115,9 @@ def _finished(run: Run, steps: int) -> bool:
 
 
 def _record(
-    prepared: Prepared, folder: Path, going_on: bool, audited: Mapping[str, Any] | None
+    prepared: Prepared, folder: Path, resuming: bool, audited: Mapping[str, Any] | None
 ) -> RunWriter:
-    if going_on:
+    if resuming:
         return RunWriter.reopen(folder)
     text = prepared.recipe.to_toml()
     environment = describe_machine(
@@ -149,14 +145,14 @@ def _identity(prepared: Prepared) -> dict[str, Any]:
 def _train(
     prepared: Prepared,
     writer: RunWriter,
-    going_on: bool,
+    resuming: bool,
     callbacks: Sequence[Callback],
     warnings: Sequence[tuple[str, str]] = (),
 ) -> None:
     session = open_session(prepared)
     try:
-        notes = _restore(session, writer, going_on)
-        summary = _run(session, writer, going_on, callbacks, notes, warnings)
+        notes = _restore(session, writer, resuming)
+        summary = _run(session, writer, resuming, callbacks, notes, warnings)
     finally:
         session.close()
     for callback in callbacks:
@@ -166,7 +162,7 @@ def _train(
 def _run(
     session: Session,
     writer: RunWriter,
-    going_on: bool,
+    resuming: bool,
     callbacks: Sequence[Callback],
     notes: Sequence[str],
     warnings: Sequence[tuple[str, str]],
@@ -175,14 +171,14 @@ def _run(
     loop = Loop(session, writer, callbacks)
     try:
         with Interruption() as interruption:
-            writer.event("resumed" if going_on else "started", step=session.first_step)
+            writer.event("resumed" if resuming else "started", step=session.first_step)
             check_agreement(session)
             for callback in callbacks:
                 callback.on_ready(session)
                 for note in (*notes, *session.notes()):
                     callback.on_warning(note)
             for about, warning in warnings:
-                loop.warn(warning, about=about)
+                loop.report.warn(warning, about=about)
             loop.run(interruption)
         summary = loop.summary("finished")
         writer.summary(summary)
@@ -195,14 +191,14 @@ def _run(
     return summary
 
 
-def _restore(session: Session, writer: RunWriter, going_on: bool) -> list[str]:
+def _restore(session: Session, writer: RunWriter, resuming: bool) -> list[str]:
     """Weights, optimiser and counters of the checkpoint to go on from, and the record cut to it.
 
     Returns what a person should know. Without any checkpoint the run starts again from its first
     step. Raises GroupwiseError where there are checkpoints and none can be used.
     """
     notes: list[str] = []
-    if going_on:
+    if resuming:
         path, notes = _checkpoint_of(writer)
         step = 0
         if path is not None:
@@ -212,7 +208,7 @@ def _restore(session: Session, writer: RunWriter, going_on: bool) -> list[str]:
             restore_training_state(session.policy.model, session.learner.optimizer, checkpoint)
             session.load_extra_tensors(checkpoint.extra_tensors)
         writer.truncate_after(step)
-        notes.append(f"goes on after {step} steps")
+        notes.append(f"resumed at step {step}")
     session.sampler.load(session.policy, session.policy.version)
     return notes
 
@@ -226,14 +222,14 @@ def _checkpoint_of(writer: RunWriter) -> tuple[Path | None, list[str]]:
     for step in reversed(steps):
         path = folder / f"step_{step:06d}"
         if step > recorded:
-            notes.append(f"{path.name} is passed over: metrics.jsonl holds {recorded} whole steps")
+            notes.append(f"{path.name} skipped: metrics.jsonl holds {recorded} whole steps")
         elif is_complete(path):
             return path, notes
         else:
-            notes.append(f"{path.name} is damaged or incomplete: passed over")
+            notes.append(f"{path.name} skipped: it is damaged or incomplete")
     if steps:
         raise GroupwiseError(
-            f"{writer.folder} cannot go on: {'; '.join(notes)}. Nothing was changed; start it "
+            f"{writer.folder} cannot be resumed: {'; '.join(notes)}. Nothing was changed; start it "
             "again with --overwrite, or name another output"
         )
     return None, notes

@@ -1,0 +1,184 @@
+"""What a recipe needs before weights load: the data, the template, and every check of both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from groupwise.environments import Environment, environment_from_settings
+from groupwise.errors import RecipeError
+from groupwise.evaluation import EvaluationSets, evaluation_sets
+from groupwise.planning import Fit, MemoryInputs, fit_learning, shape_from_config
+from groupwise.policies import ModelInfo, choose_device, choose_dtype, describe_model
+from groupwise.recipe import Recipe
+from groupwise.selection import curriculum_of
+from groupwise.templates import Template
+from groupwise.training.process import kept_directory
+from groupwise.verifiers import Composite
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What is known before weights load: the data, how it is encoded, and how long it is."""
+
+    recipe: Recipe
+    environment: Environment
+    model: ModelInfo
+    evaluation_sets: EvaluationSets
+    longest_prompt: int
+    mean_prompt: float
+
+
+def prepare(recipe: Recipe) -> Prepared:
+    """Build the environment and the template, and check every prompt. No weights are loaded.
+
+    Raises RecipeError for data that cannot be trained on, rows named.
+    """
+    choose_device(recipe.model.device)
+    with kept_directory():
+        environment = environment_from_settings(recipe.environment, seed=recipe.seed)
+    _check_rewards(recipe, environment)
+    model = describe_model(
+        recipe.model.name,
+        trust_remote_code=recipe.model.trust_remote_code,
+        adapter=recipe.model.adapter,
+    )
+    if model.adapter is not None:
+        check_adapter(recipe)
+    model = replace(model, template=recipe.template.applied(model.template))
+    check_turns(recipe, environment, model.template)
+    environment.limits = replace(environment.limits, length=model.max_length)
+    room = model.max_length - recipe.sampling.max_tokens
+    lengths = environment.fit(
+        lambda prompt: len(environment.prompt_ids(prompt, model.template)),
+        room,
+        drop=recipe.environment.drop_too_long,
+        advice=f"model.name = {recipe.model.name!r} has positions for {model.max_length} tokens, "
+        f"and sampling.max_tokens = {recipe.sampling.max_tokens} leaves {room} for a prompt. "
+        "Shorten these prompts, lower sampling.max_tokens, or set environment.drop_too_long = true",
+    ).values()
+    curriculum_of(environment, recipe.selection)
+    fit_of(recipe, model, max(lengths))
+    return Prepared(
+        recipe=recipe,
+        environment=environment,
+        model=model,
+        evaluation_sets=evaluation_sets(environment, recipe.evaluation, seed=recipe.seed),
+        longest_prompt=max(lengths),
+        mean_prompt=sum(lengths) / len(lengths),
+    )
+
+
+def _check_rewards(recipe: Recipe, environment: Environment) -> None:
+    """Whether the environment's scores hold what the algorithm reads. Raises RecipeError."""
+    verifier = environment.verifier
+    needs = recipe.algorithm.needs
+    keep = needs.keep
+    labels = list(verifier.labels) if isinstance(verifier, Composite) else []
+    if keep is not None and keep.by not in ("accuracy", "reward", *labels):
+        raise RecipeError(
+            f"algorithm.filters: dynamic_sampling.by = {keep.by!r} is no verifier of environment "
+            f"{environment.name!r}; it is one of {', '.join(['accuracy', 'reward', *labels])}"
+        )
+    is_product = isinstance(verifier, Composite) and verifier.combine == "product"
+    if is_product and (needs.components or needs.step_rewards):
+        read = "rewards of steps" if needs.step_rewards else "each verifier's own value"
+        raise RecipeError(
+            f'environment.combine = "product" makes one value a completion, but the algorithm '
+            f'reads {read}; set environment.combine = "sum"'
+        )
+    recipe.algorithm.check(
+        temperature=recipe.sampling.temperature,
+        step_rewards=environment.gives_steps,
+        num_components=len(verifier.labels) if isinstance(verifier, Composite) else None,
+    )
+
+
+def check_adapter(recipe: Recipe) -> None:
+    """What does not go with an adapter. Raises RecipeError."""
+    settings, kl = recipe.model.adapter, recipe.algorithm.kl
+    if settings is not None and settings.dropout > 0:
+        raise RecipeError(
+            f"model.adapter.dropout = {settings.dropout}: completions are sampled and scored "
+            "without dropout, and a loss with it would be of another policy; give 0"
+        )
+    if kl.refresh_every and kl.refresh_mix != 1.0:
+        raise RecipeError(
+            f"algorithm.kl.refresh_mix = {kl.refresh_mix}: a mixture of two adapters is none of "
+            "that rank; with an adapter give 1 (the reference becomes the policy)"
+        )
+    if recipe.algorithm.needs.values and recipe.training.critic == "separate":
+        raise RecipeError(
+            'training.critic = "separate" trains a second model of full size beside an adapter; '
+            'with an adapter give "shared"'
+        )
+
+
+def check_turns(recipe: Recipe, environment: Environment, template: Template) -> None:
+    """Whether the chat template keeps earlier turns as they were sampled. Raises RecipeError."""
+    found = _rewriting(environment, template)
+    if found is not None and recipe.template.history == "refuse":
+        raise RecipeError(
+            f"the chat template of model.name = {recipe.model.name!r} {found}, but training keeps "
+            "what was sampled, so the model would be trained on chats that nobody sends it. Set "
+            'template.history = "keep" to train on them all the same, or use another model'
+        )
+
+
+def _rewriting(environment: Environment, template: Template) -> str | None:
+    """What the chat template does to earlier turns of this environment, None where it is nothing.
+
+    Raises RecipeError where it does not take the environment's messages.
+    """
+    role = environment.answer_role
+    if role is None:
+        return None
+    system = any(
+        message.get("role") == "system"
+        for prompt in environment.prompts(split="all")
+        for message in prompt.messages
+    )
+    found = template.rewrites(role, system=system, **environment.variables)
+    return None if found is None else f"{found} once a message of the role {role!r} follows"
+
+
+def text_notes(environment: Environment, template: Template) -> list[str]:
+    """What is legal and often not meant, about chats and their template."""
+    notes = []
+    rewriting = _rewriting(environment, template)
+    if rewriting is not None:
+        notes.append(f"the chat template {rewriting}; the run keeps what was sampled")
+    first = environment.prompts(1)[0]
+    if first.text is not None and template.chat_template is not None:
+        notes.append(
+            "the prompts are raw text, though the model has a chat template: right for a text to "
+            "go on with, wrong for a question; environment.chat = true makes a data set's texts "
+            "user messages"
+        )
+    return notes
+
+
+def fit_of(recipe: Recipe, model: ModelInfo, longest_prompt: int) -> Fit | None:
+    """Micro-batch and recomputation within `training.memory_budget`; None without a budget.
+
+    `longest_prompt` in tokens. Raises RecipeError naming the smallest budget that works.
+    """
+    training, needs = recipe.training, recipe.algorithm.needs
+    if training.memory_budget is None:
+        return None
+    device = choose_device(recipe.model.device)
+    dtype = choose_dtype(recipe.model.dtype, device, model.num_parameters)
+    return fit_learning(
+        MemoryInputs(
+            shape=shape_from_config(model.config, model.num_parameters),
+            dtype="bfloat16" if "bfloat16" in str(dtype) else "float32",
+            optimizer=training.optimizer,
+            reference=needs.ref_logprobs or training.measure_kl,
+            gradient_checkpointing=recipe.model.gradient_checkpointing,
+            tokens=training.micro_batch_tokens,
+            rows=1,
+            row_tokens=longest_prompt + recipe.sampling.max_tokens,
+            adapter_parameters=None if model.adapter is None else model.adapter.parameters,
+            critic=training.critic if needs.values else None,
+        ),
+        int(training.memory_budget * 1e9),
+    )

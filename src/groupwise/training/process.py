@@ -1,0 +1,140 @@
+"""What a run changes in its process and puts back: signals, working directory, freed memory."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+from groupwise.errors import GroupwiseError
+
+
+class Interrupted(GroupwiseError):  # noqa: N818 - it is no error
+    """A run was asked to stop, and did. Exit code 128 + the signal's number."""
+
+    def __init__(self, number: int, message: str) -> None:
+        super().__init__(message)
+        self.exit_code = 128 + number
+
+
+class _AtOnce(KeyboardInterrupt):
+    """A second signal, on its way out of whatever was running.
+
+    Not an `Exception`, so that user code does not catch it as an error.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
+class Interruption:
+    """A context in which the first SIGINT or SIGTERM is noted in `number` instead of raised.
+
+    The run stops after the step that is running, with a checkpoint. A second signal leaves the
+    context at once, as `Interrupted`. Outside the main thread nothing is installed: only the main
+    thread can handle signals.
+    """
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self._previous: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._previous[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        if isinstance(error, _AtOnce):
+            raise Interrupted(
+                error.number, "interrupted a second time; stopped without a new checkpoint"
+            ) from error
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        if self.number is not None:
+            raise _AtOnce(number)
+        self.number = number
+        os.write(2, b"groupwise: stopping after this step (signal again to stop now)\n")
+
+
+@contextmanager
+def kept_directory() -> Iterator[None]:
+    """Restores the working directory, which a reward function tried inside may change."""
+    try:
+        before = os.getcwd()
+    except OSError:  # it was deleted: nothing is relative to it
+        yield
+        return
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+# A pass allocates gigabytes of activations and frees them again. glibc maps each large tensor anew,
+# and the system then clears it a page at a time: a third of a pass on a CPU. Kept, the same memory
+# serves every pass; what lies unused between pieces in use adds up over passes of different
+# lengths, so it is trimmed now and then. Names and defaults of malloc.h and mallopt(3).
+_TRIM_THRESHOLD, _MMAP_MAX = -1, -4
+_DEFAULT_MAPPINGS, _DEFAULT_TRIM = 65_536, 128 * 1024
+_NEVER = 2**31 - 1
+
+
+@cache
+def _glibc() -> Any:
+    """The C library, None where it is not glibc."""
+    if sys.platform != "linux":
+        return None
+    library = ctypes.CDLL(None)
+    known = all(hasattr(library, name) for name in ("gnu_get_libc_version", "mallopt"))
+    return library if known else None
+
+
+_keeps = False
+"""Whether this process keeps freed memory now; like glibc's rule, one for the whole process."""
+
+
+def keep_freed_memory() -> bool:
+    """From now on freed memory stays in this process. False where the C library cannot."""
+    global _keeps
+    library = _glibc()
+    _keeps = library is not None and bool(
+        library.mallopt(_MMAP_MAX, 0) and library.mallopt(_TRIM_THRESHOLD, _NEVER)
+    )
+    return _keeps
+
+
+def trim_freed_memory() -> None:
+    """Returns what was kept and is free now to the system, this once."""
+    if _keeps:
+        _glibc().malloc_trim(0)
+
+
+def give_back_freed_memory() -> None:
+    """Returns what was kept and restores glibc's own rule.
+
+    Does nothing where nothing was kept: the rule may be one that the user set.
+    """
+    global _keeps
+    if not _keeps:
+        return
+    trim_freed_memory()
+    _glibc().mallopt(_MMAP_MAX, _DEFAULT_MAPPINGS)
+    _glibc().mallopt(_TRIM_THRESHOLD, _DEFAULT_TRIM)
+    _keeps = False
