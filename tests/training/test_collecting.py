@@ -162,7 +162,7 @@ def test_what_discards_every_group_is_named(tmp_path: Path) -> None:
     told = " ".join(keep.notes)
     assert "of different accuracy (1 to 1, mean 1)" in told
     assert "the rewards of discarded groups do differ (by = 'reward' keeps those)" in told
-    assert "had completions of different accuracy, so nothing was learned" in told
+    assert "had completions of different accuracy; read groups/no_signal" in told
 
 
 def test_fault_30_or_stops_where_the_recipe_says_so(tmp_path: Path) -> None:
