@@ -30,7 +30,6 @@ from groupwise.planning import (
     run_plan,
     shape,
     shape_from_config,
-    steps_for_epochs,
     training_bytes,
 )
 
@@ -72,7 +71,6 @@ def test_examples(module):
 
 def test_counts_of_the_faults_table():
     """Fault 31: 32 prompts, 4 a step, G 8, 2 epochs are 16 steps, for any split into updates."""
-    assert steps_for_epochs(32, 4, 2) == 16
     for minibatches, passes in ((1, 1), (4, 1), (2, 3)):
         made = plan(replace(INPUTS, minibatches=minibatches, passes=passes))
         assert (made.inputs.steps, made.epochs, made.steps_per_epoch) == (16, 2.0, 8.0)

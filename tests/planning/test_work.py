@@ -1,4 +1,4 @@
-"""The plan's formula of a rollout's work equals what the sampler counts: no clock is needed."""
+"""What the local sampler runs for a rollout: a prompt once a group, a token once; no clock."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import doctest
 
 import pytest
 
-from groupwise.planning import rollout_work, work
+from groupwise.planning import work
 from groupwise.samplers import LocalSampler, make_sampler
 from groupwise.types import Request
 from model_families import family_policy
 from sampler_requests import unending
+
+KV_BYTES = 2 * 2 * 2 * 8 * 4
+"""Keys and values of a token: 2 layers, 2 key heads of width 8, float32."""
 
 
 def test_the_examples_hold() -> None:
@@ -18,14 +21,17 @@ def test_the_examples_hold() -> None:
 
 
 @pytest.mark.parametrize(
-    "groups",
+    ("groups", "prefilled", "decoded", "projected", "cached"),
     [
-        [(5, [1])],
-        [(5, [7, 7, 7, 7]), (9, [2, 30, 4])],
-        [(3, [90] * 2), (12, [33, 65, 1, 2]), (1, [34])],
+        ([(5, [1])], 5, 0, 1, 37),
+        ([(5, [7, 7, 7, 7]), (9, [2, 30, 4])], 14, 57, 59, 242),
+        ([(3, [90] * 2), (12, [33, 65, 1, 2]), (1, [34])], 16, 308, 311, 708),
     ],
 )
-def test_the_local_samplers_work_is_the_plans(groups: list[tuple[int, list[int]]]) -> None:
+def test_the_local_samplers_work(
+    groups: list[tuple[int, list[int]]], prefilled: int, decoded: int, projected: int, cached: int
+) -> None:
+    """A completion's last token is projected and not run; own parts grow by 32 positions."""
     policy = unending(family_policy("llama"))
     sampler = make_sampler("local", policy)
     assert isinstance(sampler, LocalSampler)
@@ -34,14 +40,6 @@ def test_the_local_samplers_work_is_the_plans(groups: list[tuple[int, list[int]]
         for prompt, lengths in groups
         for place, length in enumerate(lengths)
     ])  # fmt: skip
-    planned, counts = rollout_work(groups), sampler.counts
-    assert counts.prefilled == planned.prefilled
-    assert counts.decoded == planned.decoded
-    assert counts.projected == planned.projected
-    # keys and values, 2 layers, 2 key heads of width 8, float32
-    assert counts.cache_bytes == planned.cached * 2 * 2 * 2 * 8 * 4
-
-
-def test_a_group_runs_its_prompt_once_whatever_its_size() -> None:
-    assert rollout_work([(75, [1] * 64)]).prefilled == 75
-    assert rollout_work([(75, [128] * 8)] * 4).projected == 4 + 32 * 127
+    counts = sampler.counts
+    assert (counts.prefilled, counts.decoded, counts.projected) == (prefilled, decoded, projected)
+    assert counts.cache_bytes == cached * KV_BYTES

@@ -9,10 +9,9 @@ from groupwise.planning.run_plan import (
     no_signal_share,
     plan,
     refill_factor,
-    steps_for_epochs,
 )
 from groupwise.planning.shape import SMOLLM2_135M, ModelShape, shape_from_config
-from groupwise.planning.work import PassWork, RolloutWork, pass_work, rollout_work
+from groupwise.planning.work import PassWork, pass_work
 
 __all__ = [
     "SEVEN_BILLION",
@@ -25,14 +24,11 @@ __all__ = [
     "PassWork",
     "Plan",
     "PlanInputs",
-    "RolloutWork",
     "fit_learning",
     "no_signal_share",
     "pass_work",
     "plan",
     "refill_factor",
-    "rollout_work",
     "shape_from_config",
-    "steps_for_epochs",
     "training_bytes",
 ]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from groupwise.planning.run_plan import Plan
-
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from groupwise.planning.run_plan import Plan
 
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 

@@ -19,6 +19,7 @@ from groupwise.planning.memory import (
     checkpoint_file_bytes,
     memory_plan,
 )
+from groupwise.planning.render import plan_table, summary_line
 from groupwise.planning.shape import ModelShape
 from groupwise.planning.work import pass_work
 
@@ -113,14 +114,10 @@ class Plan:
 
     def summary_line(self) -> str:
         """The plan in one line, for the start of a run."""
-        from groupwise.planning.render import summary_line
-
         return summary_line(self)
 
     def print(self, console: Console) -> None:
         """The whole plan as tables."""
-        from groupwise.planning.render import plan_table
-
         console.print(plan_table(self))
         for note in self.notes:
             console.print(f"note: {note}", highlight=False)
@@ -186,15 +183,6 @@ def plan(inputs: PlanInputs) -> Plan:
         disk_bytes=size * at_once,
         notes=tuple(_notes(inputs, memory)),
     )
-
-
-def steps_for_epochs(train_prompts: int, prompts_per_step: int, epochs: float) -> int:
-    """Steps that visit every prompt `epochs` times at least.
-
-    >>> steps_for_epochs(32, 4, 2), steps_for_epochs(7, 4, 1)
-    (16, 2)
-    """
-    return math.ceil(train_prompts * epochs / prompts_per_step)
 
 
 def no_signal_share(success_rate: float, group_size: int) -> float:
