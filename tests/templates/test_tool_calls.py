@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from families import FAMILIES, TOOL, template_of
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from groupwise.errors import RecipeError
+from groupwise.policies import load_policy
 from groupwise.templates import (
     ParsedCalls,
+    Template,
     ToolCall,
     parse_tool_calls,
     renders_tools,
@@ -157,3 +162,74 @@ def test_what_is_only_thought_is_no_call() -> None:
 def test_an_unknown_style_is_refused() -> None:
     with pytest.raises(RecipeError, match="tool style 'x' is not one of hermes, llama"):
         parse_tool_calls("", "x")  # type: ignore[arg-type]
+
+
+XML_TEMPLATE = {
+    "defaults": {"role": "assistant"},
+    "start_anchor": "<|im_start|>assistant\n",
+    "fields": {
+        "thinking": {"open": "<think>", "close": "</think>", "content": "text"},
+        "tool_calls": {
+            "open_pattern": r"\s*<call>\s*<function=(?P<name>[^>]+)>",
+            "close_pattern": r"</function>\s*</call>",
+            "repeats": True,
+            "content": "xml-inline",
+            "content_args": {"tag_pattern": "<parameter=(?P<key>[^>]+)>(?P<value>.*?)</parameter>"},
+            "transform": {
+                "type": "function",
+                "function": {"name": "{name}", "arguments": "{content}"},
+            },
+        },
+        "content": {"content": "text"},
+    },
+}
+
+
+@pytest.fixture
+def described(tmp_path: Path) -> Template:
+    """The template of a loaded model that describes its own messages, as XML."""
+    template = template_of("qwen3")
+    folder = tmp_path / "described"
+    folder.mkdir()
+    template.tokenizer.save(str(folder / "tokenizer.json"))
+    settings = {"chat_template": template.chat_template, "response_template": XML_TEMPLATE}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    config = LlamaConfig(
+        vocab_size=template.vocab_size, hidden_size=8, intermediate_size=8, num_hidden_layers=1,
+        num_attention_heads=1,
+    )  # fmt: skip
+    LlamaForCausalLM(config).save_pretrained(folder)
+    return load_policy(str(folder)).template
+
+
+def test_a_model_that_describes_its_messages_is_read_by_that(described: Template) -> None:
+    style = tool_style(described, [TOOL])
+    call = "<call><function=multiply><parameter=a>17</parameter></function></call>"
+    parsed = parse_tool_calls(f"<think>hm</think>So: {call} {call}", style)
+    assert parsed.calls == (
+        ToolCall("multiply", {"a": 17}, "call00000"),
+        ToolCall("multiply", {"a": 17}, "call00001"),
+    )
+    assert (parsed.errors, parsed.text) == ((), "hm\nSo:")
+    untyped = parse_tool_calls(call, tool_style(described)).calls
+    assert untyped == (ToolCall("multiply", {"a": "17"}),)
+    assert parse_tool_calls(f"<think>{call}", style).calls == ()
+    assert parse_tool_calls("just text", style) == ParsedCalls(text="just text")
+    again = described.with_variables({"enable_thinking": False})
+    assert parse_tool_calls(call, tool_style(again, [TOOL])).calls[0].arguments == {"a": 17}
+
+
+def test_what_that_description_cannot_read_is_an_error(described: Template) -> None:
+    def style(text: str) -> dict[str, Any]:
+        raise ValueError(f"no JSON: {text}")
+
+    assert parse_tool_calls("x", style) == ParsedCalls((), ("tool calls: no JSON: x",), "x")
+    message = {"content": "x", "tool_calls": [{"function": {"name": 3}}]}
+    assert parse_tool_calls("x", lambda _: message).errors == ('tool call 1: it has no "name"',)
+
+
+def test_a_wrong_description_is_refused(described: Template, tmp_path: Path) -> None:
+    file = tmp_path / "described" / "tokenizer_config.json"
+    file.write_text(json.dumps({"response_template": {"fields": {}}}))
+    with pytest.raises(RecipeError, match=r"response_template in tokenizer_config\.json: .*fields"):
+        load_policy(str(file.parent))

@@ -8,7 +8,7 @@ models are made (tiny.py, smollm2.py), and what is done with an adapter (adapter
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,6 +93,7 @@ def describe_model(
             ) from error
         own_text = found is not None and (found / "tokenizer.json").is_file()
         template = _load_template(name, str(found) if own_text else source, trust_remote_code)
+        _give_response_parser(name, template)
         try:
             with torch.device("meta"):
                 skeleton = AutoModelForCausalLM.from_config(
@@ -321,8 +322,35 @@ def _load_template(name: str, source: str, trust_remote_code: bool) -> Template:
             special_tokens={key: text for key, text in tokens.items() if key.endswith("_token")},
             stop_ids=(*stop_ids, *as_ids(tokenizer.eos_token_id)),
             pad_id=pad_id if pad_id is not None else tokenizer.pad_token_id,
+            response_template=getattr(tokenizer, "response_template", None),
         )
     )
+
+
+def _give_response_parser(name: str, template: Template) -> None:
+    """transformers' parser of the model's own response template, where its folder has one."""
+    if template.response_template is None:
+        return
+    from transformers.utils.chat_parsing import parse_response
+    from transformers.utils.chat_parsing.response_templates import load_response_template
+
+    try:
+        spec = load_response_template(template.response_template)
+    except (ValueError, TypeError, KeyError) as error:
+        raise RecipeError(
+            f"model.name = {name!r}: response_template in tokenizer_config.json: {error}"
+        ) from error
+    # The parser reads what the generation prompt has opened, as an opening <think>.
+    prefix = (
+        ""
+        if template.chat_template is None
+        else template.render([{"role": "user", "content": "x"}])
+    )
+
+    def parse(text: str, tools: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+        return parse_response(text, spec, prefix=prefix, tools=list(tools))  # type: ignore[no-any-return]
+
+    template.response_parser = parse
 
 
 def _hub_folder(source: str) -> Path | None:

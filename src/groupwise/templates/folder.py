@@ -27,6 +27,7 @@ class TemplateParts:
     stop_ids: tuple[int, ...] = ()
     pad_id: int | None = None
     add_bos: bool | None = None
+    response_template: dict[str, Any] | None = None
 
 
 def read_folder(folder: Path) -> TemplateParts:
@@ -54,6 +55,7 @@ def read_folder(folder: Path) -> TemplateParts:
         stop_ids=stop_ids,
         pad_id=pad_id,
         add_bos=add_bos if isinstance(add_bos, bool) else None,
+        response_template=settings.get("response_template"),
     )
 
 

@@ -23,6 +23,7 @@ from groupwise.templates.chat import RESERVED, chat_variables, render_chat
 from groupwise.templates.folder import TemplateParts, read_folder
 from groupwise.templates.probing import chat_writes_bos, ids_put_in_front, turn_end_id
 from groupwise.templates.stops import StopStrings
+from groupwise.templates.tool_calls import ResponseParser
 from groupwise.templates.turns import OPEN_THINK, follow_up, rewriting
 from groupwise.types import Message, Prompt
 
@@ -44,6 +45,8 @@ class Template:
         add_bos: bool | None = None,
         now: datetime | None = None,
         variables: Mapping[str, Any] | None = None,
+        response_template: Mapping[str, Any] | None = None,
+        response_parser: ResponseParser | None = None,
     ) -> None:
         """Args:
         tokenizer: encodes and decodes; its post-processor says which ids it puts in front.
@@ -56,6 +59,9 @@ class Template:
         now: what a chat template gets for today; fixed here so that one object always renders
             one text. Default: the time of construction.
         variables: what the chat template gets in every chat, as `enable_thinking`.
+        response_template: how the family writes a message, by the model's own description.
+        response_parser: reads a completion by that description; needs transformers, so the loader
+            of a model gives it.
         """
         self.tokenizer = tokenizer
         tokenizer.no_truncation()
@@ -64,6 +70,8 @@ class Template:
         self.special_tokens = dict(special_tokens or {})
         self.now = now or datetime.now()
         self.variables = dict(variables or {})
+        self.response_template = response_template
+        self.response_parser = response_parser
         self._add_bos = add_bos
         self.vocab_size: int = tokenizer.get_vocab_size(with_added_tokens=True)
         self.bos_id = self._special_id("bos_token")
@@ -96,6 +104,7 @@ class Template:
             pad_id=parts.pad_id,
             add_bos=parts.add_bos,
             now=now,
+            response_template=parts.response_template,
         )
 
     def with_variables(self, variables: Mapping[str, Any], now: datetime | None = None) -> Template:
@@ -119,6 +128,8 @@ class Template:
             add_bos=self._add_bos,
             now=now or self.now,
             variables={**self.variables, **variables},
+            response_template=self.response_template,
+            response_parser=self.response_parser,
         )
 
     @property

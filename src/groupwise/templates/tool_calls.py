@@ -1,6 +1,7 @@
 """Tool calls in a completion's text, by model family: found, parsed, or reported as malformed.
 
-Left out: running tools, and how their results become ids (`Template.continuation`).
+A model that describes its own messages (transformers' `response_template`) is read by that; the
+styles here are for the families that do not.
 """
 
 from __future__ import annotations
@@ -18,10 +19,15 @@ from groupwise.types import Message
 if TYPE_CHECKING:
     from groupwise.templates.template import Template
 
-ToolStyle = Literal["hermes", "llama", "mistral", "deepseek", "plain"]
+FamilyStyle = Literal["hermes", "llama", "mistral", "deepseek", "plain"]
 """How a family writes calls: `<tool_call>` JSON (Hermes, Qwen), one JSON object or
 `<|python_tag|>` (Llama 3), `[TOOL_CALLS]` (Mistral), `<｜tool▁call▁begin｜>` (DeepSeek), or, where
 a template knows no tools, `<tool_call>` JSON or a fenced JSON object."""
+ResponseParser = Callable[[str, Sequence[Mapping[str, Any]]], Mapping[str, Any]]
+"""A completion's text and the tools to a message with `content` and `tool_calls`; raises ValueError
+or KeyError where the text cannot be read."""
+ToolStyle = FamilyStyle | Callable[[str], Mapping[str, Any]]
+"""A family's style, or a model's own parser that knows the tools."""
 
 _DECODER = json.JSONDecoder()
 _HERMES = re.compile(r"<tool_call>(.*?)(</tool_call>|\Z)", re.DOTALL)
@@ -59,10 +65,14 @@ class _MalformedError(ValueError):
     """A call that cannot be read; says why."""
 
 
-def tool_style(template: Template) -> ToolStyle:
-    """The style of a template's family, by the markers that its chat template or ids have."""
+def tool_style(template: Template, tools: Sequence[Mapping[str, Any]] = ()) -> ToolStyle:
+    """How a template's family writes calls: its own parser, told of `tools` so that arguments have
+    their types, else a style by the markers that its chat template or ids have."""
+    if template.response_parser is not None:
+        parser = template.response_parser
+        return lambda text: parser(text, tools)
     text = (template.chat_template or "") + "\n".join(template.markers)
-    signs: tuple[tuple[str, ToolStyle], ...] = (
+    signs: tuple[tuple[str, FamilyStyle], ...] = (
         ("<｜tool▁call▁begin｜>", "deepseek"),
         ("[TOOL_CALLS]", "mistral"),
         ("<tool_call>", "hermes"),
@@ -80,10 +90,23 @@ def parse_tool_calls(text: str, style: ToolStyle = "plain") -> ParsedCalls:
     >>> parse_tool_calls('<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>').calls
     (ToolCall(name='add', arguments={'a': 1}, id='call00000'),)
     """
-    if style not in get_args(ToolStyle):
-        raise RecipeError(f"tool style {style!r} is not one of {', '.join(get_args(ToolStyle))}")
-    thinking, answer = _apart(text)
-    found, rest = _FINDERS[style](answer)
+    if callable(style):
+        try:
+            message = style(text)
+        except (ValueError, KeyError, RecursionError) as error:
+            return ParsedCalls(errors=(f"tool calls: {error}",), text=text.strip())
+        found: list[Callable[[], Any]] = [_given(call) for call in message.get("tool_calls") or ()]
+        thinking = "".join(
+            f"{value}\n"
+            for key, value in message.items()
+            if isinstance(value, str) and key not in ("role", "content")
+        )
+        rest = str(message.get("content") or "")
+    elif style in get_args(FamilyStyle):
+        thinking, answer = _apart(text)
+        found, rest = _FINDERS[style](answer)
+    else:
+        raise RecipeError(f"tool style {style!r} is not one of {', '.join(get_args(FamilyStyle))}")
     calls: list[ToolCall] = []
     errors: list[str] = []
     for number, item in enumerate(found, start=1):

@@ -60,7 +60,7 @@ class Toolbox(EnvironmentWrapper):
         return [tool.schema for tool in self.tools.values()]
 
     def wrap(self, episode: Episode, template: Template) -> Episode:
-        return ToolEpisode(episode, self, tool_style(template))
+        return ToolEpisode(episode, self, tool_style(template, self.schemas))
 
     answer_role = "tool"
 
