@@ -142,6 +142,116 @@ def test_sentences():
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("one\ntwo\nthree", 0),
+        ("- milk\n- bread\n- eggs", 0),
+        ("A heading\n\nThe first sentence. The second one\nover two lines.", 2),
+        ("Roses are red\nViolets are blue\nSugar is sweet\nAnd so are you.", 1),
+        ("It ends here. this does not", 1),
+        ("Wait... what?! No.", 3),
+        ("“Go.” He went.", 2),
+        ("यह एक वाक्य है। यह दूसरा है।", 2),
+        ("کیا حال ہے؟ ٹھیک ہوں۔", 2),
+        ("今日は。明日！", 2),
+        ("... ! ?", 0),
+    ],
+)
+def test_only_a_mark_ends_a_sentence(text, number):
+    assert len(sentences(text)) == number
+
+
+LOWERCASE = "change_case:english_lowercase"
+# Urdu, Hindi, Russian, Greek, Japanese, Tamil, Marathi and Bengali in Latin letters.
+ROMANISED = [
+    "main aaj bazaar ja raha hoon aur kuch sabziyan kharidunga",
+    "mujhe lagta hai ke yeh bohat acha khayal hai aur hum sab ko is par amal karna chahiye",
+    "aap kaise hain, main theek hoon, shukriya",
+    "pakistan aik khubsurat mulk hai. yahan ke log bohat mehman nawaz hain.",
+    "please is letter ko parh lein aur mujhe jawab dein",
+    "school mein teacher ne humein english aur science parhayi",
+    "yeh mobile phone bohat acha hai is ki battery lambi chalti hai",
+    "mera naam rahul hai aur main dilli mein rehta hoon",
+    "eto ochen horoshaya ideya i ya soglasen",
+    "kalimera ti kaneis simera to proi",
+    "watashi wa kyou ichiba ni ikimasu",
+    "naan indru kadaikku pogiren",
+    "mi aaj bajarat jat aahe",
+    "ami aaj bajare jacchi ar kichu sobji kinbo",
+]
+ENGLISH = [
+    "the weather is nice today and we are going for a walk in the park",
+    "dear sir or madam, i am writing to complain about the noise",
+    "a haiku about rain\nsoft rain on the roof\ndreams drift into sleep",
+    "mumbai, delhi and kolkata are large cities in india",
+    "- milk\n- bread and butter",
+    "photosynthesis is the process by which green plants convert sunlight into energy",
+    "bonjour is the french word for hello",
+]
+
+
+@pytest.mark.parametrize("text", ROMANISED)
+def test_another_language_in_latin_letters_is_not_english(text):
+    assert not CHECKS[LOWERCASE](text)
+    assert not CHECKS["change_case:english_capital"](text.upper())
+    assert not CHECKS["language:response_language"](text, language="en")
+    assert not CHECKS["language:response_language"](text, language="ur")
+
+
+@pytest.mark.parametrize("text", ENGLISH)
+def test_english_is_english(text):
+    assert CHECKS[LOWERCASE](text)
+    assert CHECKS["change_case:english_capital"](text.upper())
+    assert CHECKS["language:response_language"](text, language="en")
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "other"),
+    [
+        ("नेपाल एक सुन्दर देश हो र यहाँ धेरै पहाडहरू छन्।", "ne", "hi"),
+        ("म आज बजार जाँदैछु र केही तरकारी किन्नेछु।", "ne", "hi"),
+        ("आज मौसम राम्रो छ।", "ne", "hi"),
+        ("म नेपाली भाषा बोल्छु। मेरो देश नेपाल हो।", "ne", "hi"),
+        ("हामी सबैले वातावरण जोगाउनुपर्छ। रूख रोप्नु राम्रो बानी हो।", "ne", "hi"),
+        ("भारत एक बड़ा देश है और यहाँ कई भाषाएँ बोली जाती हैं।", "hi", "ne"),
+        ("हिमालय संसार का सबसे ऊँचा पर्वत है।", "hi", "ne"),
+        ("मी आज बाजारात जात आहे आणि भाज्या विकत घेणार आहे.", "mr", "hi"),
+        ("今天我去市场买菜。", "zh", "ja"),
+        ("今日は市場に行きます。", "ja", "zh"),
+        ("днес отивам на пазара да купя зеленчуци.", "bg", "ru"),
+        ("Elimu ni muhimu sana kwa maendeleo ya jamii yetu.", "sw", "en"),
+        ("danas idem na tržnicu kupiti povrće.", "hr", "sl"),
+        ("میں آج بازار جا رہا ہوں اور کچھ سبزیاں خریدوں گا۔", "ur", "fa"),
+        ("ನಾನು ಇಂದು ಮಾರುಕಟ್ಟೆಗೆ ಹೋಗುತ್ತಿದ್ದೇನೆ.", "kn", "te"),
+    ],
+)
+def test_a_language_is_told_from_its_neighbour(text, language, other):
+    assert CHECKS["language:response_language"](text, language=language)
+    assert not CHECKS["language:response_language"](text, language=other)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("length_constraints:number_words", {"num_words": "three", "relation": "at least"}),
+        ("length_constraints:number_words", {"num_words": 2.5, "relation": "at least"}),
+        ("keywords:existence", {"keywords": "cat"}),
+        ("keywords:existence", {"keywords": [1]}),
+        ("startend:end_checker", {"end_phrase": ["the end"]}),
+    ],
+)
+def test_an_argument_of_another_kind_is_a_bad_row(name, arguments):
+    score = judged("text", [name], [arguments])
+    assert (score.value, score.outcome) == (None, "bad_answer")
+    assert "expected" in score.reason
+
+
+def test_a_whole_float_is_a_number_of_words():
+    kwargs = [{"num_words": 2.0, "relation": "at least"}]
+    assert judged("a b", ["length_constraints:number_words"], kwargs).value == 1.0
+
+
 # Attempts to follow an instruction without doing it, and honest texts in an unusual writing.
 ATTEMPTS = [
     ("detectable_content:postscript", {"postscript_marker": "P.S."}, "Hello\nP.S. bye", True),

@@ -137,3 +137,42 @@ def test_a_truth_value_is_no_number_in_a_schema(text, schema, right):
 
 def test_a_fence_of_windows_lines_is_read():
     assert judged('```json\r\n{"a": 1}\r\n```\r\n').outcome == "correct"
+
+
+@pytest.mark.parametrize("draft", [None, "http://json-schema.org/draft-07/schema#",
+                                   "https://json-schema.org/draft/2020-12/schema"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("date", "2024-02-29", "2023-02-29"),
+        ("date-time", "2024-01-01T00:00:00Z", "yesterday"),
+        ("time", "12:00:00Z", "25:00:00Z"),
+        ("email", "a@example.org", "nobody"),
+        ("ipv4", "1.2.3.4", "1.2.3.400"),
+        ("ipv6", "::1", "12345::"),
+        ("uri", "http://a.example/b", "::"),
+        ("regex", "a+", "("),
+        ("json-pointer", "/a", "a"),
+    ],
+)
+def test_formats_are_asserted_in_every_draft(draft, name, good, bad):
+    schema = {"type": "string", "format": name} | ({"$schema": draft} if draft else {})
+    assert judged(f'"{good}"', schema=schema).value == 1.0
+    assert judged(f'"{bad}"', schema=schema).outcome == "incorrect"
+
+
+def test_an_unknown_format_asserts_nothing():
+    assert judged('"x"', schema={"type": "string", "format": "colour"}).value == 1.0
+
+
+def test_many_blanks_behind_a_fence_take_linear_time():
+    start = time.monotonic()
+    assert judged("```" + " " * 200_000).outcome == "no_answer"
+    assert time.monotonic() - start < 1
+
+
+@pytest.mark.parametrize("answer", [None, float("nan"), "{", b"1"])
+def test_a_gold_answer_that_is_not_json_is_refused(answer):
+    assert judged("1", schema={"type": "integer"}, answer=answer, match_answer=True).outcome == (
+        "bad_answer"
+    )

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -176,6 +177,24 @@ def test_a_row_without_what_it_needs_is_not_scored(name):
         without = Prompt("p", text="q", columns=prompt.columns)
         (score,) = score_cases(verifier, [Case(without, "7")])
         assert (score.value, score.outcome) == (None, "bad_answer")
+
+
+ODD = [None, float("nan"), True, 0, 7.0, -1e308, "", " ", [], ["7", "seven"], [None], [["7"]],
+       {"a": 1}, {}, b"7", float("inf"), ["7", True]]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(set(SETUPS) - {"countdown", "sudoku", "code_package"}))
+def test_whatever_a_column_holds_is_judged_or_refused(name):
+    """No kind of gold answer or column raises; what cannot be used is not scored."""
+    verifier, prompt = setup(name)
+    prompts = [replace(prompt, answer=odd) for odd in ODD]
+    for column in verifier.required_columns:
+        columns = [{**prompt.columns, column: odd} for odd in ODD]
+        prompts += [replace(prompt, columns=each) for each in columns]
+    for each in prompts:
+        (score,) = score_cases(verifier, [Case(each, "7", completion_ids=(7,))])
+        assert score.outcome != "infrastructure_error" or name == "judge"
+        assert verifier.check_answer(each) is None or score.outcome != "correct"
 
 
 @pytest.mark.parametrize(

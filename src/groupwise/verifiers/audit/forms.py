@@ -14,6 +14,7 @@ from groupwise.types import Prompt
 from groupwise.verifiers.answers.comparison import gold_text
 from groupwise.verifiers.core.composition import Composite
 from groupwise.verifiers.core.contract import Verifier
+from groupwise.verifiers.core.scores import BadAnswer
 
 TEMPLATES: dict[str, str] = {
     "bare": "{}",
@@ -49,7 +50,7 @@ def template_form(name: str) -> Form:
 def candidate_forms(verifier: Verifier, prompt: Prompt) -> list[Form]:
     """The forms to try: that of the verifier's own gold completions, then the usual ones."""
     forms = [template_form(name) for name in TEMPLATES]
-    own = [each for each in parts_of(verifier) if each.gold_completion(prompt) is not None]
+    own = [each for each in parts_of(verifier) if _has_gold_completion(each, prompt)]
     return [*(_own_form(each) for each in own), *forms]
 
 
@@ -75,6 +76,16 @@ def parts_of(verifier: Verifier) -> list[Verifier]:
 
 def _own_form(verifier: Verifier) -> Form:
     def write(prompt: Prompt, answer: str) -> str:
-        return verifier.gold_completion(replace(prompt, answer=answer)) or answer
+        try:
+            return verifier.gold_completion(replace(prompt, answer=answer)) or answer
+        except BadAnswer:  # an empty answer, written on purpose
+            return answer
 
     return Form(f"{verifier.name}'s own", write)
+
+
+def _has_gold_completion(verifier: Verifier, prompt: Prompt) -> bool:
+    try:
+        return verifier.gold_completion(prompt) is not None
+    except BadAnswer:
+        return False

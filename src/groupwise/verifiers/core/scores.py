@@ -40,13 +40,21 @@ def accepted_answers(answer: object) -> tuple[str, ...]:
     Raises BadAnswer for what states no answer: a missing value (None, NaN), a blank text, an
     infinity, a truth value, a mapping, an empty or a nested list, or a list with one of these.
     """
+    return tuple(dict.fromkeys(text for texts in answer_members(answer) for text in texts))
+
+
+def answer_members(answer: object) -> list[list[str]]:
+    """The ways of writing each member of an answer; one member if it is not a list or a set.
+
+    For verifiers in which a list is one answer of several parts. Raises as `accepted_answers`.
+    """
     answer = _plain(answer)
     if not isinstance(answer, _CONTAINERS):
-        return tuple(_texts(answer))
+        return [_texts(answer)]
     if not answer:
         raise BadAnswer("the answer is an empty list; give at least one accepted answer")
     members = sorted(answer, key=str) if isinstance(answer, (set, frozenset)) else answer
-    return tuple(dict.fromkeys(text for member in members for text in _texts(_plain(member))))
+    return [_texts(_plain(member)) for member in members]
 
 
 def _texts(answer: object) -> list[str]:

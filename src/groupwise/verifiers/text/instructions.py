@@ -13,10 +13,10 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from groupwise.types import Prompt, Score
-from groupwise.verifiers.answers.answers import TAG, bad_answer, graded, no_answer
 from groupwise.verifiers.answers.extraction import after_reasoning
 from groupwise.verifiers.core.contract import Case, SettingsVerifier
 from groupwise.verifiers.core.names import unknown_name
+from groupwise.verifiers.core.scores import TAG, BadAnswer, graded, no_answer
 from groupwise.verifiers.text.instruction_checks import CHECKS
 
 Asked = list[tuple[str, dict[str, Any]]]
@@ -58,14 +58,11 @@ class Instructions(SettingsVerifier):
         return frozenset() if self.ids else frozenset({"instruction_id_list", "kwargs"})
 
     def score_case(self, case: Case) -> Score:
-        try:
-            asked = self._asked(case.prompt)
-        except ValueError as error:
-            return bad_answer(str(error))
-        text = after_reasoning(case.whole, self.reasoning_tag)
-        if not (text or "").strip():
+        asked = self._asked(case)
+        text = after_reasoning(case.whole, self.reasoning_tag) or ""
+        if not text.strip():
             return no_answer("nothing was written")
-        texts = _variants(text or "") if self.loose else [text or ""]
+        texts = _variants(text) if self.loose else [text]
         followed = [
             any(each.strip() and CHECKS[name](each, **arguments) for each in texts)
             for name, arguments in asked
@@ -76,47 +73,57 @@ class Instructions(SettingsVerifier):
         reason = f"not followed: {', '.join(failed)}" if failed else "all followed"
         return graded(value, reason)
 
-    def _asked(self, prompt: Prompt) -> Asked:
+    def _asked(self, case: Case) -> Asked:
         if self.ids:
             return checked(self.ids, self.kwargs or [{}] * len(self.ids))
-        return checked(prompt.columns["instruction_id_list"], prompt.columns["kwargs"])
+        try:
+            return checked(case.column("instruction_id_list"), case.column("kwargs"))
+        except (ValueError, TypeError, AttributeError) as error:
+            raise BadAnswer(str(error)) from error
 
     def check_answers(self, prompts: Sequence[Prompt]) -> list[str | None]:
         """Whether every prompt's instructions exist and have their arguments."""
         reasons: list[str | None] = []
         for prompt in prompts:
             try:
-                self._asked(prompt)
+                self._asked(Case(prompt, ""))
                 reasons.append(None)
-            except (ValueError, KeyError) as error:
+            except BadAnswer as error:
                 reasons.append(str(error))
         return reasons
 
 
 def checked(ids: Sequence[str], kwargs: Sequence[Mapping[str, Any] | None]) -> Asked:
-    """Ids with their arguments, None entries left out; `ValueError` where they do not fit."""
-    if not ids or len(ids) != len(kwargs):
+    """Ids with their arguments, None entries left out; `ValueError` if they do not fit."""
+    if not len(ids) or len(ids) != len(kwargs):
         raise ValueError(f"{len(ids)} instruction ids and {len(kwargs)} tables of arguments")
     asked: Asked = []
     for name, table in zip(ids, kwargs):
         if name not in CHECKS:
             raise unknown_name("instruction", name, CHECKS)
         given = {key: value for key, value in (table or {}).items() if value is not None}
-        wanted = [
-            key
-            for key, parameter in inspect.signature(CHECKS[name]).parameters.items()
-            if parameter.kind is parameter.KEYWORD_ONLY
-        ]
+        parameters = inspect.signature(CHECKS[name]).parameters.values()
+        wanted = {each.name: str(each.annotation) for each in parameters if each.name != "text"}
         if set(given) != set(wanted):
             raise ValueError(
                 f"instruction {name!r} takes {', '.join(wanted) or 'no arguments'}; "
                 f"got {', '.join(given) or 'none'}"
             )
-        relations = [value for key, value in given.items() if key.endswith("relation")]
-        if any(relation not in ("less than", "at least") for relation in relations):
-            raise ValueError(f"instruction {name!r}: a relation is 'less than' or 'at least'")
-        asked.append((name, given))
+        asked.append((name, {key: _argument(name, key, wanted[key], given[key]) for key in given}))
     return asked
+
+
+def _argument(name: str, key: str, kind: str, value: Any) -> Any:
+    """The value as the `kind` that the check is annotated with; whole floats are integers."""
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if key.endswith("relation") and value not in ("less than", "at least"):
+        raise ValueError(f"instruction {name!r}: a relation is 'less than' or 'at least'")
+    if kind == "int" and isinstance(value, (int, float)) and value == int(value):
+        return int(value)
+    texts = value if kind == "Sequence[str]" else [value]
+    if kind == "int" or not isinstance(texts, list) or not all(type(t) is str for t in texts):
+        raise ValueError(f"instruction {name!r}: {key} = {value!r:.60}; expected {kind}")
+    return value
 
 
 def _variants(text: str) -> list[str]:

@@ -1,7 +1,7 @@
 """JSON that fits a schema: `json_schema`.
 
 Strict JSON only: no NaN, no duplicate keys, bounded depth. Validation is `jsonschema-rs` with
-linear-time patterns and no fetching of references.
+linear-time patterns, `format` asserted whatever the schema's draft, and no fetching of references.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar
 
 from pydantic import Field, field_validator
 
 from groupwise.types import Prompt, Score
-from groupwise.verifiers.answers.answers import TAG, bad_answer, no_answer
 from groupwise.verifiers.answers.extraction import after_reasoning
 from groupwise.verifiers.core.contract import Case, SettingsVerifier
+from groupwise.verifiers.core.scores import TAG, BadAnswer, no_answer
 
 MAX_DEPTH = 64
-_FENCE = re.compile(r"```[ \t]*(?:json|JSON)?[ \t]*\r?\n(.*?)```", re.DOTALL)
+_FENCE = re.compile(r"```[ \t]*+(?:json|JSON)?[ \t]*+\r?\n(.*?)```", re.DOTALL)
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 # A text in quotes, the last one closed or not, or a bracket outside of texts.
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
@@ -38,8 +38,7 @@ class JsonSchema(SettingsVerifier):
 
     # `schema` itself is taken by pydantic's base class.
     json_schema: dict[str, Any] = Field(
-        default_factory=dict[str, Any],
-        description="The schema; from the column where it is empty.",
+        default_factory=dict[str, Any], description="The schema; from the column if it is empty."
     )
     schema_column: str = Field(
         default="schema", description="The column with the schema, as an object or JSON text."
@@ -62,16 +61,13 @@ class JsonSchema(SettingsVerifier):
         return frozenset() if self.json_schema else frozenset({self.schema_column})
 
     def score_case(self, case: Case) -> Score:
-        try:
-            validator = _validator(self._schema(case.prompt))
-            gold = _json(case.prompt.answer) if self.match_answer else None
-        except ValueError as error:
-            return bad_answer(f"schema or gold answer: {error}")
-        text = after_reasoning(case.whole, self.reasoning_tag)
-        if not (text or "").strip():
+        validator = self._read_schema(case)
+        gold = _gold(case.prompt.answer) if self.match_answer else None
+        text = after_reasoning(case.whole, self.reasoning_tag) or ""
+        if not text.strip():
             return no_answer("nothing was written")
         try:
-            value = strict_json(_body(text or ""))
+            value = strict_json(_body(text))
         except ValueError as error:
             return no_answer(str(error))
         violation = next(iter(validator.iter_errors(value)), None)
@@ -82,35 +78,46 @@ class JsonSchema(SettingsVerifier):
             return Score(0.0, "incorrect", "fits the schema, is not the gold answer")
         return Score(1.0, "correct", "fits the schema")
 
-    def _schema(self, prompt: Prompt) -> str:
-        schema = self.json_schema or _json(prompt.columns[self.schema_column])
-        return json.dumps(schema, sort_keys=True)
+    def _read_schema(self, case: Case) -> Any:
+        schema = self.json_schema or case.column(self.schema_column)
+        try:
+            schema = strict_json(schema) if isinstance(schema, str) else schema
+            return _validator(json.dumps(schema, sort_keys=True))
+        except (ValueError, TypeError) as error:
+            raise BadAnswer(f"schema: {error}") from error
 
     def gold_completion(self, prompt: Prompt) -> str | None:
-        if not self.match_answer:
-            return None
-        answer = prompt.answer
-        return answer if isinstance(answer, str) else json.dumps(answer)
+        return json.dumps(_gold(prompt.answer)) if self.match_answer else None
 
-    def check_answers(self, prompts: Any) -> list[str | None]:
-        """Also where there is no gold answer: the schema of each row must be one."""
+    def check_answers(self, prompts: Sequence[Prompt]) -> list[str | None]:
+        """Without a gold answer to match, the schema of each row must still be one."""
         if self.match_answer:
             return super().check_answers(prompts)
         reasons: list[str | None] = []
         for prompt in prompts:
             try:
-                _validator(self._schema(prompt))
+                self._read_schema(Case(prompt, ""))
                 reasons.append(None)
-            except (ValueError, KeyError) as error:
-                reasons.append(f"schema: {error}")
+            except BadAnswer as error:
+                reasons.append(str(error))
         return reasons
 
 
-def strict_json(text: str) -> Any:
-    """The value of a JSON text; `ValueError` for what is no value here.
+def _gold(answer: Any) -> Any:
+    """The gold answer as JSON, of a text what it states; `BadAnswer` if it is not JSON."""
+    if answer is None:
+        raise BadAnswer("gold answer: missing; JSON's null is the text 'null'")
+    try:
+        return strict_json(answer if isinstance(answer, str) else json.dumps(answer))
+    except (ValueError, TypeError) as error:
+        raise BadAnswer(f"gold answer: {error}") from error
 
-    That is NaN, an infinity, a key that is there twice, depth above `MAX_DEPTH`, and half of a
-    surrogate pair, which no UTF-8 holds.
+
+def strict_json(text: str) -> Any:
+    """The value of a JSON text.
+
+    Raises ValueError for NaN, an infinity, a repeated key, depth above `MAX_DEPTH`, and half of a
+    surrogate pair, which UTF-8 cannot encode.
 
     >>> strict_json('{"a": [1]}')
     {'a': [1]}
@@ -125,32 +132,26 @@ def strict_json(text: str) -> Any:
         value = json.loads(
             text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_number
         )
+        if _SURROGATE.search(text):
+            json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{error.object[error.start]!r} is half of a surrogate pair") from error
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"not JSON: {error}") from error
-    if _SURROGATE.search(text):
-        _check_whole(value)
     return value
 
 
 def same_json(gold: Any, given: Any) -> bool:
-    """Equal as JSON: 1 and 1.0 are one number, and true is none.
+    """Equal as JSON: 1 and 1.0 are one number, and true is not a number.
 
     >>> same_json([1], [1.0]), same_json({"a": 1}, {"a": True}), same_json(0, False)
     (True, False, False)
     """
     if isinstance(gold, Mapping) and isinstance(given, Mapping):
         return gold.keys() == given.keys() and all(same_json(gold[key], given[key]) for key in gold)
-    if isinstance(gold, list | tuple) and isinstance(given, list | tuple):
+    if isinstance(gold, list) and isinstance(given, list):
         return len(gold) == len(given) and all(map(same_json, gold, given))
     return isinstance(gold, bool) == isinstance(given, bool) and bool(gold == given)
-
-
-def _check_whole(value: Any) -> None:
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        half = error.object[error.start]
-        raise ValueError(f"{half!r} is half of a surrogate pair") from error
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -178,14 +179,9 @@ def _body(text: str) -> str:
     return str(blocks[0]) if blocks else text.strip()
 
 
-def _json(value: Any) -> Any:
-    """A column's value: JSON text is read, anything else is taken as it is."""
-    return strict_json(value) if isinstance(value, str) else value
-
-
 @lru_cache(maxsize=1024)
 def _validator(schema: str) -> Any:
-    """A compiled schema; `ValueError` where it is not one."""
+    """A compiled schema; `ValueError` if it is not one."""
     import jsonschema_rs
 
     value = json.loads(schema)
@@ -193,7 +189,10 @@ def _validator(schema: str) -> Any:
         raise ValueError(f"a schema is an object, got {type(value).__name__}")
     try:
         return jsonschema_rs.validator_for(
-            value, offline=True, pattern_options=jsonschema_rs.RegexOptions()
+            value,
+            offline=True,
+            validate_formats=True,
+            pattern_options=jsonschema_rs.RegexOptions(),
         )
     except jsonschema_rs.ValidationError as error:
         raise ValueError(f"not a JSON schema: {error.message}") from error

@@ -1,7 +1,7 @@
 """How long and how repetitive a completion is: `length` and `repetition`.
 
-Tokens are counted in the completion's ids, never re-encoded. DAPO's soft overlong punishment is the
-algorithm's shaper, not a verifier.
+Tokens are counted in the completion's ids, never re-encoded. DAPO's soft overlong punishment is
+part of the algorithm.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import ClassVar, Literal
 from pydantic import Field, model_validator
 
 from groupwise.types import Score
-from groupwise.verifiers.answers.answers import graded
 from groupwise.verifiers.core.contract import Case, SettingsVerifier, Verifier, score_cases
+from groupwise.verifiers.core.registry import load_verifier
+from groupwise.verifiers.core.scores import graded
 
 
 class Length(SettingsVerifier):
@@ -54,8 +55,6 @@ class Length(SettingsVerifier):
 
     @cached_property
     def _judge(self) -> Verifier:
-        from groupwise.verifiers.core.registry import load_verifier
-
         return load_verifier(self.correct_by)
 
     def score(self, cases: Sequence[Case]) -> list[Score]:
@@ -87,7 +86,7 @@ class Length(SettingsVerifier):
 
 
 class Repetition(SettingsVerifier):
-    """The share of n-grams that are not repeats of an earlier one: 1 where none is.
+    """The share of n-grams that are not repeats of an earlier one: 1 if none is.
 
     >>> Repetition(ngram=2).unique_share("a b a b a b".split())
     0.4
@@ -110,7 +109,7 @@ class Repetition(SettingsVerifier):
         return graded(share, f"{share:.0%} of {self.ngram}-grams are new")
 
     def unique_share(self, units: Sequence[object]) -> float:
-        """Distinct n-grams over all n-grams; 1 where there is none."""
+        """Distinct n-grams over all n-grams; 1 if there is none."""
         total = len(units) - self.ngram + 1
         if total < 1:
             return 1.0

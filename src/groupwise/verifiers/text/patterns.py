@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, ClassVar
 
@@ -15,15 +16,21 @@ import regex
 from pydantic import Field, field_validator
 
 from groupwise.types import Prompt, Score
-from groupwise.verifiers.answers.answers import TAG, bad_answer, no_answer
 from groupwise.verifiers.answers.extraction import after_reasoning
 from groupwise.verifiers.core.contract import Case, SettingsVerifier
+from groupwise.verifiers.core.scores import (
+    TAG,
+    BadAnswer,
+    accepted_answers,
+    answer_members,
+    no_answer,
+)
 
 
 class Regex(SettingsVerifier):
-    """A regular expression matches the text; its group `answer`, if it has one, is the answer.
+    """A regular expression matches the text.
 
-    With a group named `answer` that group must equal the gold answer; without one a match is all.
+    A group named `answer`, if there is one, must equal the gold answer (or an accepted one).
     """
 
     verifier_name: ClassVar[str] = "regex"
@@ -52,9 +59,7 @@ class Regex(SettingsVerifier):
         return "answer" in regex.compile(self.pattern).groupindex
 
     def score_case(self, case: Case) -> Score:
-        gold = None if case.prompt.answer is None else self._normal(str(case.prompt.answer))
-        if self.needs_answer and not gold:
-            return bad_answer("the pattern has a group `answer`, but the prompt has no answer")
+        golds = [self._normal(each) for each in self._golds(case.prompt)]
         text = after_reasoning(case.whole, self.reasoning_tag)
         if text is None:
             return no_answer(f"<{self.reasoning_tag}> is never closed")
@@ -69,8 +74,22 @@ class Regex(SettingsVerifier):
         if not self.needs_answer:
             return Score(1.0, "correct", "matched")
         given = self._normal(match.group("answer") or "")
-        right = given == gold
+        right = given in golds
         return Score(float(right), "correct" if right else "incorrect", f"matched {given[:60]!r}")
+
+    def _golds(self, prompt: Prompt) -> tuple[str, ...]:
+        return accepted_answers(prompt.answer) if self.needs_answer else ()
+
+    def check_answers(self, prompts: Sequence[Prompt]) -> list[str | None]:
+        """Whether each gold answer is one; no completion can be made from a pattern."""
+        reasons: list[str | None] = []
+        for prompt in prompts:
+            try:
+                self._golds(prompt)
+                reasons.append(None)
+            except BadAnswer as error:
+                reasons.append(str(error))
+        return reasons
 
     def _normal(self, text: str) -> str:
         text = " ".join(text.split())
@@ -87,8 +106,8 @@ class ContainsAll(SettingsVerifier):
     """Every wanted word or phrase is in the text, and no other option is.
 
     Whole words, without case. Listing every option does not help: an option that is not wanted or
-    too many words make it wrong, so state `options` or `max_words`. A word that is only denied
-    (`not Paris`, `Paris is not it`) is not there.
+    too many words make it wrong, so state `options` or `max_words`. Words are looked for, not
+    understood: `not Paris` contains Paris.
     """
 
     verifier_name: ClassVar[str] = "contains_all"
@@ -113,10 +132,9 @@ class ContainsAll(SettingsVerifier):
 
     def score_case(self, case: Case) -> Score:
         wanted = [_words(item) for item in self._items(case.prompt)]
-        if not wanted or not all(wanted):
-            return bad_answer(f"nothing to look for in the answer {case.prompt.answer!r}")
-        text = after_reasoning(case.whole, self.reasoning_tag)
-        words = _words(text or "")
+        if not all(wanted):
+            raise BadAnswer(f"no word to look for in the answer {case.prompt.answer!r:.60}")
+        words = _words(after_reasoning(case.whole, self.reasoning_tag) or "")
         if not words:
             return no_answer("nothing was written")
         if self.max_words is not None and len(words.split()) > self.max_words:
@@ -124,12 +142,9 @@ class ContainsAll(SettingsVerifier):
         missing = [item for item in wanted if not _contains(words, item)]
         if missing:
             return Score(0.0, "incorrect", f"missing: {', '.join(missing)}")
-        clauses = [_words(clause) for clause in _CLAUSE.split(text or "")]
-        denied = [item for item in wanted if _is_denied(clauses, item, wanted)]
-        if denied:
-            return Score(0.0, "incorrect", f"denied: {', '.join(denied)}")
-        options = self.options or case.prompt.columns.get(self.options_column) or ()
-        others = [_words(str(option)) for option in options]
+        options: Any = self.options or case.prompt.columns.get(self.options_column)
+        stated = [] if options is None or not len(options) else answer_members(options)
+        others = [_words(texts[0]) for texts in stated]
         hedged = [each for each in others if each not in wanted and _contains(words, each)]
         hedged = [each for each in hedged if not any(_contains(item, each) for item in wanted)]
         if hedged:
@@ -137,11 +152,7 @@ class ContainsAll(SettingsVerifier):
         return Score(1.0, "correct", "all there")
 
     def _items(self, prompt: Prompt) -> tuple[str, ...]:
-        if self.items:
-            return self.items
-        if isinstance(prompt.answer, (list, tuple)):
-            return tuple(str(each) for each in prompt.answer)
-        return () if prompt.answer is None else (str(prompt.answer),)
+        return self.items or tuple(texts[0] for texts in answer_members(prompt.answer))
 
     def gold_completion(self, prompt: Prompt) -> str:
         return ", ".join(self._items(prompt))
@@ -149,34 +160,9 @@ class ContainsAll(SettingsVerifier):
 
 def _words(text: str) -> str:
     """The text's words, without case and punctuation, one blank between two."""
-    text = unicodedata.normalize("NFKC", text).casefold()
-    text = text.replace("−", "-").replace("n't", " not").replace("n’t", " not")
+    text = unicodedata.normalize("NFKC", text).casefold().replace("−", "-")
     return " ".join(re.findall(r"(?:(?<![\w)])-(?=\d))?\w+(?:[.,]\d+)*", text))
 
 
 def _contains(words: str, item: str) -> bool:
     return bool(item) and f" {item} " in f" {words} "
-
-
-_CLAUSE = re.compile(
-    r"(?<![.,;:!?])[.,;:!?]++(?=\s|\Z)|\n|(?<!anything)(?<!everything)(?<!all)\sbut\s", re.I
-)
-_DENIALS = frozenset(
-    {"not", "no", "never", "neither", "nor", "without", "cannot", "but", "except", "cant", "isnt"}
-)
-
-
-def _is_denied(clauses: list[str], item: str, wanted: list[str]) -> bool:
-    """Whether each clause that holds the item denies it: before it, or by `is not` behind it."""
-    said = {word for each in wanted for word in each.split()}
-    found = False
-    for clause in clauses:
-        before, there, behind = f" {clause} ".partition(f" {item} ")
-        if not there:
-            continue
-        found = True
-        denying = _DENIALS - said
-        next_words = behind.split()[:2]
-        if denying.isdisjoint(before.split()) and next_words not in (["is", "not"], ["was", "not"]):
-            return False
-    return found
