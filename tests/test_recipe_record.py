@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import datetime
 import tomllib
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 import annotated_types as limits
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+from safetensors.torch import load_file
 
+import groupwise as gw
 from groupwise.errors import RecipeError
 from groupwise.recipe import Recipe, load_recipe
+from groupwise.records import diff
 
 BASE: dict[str, Any] = {
     "model": {"name": "tiny"},
@@ -175,3 +180,85 @@ def test_a_value_that_toml_cannot_hold_is_refused_before_the_run() -> None:
     verifier = {"name": "number", "arguments": {"pattern": object()}}
     with pytest.raises(RecipeError, match="cannot be written as TOML"):
         load_recipe({**BASE, "environment": {"name": "arithmetic", "verifiers": [verifier]}})
+
+
+UNUSUAL: dict[str, dict[str, Any]] = {
+    "nothing is limited": {
+        "training.max_grad_norm": "none",
+        "sampling.deadline": "none",
+        "environment.max_seconds": None,
+        "evaluation.max_prompts": "none",
+        "evaluation.splits": "none",
+    },
+    "everything is limited": {
+        "training.kl_stop": 0.5,
+        "training.memory_budget": 0.2,
+        "environment.turn_tokens": 4,
+        "sampling.cache_gigabytes": 0.001,
+        "sampling.thinking_budget": 3,
+        "evaluation.max_prompts": 3,
+        "evaluation.splits": ["train"],
+        "checkpoints.best": "eval/accuracy",
+    },
+    "optimiser": {
+        "training.optimizer": "sgd",
+        "training.betas": [0.0, 0.5],
+        "training.passes": 2,
+        "training.minibatches": 2,
+        "training.schedule": "cosine",
+        "training.warmup_updates": 3,
+        "training.weight_decay": 0.1,
+    },
+    "sampling": {
+        "sampling.top_p": 0.8,
+        "sampling.top_k": 7,
+        "sampling.min_p": 0.01,
+        "sampling.temperature": 1.3,
+        "sampling.stop": ["7", "1\n"],
+        "sampling.batch_rows": 3,
+    },
+    "selection": {
+        "selection.train_on": 2,
+        "selection.order": "weighted",
+        "selection.length": {"start": 4, "updates": 3},
+        "selection.pool": {"low": 0.01, "high": 0.99},
+    },
+    "adapter": {
+        "model.adapter": {"rank": 2, "modules_to_save": ["norm"], "target_modules": ["q_proj"]},
+        "template.date": "2024-02-29",
+        "model.gradient_checkpointing": True,
+    },
+    "critic": {
+        "algorithm": {"preset": "ppo"},
+        "training.critic": "shared",
+        "training.critic_learning_rate": 1e-2,
+    },
+    "parts": {
+        "algorithm": {
+            "preset": "dapo",
+            "correction": "truncate",
+            "surrogate": {"kind": "clip", "low": 0.1, "high": 0.4},
+            "kl_coef": 0.1,
+        },
+    },
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", UNUSUAL)
+def test_a_run_from_a_record_equals_the_recorded_run(case: str, tmp_path: Path) -> None:
+    """Bit for bit: every completion, log-probability, reward and metric, and the last weights."""
+    recipe = Path(__file__).parents[1] / "recipes" / "tiny_arithmetic.toml"
+    changes = {"training.learning_rate": 1e-2, **UNUSUAL[case]}
+    first = gw.train(recipe, overrides=changes, output=tmp_path / "first", small=True)
+    second = gw.train(tmp_path / "first" / "recipe.toml", output=tmp_path / "second")
+    text = (tmp_path / "first" / "recipe.toml").read_text()
+    assert (tmp_path / "second" / "recipe.toml").read_text() == text
+    found = diff(first, second)
+    assert found.equal, found.lines()
+    weights = [
+        load_file(next((tmp_path / each / "checkpoints").rglob("*.safetensors")))
+        for each in ("first", "second")
+    ]
+    assert weights[0].keys() == weights[1].keys()
+    assert all(torch.equal(tensor, weights[1][name]) for name, tensor in weights[0].items())

