@@ -51,6 +51,7 @@ class Prompt:
 
     Exactly one of `messages` (a chat, rendered with the policy's template) and `text` (raw, encoded
     as it is) is set. `columns` are the data set's other columns; every one reaches the verifiers.
+    `tools` are JSON schemas that the chat template writes into this prompt.
 
     >>> Prompt(id="sum-3-4", messages=({"role": "user", "content": "3+4="},), answer="7").answer
     '7'
@@ -61,6 +62,7 @@ class Prompt:
     answer: Any = None
     text: str | None = None
     columns: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    tools: tuple[Mapping[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
         if bool(self.messages) == (self.text is not None):

@@ -28,10 +28,10 @@ def load(path, seed=0, verifiers=NUMBER, **arguments):
 def test_jsonl(tmp_path):
     environment = load(jsonl(tmp_path, ROWS))
     prompts = environment.prompts()
-    assert [prompt.text for prompt in prompts] == [row["prompt"] for row in ROWS]
+    assert [prompt.last_text for prompt in prompts] == [row["prompt"] for row in ROWS]
     assert prompts[2].answer == "3"
     assert prompts[2].columns == {"answer": "3", "level": 2}
-    assert prompts[2].messages == ()
+    assert prompts[2].messages == ({"role": "user", "content": "2+1="},)
     assert environment.verify(prompts[2], "3").value == 1.0
     assert environment.prompts(split="heldout") == []
 
@@ -72,7 +72,7 @@ def test_columns_are_mapped_and_kept(tmp_path):
     environment = load(jsonl(tmp_path, rows), prompt="question", answer="solution",
                        answer_pattern="#### (.+)")  # fmt: skip
     (prompt,) = environment.prompts()
-    assert (prompt.text, prompt.answer) == ("3+4=", "7")
+    assert (prompt.last_text, prompt.answer) == ("3+4=", "7")
     assert prompt.columns == {"solution": "so\n#### 7", "source": "me"}
 
 
@@ -80,8 +80,10 @@ def test_chats_and_text_as_chat(tmp_path):
     chat = [{"role": "user", "content": "3+4="}]
     (prompt,) = load(jsonl(tmp_path, [{"prompt": chat, "answer": 7}])).prompts()
     assert prompt.messages == tuple(chat)
-    (prompt,) = load(jsonl(tmp_path, [{"prompt": "3+4=", "answer": 7}]), chat=True).prompts()
+    (prompt,) = load(jsonl(tmp_path, [{"prompt": "3+4=", "answer": 7}])).prompts()
     assert prompt.messages == tuple(chat)
+    (prompt,) = load(jsonl(tmp_path, [{"prompt": "3+4=", "answer": 7}]), chat=False).prompts()
+    assert (prompt.text, prompt.messages) == ("3+4=", ())
     (prompt,) = load(jsonl(tmp_path, [{"prompt": chat, "answer": 7}]), system="Short.").prompts()
     assert [message["role"] for message in prompt.messages] == ["system", "user"]
 
@@ -89,7 +91,7 @@ def test_chats_and_text_as_chat(tmp_path):
 def test_a_template_from_several_columns(tmp_path):
     rows = [{"a": 3, "b": 4, "answer": 7}]
     (prompt,) = load(jsonl(tmp_path, rows), template="{a}+{b}= {{x}}").prompts()
-    assert prompt.text == "3+4= {x}"
+    assert prompt.last_text == "3+4= {x}"
     with pytest.raises(RecipeError, match=r"data.jsonl, line 1 .*columns are a, b, answer"):
         load(jsonl(tmp_path, rows), template="{c}")
 
@@ -99,7 +101,7 @@ def test_ids_come_from_content_and_stay_unique(tmp_path):
     environment = load(jsonl(tmp_path, rows))
     ids = [prompt.id for prompt in environment.prompts()]
     assert ids[2] == f"{ids[0]}#2"
-    assert environment.prompt(ids[1]).text == "1+1="
+    assert environment.prompt(ids[1]).last_text == "1+1="
     assert load(jsonl(tmp_path, rows[1:], "b.jsonl")).prompts(1)[0].id == ids[1]
     assert environment.describe()["duplicates"] == 1
     assert environment.notes == [
@@ -192,13 +194,13 @@ def test_a_held_out_share_is_seeded_and_disjoint(tmp_path):
     for seed in range(5):
         environment = load(path, seed=seed, heldout_share=0.3)
         train, heldout = environment.prompts(), environment.prompts(split="heldout")
-        texts = [{prompt.text.strip() for prompt in each} for each in (train, heldout)]
+        texts = [{prompt.last_text.strip() for prompt in each} for each in (train, heldout)]
         assert not texts[0] & texts[1]
         assert len(texts[1]) == 3
         assert len(train) + len(heldout) == 12
         assert environment.describe()["overlap"] == 0
-    held = [tuple(p.text for p in load(path, seed=s, heldout_share=0.3).prompts(split="heldout"))
-            for s in (0, 0, 1)]  # fmt: skip
+    loaded = [load(path, seed=seed, heldout_share=0.3) for seed in (0, 0, 1)]
+    held = [tuple(p.last_text for p in each.prompts(split="heldout")) for each in loaded]
     assert held[0] == held[1] != held[2]
 
 
@@ -212,7 +214,7 @@ def test_overlap_with_the_held_out_file(tmp_path):
     assert allowed["splits"] == {"train": 10, "heldout": 3}
     dropped = load(train, heldout_path=heldout, on_overlap="drop")
     assert dropped.describe()["splits"] == {"train": 7, "heldout": 3}
-    assert "0+1=" not in [prompt.text for prompt in dropped.prompts()]
+    assert "0+1=" not in [prompt.last_text for prompt in dropped.prompts()]
 
 
 def test_columns_that_a_reward_function_needs_are_checked_first(tmp_path):

@@ -173,11 +173,11 @@ def test_a_game_beside_a_question_needs_one_reading(sources):
 def test_prompts_that_do_not_fit_are_named_or_dropped_everywhere(sources):
     environment = mixture(sources)
     with pytest.raises(RecipeError, match=r"4 prompts do not fit: words.jsonl, line 1 \(8"):
-        environment.fit(lambda prompt: len(prompt.text), 6, drop=False, advice="")
+        environment.fit(lambda prompt: len(prompt.last_text), 6, drop=False, advice="")
     trimmed = [sources[0], {**sources[1], "template": "{prompt}{answer}"}]
     environment = mixture(trimmed)
     with pytest.raises(RecipeError, match="no training prompt is left"):
-        environment.fit(lambda prompt: len(prompt.text), 6, drop=True, advice="")
+        environment.fit(lambda prompt: len(prompt.last_text), 6, drop=True, advice="")
     environment = mixture(sources)
     environment.fit(lambda prompt: 9 if prompt.answer == "one" else 1, 6, drop=True, advice="")
     cursor = environment.cursor(0)
@@ -202,13 +202,13 @@ def test_overlap_between_sources_is_refused(sources, tmp_path):
     dropped = mixture([*sources, more], on_overlap="drop")
     assert dropped.describe()["splits"] == {"train": 15, "heldout_sums": 1}
     cursor = dropped.cursor(0)
-    visited = {dropped.prompt(cursor.at(index)[1]).text for index in range(60)}
+    visited = {dropped.prompt(cursor.at(index)[1]).last_text for index in range(60)}
     assert "30+1=" in visited
     assert "20+1=" not in visited
     nested = {"name": "mixture", "label": "both", "sources": [more]}
     inner = mixture([*sources, nested], on_overlap="drop")
     cursor = inner.cursor(0)
-    assert "20+1=" not in {inner.prompt(cursor.at(index)[1]).text for index in range(60)}
+    assert "20+1=" not in {inner.prompt(cursor.at(index)[1]).last_text for index in range(60)}
 
 
 def test_overlap_is_seen_whether_a_source_words_chats_or_raw_text(sources, tmp_path):
@@ -240,13 +240,13 @@ def test_rows_of_a_stream_that_another_source_holds_out(sources, tmp_path):
         mixture([sources[0], {**streamed, "checked_rows": 50}])
     dropping = mixture([sources[0], streamed], on_overlap="drop")
     cursor = dropping.cursor(0)
-    visited = [dropping.prompt(cursor.at(index)[1]).text for index in range(240)]
+    visited = [dropping.prompt(cursor.at(index)[1]).last_text for index in range(240)]
     assert {f"{n}+2=" for n in range(60) if n != 40} < set(visited)
     assert "20+1= " not in visited
     assert cursor.state_dict()["stream"]["dropped"] == {"overlap": 1}
     allowed = mixture([sources[0], streamed], on_overlap="allow")
     cursor = allowed.cursor(0)
-    assert "20+1= " in {allowed.prompt(cursor.at(index)[1]).text for index in range(240)}
+    assert "20+1= " in {allowed.prompt(cursor.at(index)[1]).last_text for index in range(240)}
 
 
 def test_what_a_mixture_refuses(sources, tmp_path):

@@ -103,7 +103,7 @@ def test_files(refused, name, content, message):
         ({"heldout_share": 0.01}, "for instance 0.167"),
         ({"limit": 1, "heldout_share": 0.5}, "there is one prompt, which cannot be on both sides"),
         ({"limit": 0}, "limit = 0"),
-        ({"template": "{question}"}, "columns are prompt, answer; a brace that stays is written"),
+        ({"template": "{question}"}, "columns are prompt, answer; write a literal brace"),
         ({"streaming": True}, "streaming needs held-out prompts of its own; set heldout_path"),
         ({"verifiers": []}, "needs a verifier; add [[environment.verifiers]]"),
         ({"verifiers": [{"name": "nubmer"}]}, "did you mean 'number'?"),
@@ -148,7 +148,7 @@ def test_generators(refused, tmp_path, monkeypatch):
         return load_environment("dataset", seed=3, verifiers=NUMBER, path=path, **arguments)
 
     prompts = load("rows", split="dev").prompts()
-    assert [prompt.text for prompt in prompts] == ["0+3=", "1+3=", "2+3=", "3+3="]
+    assert [prompt.last_text for prompt in prompts] == ["0+3=", "1+3=", "2+3=", "3+3="]
     assert prompts[0].columns == {"answer": 3, "split": "dev"}
     assert len(load("rows", limit=2)) == 2
     for name, message in [

@@ -112,7 +112,7 @@ def test_near_overlap_stops_the_run_unless_it_is_allowed_or_dropped(load) -> Non
         "held-out prompts of which half or more is also in a training prompt: 1",
     ]
     dropped = load(train, heldout, on_overlap="drop")
-    assert [prompt.text for prompt in dropped.prompts()] == [OTHER.format(a=3)]
+    assert [prompt.last_text for prompt in dropped.prompts()] == [OTHER.format(a=3)]
     assert dropped.describe()["dropped_overlap"] == 2
     with pytest.raises(RecipeError, match="1 held-out prompts are also in"):
         load(train, heldout, near_overlap=0.0)

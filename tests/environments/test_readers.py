@@ -160,7 +160,7 @@ def test_templates(tmp_path, template, error):
     assert message.startswith(
         f"environment.template cannot be filled from a.jsonl, line 1 ({error}"
     )
-    assert message.endswith("columns are prompt, answer; a brace that stays is written twice")
+    assert message.endswith("columns are prompt, answer; write a literal brace twice")
 
 
 FUNCTIONS = """

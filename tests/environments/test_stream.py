@@ -152,7 +152,7 @@ def test_describe_and_heldout(stream):
     assert facts["splits"] == {"train": 20, "heldout": 5}
     assert (facts["streamed"], facts["checked_rows"]) == (True, 20)
     assert environment.streamed
-    assert environment.prompts(1, split="heldout")[0].text == "0+2="
+    assert environment.prompts(1, split="heldout")[0].last_text == "0+2="
 
 
 def test_a_bad_row_is_named_before_the_run_or_when_it_is_reached(stream, caplog):
@@ -181,7 +181,7 @@ def test_overlap_with_held_out_rows(stream):
         stream(content)
     late = stream(content, checked_rows=10, on_overlap="drop")
     cursor = late.cursor(0)
-    texts = {late.prompt(cursor.at(index)[1]).text for index in range(20)}
+    texts = {late.prompt(cursor.at(index)[1]).last_text for index in range(20)}
     assert "2+2=" not in texts
     assert stream(content, on_overlap="allow").describe()["splits"]["train"] == 21
 
@@ -191,7 +191,7 @@ def test_prompts_too_long_are_refused_or_dropped_when_reached(stream):
 
     def fitted(drop):
         made = stream(content, checked_rows=10)
-        made.fit(lambda prompt: len(prompt.text), 20, drop=drop, advice="shorten it")
+        made.fit(lambda prompt: len(prompt.last_text), 20, drop=drop, advice="shorten it")
         return made.cursor(0)
 
     with pytest.raises(RecipeError, match=r"line 21: its prompt of 40 tokens does not fit; sh"):
@@ -213,7 +213,7 @@ def test_data_that_shrank_cannot_go_on(stream):
 
 def test_nothing_usable_ends(stream):
     environment = stream(rows(12), checked_rows=10)
-    environment.fit(lambda prompt: len(prompt.text), 100, drop=True, advice="")
+    environment.fit(lambda prompt: len(prompt.last_text), 100, drop=True, advice="")
     environment._too_long = lambda prompt: "too long"
     with pytest.raises(RecipeError, match=r"no usable row in epoch 0: dropped so far.*too_long"):
         environment.cursor(0).at(0)

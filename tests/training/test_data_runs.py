@@ -98,14 +98,14 @@ def test_prompts_that_leave_no_room_name_their_rows(tmp_path: Path) -> None:
     environment = {"name": "dataset", "path": str(path), "verifiers": [{"name": "number"}]}
     sampling = {"group_size": 4, "max_tokens": 1004}
     table = recipe(environment, sampling=sampling)
-    with pytest.raises(RecipeError, match=r"1 prompts do not fit: train.jsonl, line 2 \(52 tokens"):
+    with pytest.raises(RecipeError, match=r"1 prompts do not fit: train.jsonl, line 2 \(55 tokens"):
         gw.train(table, output=tmp_path / "run")
     assert not (tmp_path / "run").exists()
     dropping = recipe({**environment, "drop_too_long": True}, sampling=sampling)
     prepared = prepare(load_recipe(dropping))
     facts = prepared.environment.describe()
     assert (facts["splits"]["train"], facts["dropped_too_long"]) == (1, 1)
-    assert prepared.longest_prompt == 5
+    assert prepared.longest_prompt == 8
     notes = ["prompts dropped because they leave no room for a completion: 1"]
     assert prepared.environment.notes == notes
 

@@ -17,7 +17,7 @@ from groupwise.environments.identity import data_hash
 from groupwise.environments.order import Cursor, PromptCursor
 from groupwise.environments.overlap import Elsewhere, OnOverlap
 from groupwise.environments.splits import checked_splits
-from groupwise.environments.wrappers import EnvironmentWrapper
+from groupwise.environments.wrappers import EnvironmentWrapper, with_tools
 from groupwise.errors import RecipeError
 from groupwise.templates import Template
 from groupwise.types import Prompt, Score
@@ -38,6 +38,7 @@ _NOTED = {
     "dropped_too_long": "prompts dropped because they leave no room for a completion",
     "unused_user_rules": "prompts whose column `user` holds a user's rules, which are not used: "
     "the recipe has no [environment.user]",
+    "unused_row_tools": "prompts whose own tools are replaced by environment.tools",
 }
 """Counts among the facts that the plan shows if they are not 0."""
 
@@ -219,7 +220,14 @@ class Environment:
         """The ids of a prompt as the policy reads it. RecipeError as `Template.encode_prompt`."""
         for wrapper in self.wrappers:
             prompt = wrapper.prompt(prompt, template)
-        return template.encode_prompt(prompt, **self.variables)
+        variables = self.variables_for(prompt)
+        if prompt.tools and variables["tools"] == list(prompt.tools):
+            prompt = with_tools(prompt, prompt.tools, template)
+        return template.encode_prompt(prompt, **variables)
+
+    def variables_for(self, prompt: Prompt) -> dict[str, Any]:
+        """`variables`, with the prompt's own tools if the environment has none."""
+        return {"tools": list(prompt.tools), **self.variables} if prompt.tools else self.variables
 
     @cached_property
     def waits(self) -> CallQueue:

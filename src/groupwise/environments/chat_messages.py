@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from groupwise.templates import parsed_calls
 from groupwise.types import Message
 
 ROLES = ("system", "user", "assistant", "tool")
@@ -27,6 +28,10 @@ def message_fault(message: Any) -> str | None:
         )
     if message["role"] not in ROLES:
         return f"has the role {message['role']!r:.60}; legal: {', '.join(ROLES)}"
+    try:
+        parsed_calls(message)
+    except ValueError as error:
+        return str(error)
     content = message.get("content")
     if isinstance(content, str) or (content is None and message.get("tool_calls")):
         return None

@@ -38,8 +38,14 @@ class DatasetSettings(BaseModel):
         "in place of `prompt`.",
     )
     chat: bool = Field(
-        default=False,
-        description="Wrap text prompts as one user message; without it they stay raw text.",
+        default=True,
+        description="Text prompts become one user message, which the model's chat template writes; "
+        "false keeps them as raw text, for base models.",
+    )
+    tools_column: str = Field(
+        default="tools",
+        description="The column with tool schemas (a list, or its JSON text) that the chat "
+        'template writes into the prompt of the row, if there is such a column; "" for none.',
     )
     system: str | None = Field(
         default=None, description="A system message before every chat prompt; implies chat."

@@ -7,16 +7,23 @@ import json
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from groupwise.types import Message, Prompt
 
 
-def prompt_id(messages: Sequence[Message] = (), text: str | None = None, answer: Any = None) -> str:
-    """A stable id of what is asked and what is right: 16 hex digits of a content hash."""
-    content = [[dict(message) for message in messages], text, answer]
+def prompt_id(
+    messages: Sequence[Message] = (),
+    text: str | None = None,
+    answer: Any = None,
+    tools: Sequence[Mapping[str, Any]] = (),
+) -> str:
+    """A stable id of a prompt and its gold answer: 16 hex digits of a content hash."""
+    content: list[Any] = [[dict(message) for message in messages], text, answer]
+    if tools:
+        content.append(list(tools))
     return _digest(json.dumps(content, sort_keys=True, ensure_ascii=True, default=str))
 
 

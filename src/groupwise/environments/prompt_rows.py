@@ -1,11 +1,11 @@
-"""From a row's columns to a prompt: text or chat, gold answer, everything else kept aligned.
-
-Left out: where rows come from (readers.py) and what is checked over all of them (dataset.py).
-"""
+"""From a row's columns to a prompt: text or chat, its tools, the gold answer, the other columns."""
 
 from __future__ import annotations
 
+import ast
+import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from groupwise.environments.chat_messages import message_fault
@@ -13,16 +13,23 @@ from groupwise.environments.dataset_settings import DatasetSettings
 from groupwise.environments.identity import prompt_id
 from groupwise.environments.readers import Row
 from groupwise.errors import RecipeError
+from groupwise.templates import parsed_calls, tool_schemas
 from groupwise.types import Message, Prompt
 from groupwise.verifiers import Verifier
 
+_LIKE_A_CHAT = re.compile(r"""\s*\[?\s*\{\s*\\?["'](role|content|from|value|messages)\\?["']\s*:""")
+"""The beginning of a chat that was stored as text."""
+
 
 def prompt_of(row: Row, settings: DatasetSettings, verifier: Verifier) -> Prompt:
-    """The prompt of a row that `settings.prepared` gave; `RecipeError` naming row and column."""
+    """The prompt of a row that `settings.prepared` returned.
+
+    Raises RecipeError naming row and column.
+    """
     if settings.template is not None:
         content: Any = _filled(settings.template, row)
     else:
-        content = _column(row, settings.prompt, "environment.prompt")
+        content = _stored(_column(row, settings.prompt, "environment.prompt"), row, settings)
     answer = None
     if settings.answer in row.values or verifier.needs_answer or settings.answer != "answer":
         answer = _answer(row, settings)
@@ -38,15 +45,42 @@ def prompt_of(row: Row, settings: DatasetSettings, verifier: Verifier) -> Prompt
         messages = _messages(content, row, settings)
     if settings.system and messages[0].get("role") != "system":
         messages = ({"role": "system", "content": settings.system}, *messages)
-    return Prompt(prompt_id(messages, text, answer), messages, answer, text, columns)
+    tools = _tools(row, settings)
+    if tools and text is not None:
+        raise RecipeError(
+            f"{row.where}: column {settings.tools_column!r} offers tools, but the prompt is raw "
+            'text, which has no place for them; set environment.chat = true, or tools_column = ""'
+        )
+    id_ = prompt_id(messages, text, answer, tools)
+    return Prompt(id_, messages, answer, text, columns, tools)
+
+
+def _stored(content: Any, row: Row, settings: DatasetSettings) -> Any:
+    """The prompt column's value, with a chat that was stored as text turned into messages."""
+    if not isinstance(content, str) or not _LIKE_A_CHAT.match(content):
+        return content
+    try:
+        found = json.loads(content)
+    except ValueError:
+        try:
+            found = ast.literal_eval(content.strip())  # as pandas writes a list into a CSV file
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            raise RecipeError(
+                f"{row.where}: column {settings.prompt!r} looks like a chat but is not JSON: "
+                f"{content!r:.80}; store messages as a list or as JSON text"
+            ) from None
+    if isinstance(found, Mapping) and isinstance(found.get("messages"), list):
+        return found["messages"]
+    return [found] if isinstance(found, Mapping) else found
 
 
 def _messages(content: Any, row: Row, settings: DatasetSettings) -> tuple[Message, ...]:
-    """A chat's messages; `RecipeError` where the value is neither a text nor a chat."""
+    """A chat's messages. Raises RecipeError if the value is neither a text nor a chat."""
     good = (
         isinstance(content, list)
         and content
-        and all(isinstance(each, dict) and {"role", "content"} <= each.keys() for each in content)
+        and all(isinstance(each, Mapping) and "role" in each for each in content)
+        and all("content" in each or each.get("tool_calls") for each in content)
     )
     if not good:
         raise RecipeError(
@@ -65,12 +99,23 @@ def _messages(content: Any, row: Row, settings: DatasetSettings) -> tuple[Messag
             f"{content[-1]['role']!r}; a prompt ends where the policy is to answer, with a user's "
             "message or a tool's"
         )
-    return tuple(dict(message) for message in content)
+    return tuple(parsed_calls(message) for message in content)
+
+
+def _tools(row: Row, settings: DatasetSettings) -> tuple[Mapping[str, Any], ...]:
+    """The schemas in the row's tools column, as the chat template takes them."""
+    try:
+        return tool_schemas(row.values.get(settings.tools_column))
+    except ValueError as error:
+        raise RecipeError(
+            f"{row.where}: column {settings.tools_column!r} {error}; if it is something else, set "
+            'environment.tools_column = ""'
+        ) from error
 
 
 def _column(row: Row, name: str, field: str) -> Any:
     if name not in row.values:
-        # Spaces around a name, as a header `prompt, answer` has them, are to be seen.
+        # Quotes show spaces around a name, as in the header `prompt, answer`.
         shown = (name if name.strip() == name != "" else repr(name) for name in row.values)
         available = ", ".join(shown) or "none"
         raise RecipeError(f"{field} = {name!r}: {row.where} has no such column; it has {available}")
@@ -91,5 +136,5 @@ def _filled(template: str, row: Row) -> str:
     except (LookupError, ValueError, AttributeError, TypeError) as error:
         raise RecipeError(
             f"environment.template cannot be filled from {row.where} ({error!r}); columns are "
-            f"{', '.join(row.values)}; a brace that stays is written twice"
+            f"{', '.join(row.values)}; write a literal brace twice"
         ) from error

@@ -207,12 +207,36 @@ def _read_parquet(file: Path, start: int) -> Iterator[Row]:
 
 
 def _dicts(batch: Any) -> Iterator[dict[str, Any]]:
-    """A batch's rows; where one of them cannot be read, those before it and then what it raises."""
+    """A batch's rows. If one cannot be read, yields those before it and raises its error."""
     try:
-        yield from batch.to_pylist()
+        rows = batch.to_pylist(maps_as_pydicts="strict")
     except Exception:  # noqa: BLE001 (raised again with its row)
         for number in range(batch.num_rows):
-            yield from batch.slice(number, 1).to_pylist()
+            yield from map(_unpadded_row, batch.slice(number, 1).to_pylist())
+        return
+    yield from map(_unpadded_row, rows)
+
+
+def _unpadded_row(row: Any) -> Any:
+    return {name: unpadded(value) for name, value in row.items()} if type(row) is dict else row
+
+
+def unpadded(value: Any) -> Any:
+    """A value of a Parquet or Arrow column without the nulls that padded its objects.
+
+    Columnar storage gives every object the keys of all objects of its column: a call without the
+    argument `a` comes back with `"a": null`. A null that was written on purpose looks the same and
+    goes too; a message keeps its content.
+
+    >>> unpadded([{"a": 1, "b": None}, {"role": "assistant", "content": None, "name": None}])
+    [{'a': 1}, {'role': 'assistant', 'content': None}]
+    """
+    if isinstance(value, dict):
+        kept = "content" if "role" in value else None
+        return {
+            name: unpadded(each) for name, each in value.items() if each is not None or name == kept
+        }
+    return [unpadded(each) for each in value] if isinstance(value, list) else value
 
 
 def _read_function(path: str, split: str, seed: int, start: int) -> Iterator[Row]:
@@ -289,7 +313,7 @@ def _read_datasets(
             f"name that `datasets` can load (split {split!r}): {_in_one_line(error)}"
         ) from error
     rest, name = data.skip(start) if start else data, f"{path} ({split})"
-    return _rows_from(_told(rest, name, start=start), name, start)
+    return _rows_from(map(_unpadded_row, _told(rest, name, start=start)), name, start)
 
 
 def _check_kinds(folder: Path, field: str) -> None:

@@ -227,6 +227,7 @@ def _put_around(made: Environment, settings: EnvironmentSettings) -> None:
         made.count("unused_user_rules", sum(map(has_rules, made.prompts(split="all"))))
     if settings.tools:
         tools = load_tools(settings.tools)
+        made.count("unused_row_tools", sum(bool(p.tools) for p in made.prompts(split="all")))
         wrappers.append(
             Toolbox(tools, seconds=settings.tool_seconds, characters=settings.tool_characters)
         )

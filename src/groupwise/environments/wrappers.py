@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from groupwise.environments.episode import Episode
-from groupwise.templates import Template
+from groupwise.templates import Template, offered, renders_tools, tool_instructions
 from groupwise.types import Prompt, Score
 
 
@@ -36,6 +37,13 @@ class EnvironmentWrapper:
 
     def close(self) -> None:
         """Release what it opened."""
+
+
+def with_tools(prompt: Prompt, tools: Sequence[Mapping[str, Any]], template: Template) -> Prompt:
+    """The chat with `tools` in its system message if the chat template does not write tools."""
+    if renders_tools(template, tools):
+        return prompt
+    return replace(prompt, messages=offered(prompt.messages, tool_instructions(tools)))
 
 
 class EpisodeWrapper(Episode):

@@ -57,8 +57,7 @@ def collect(
     Raises VerifierError where a verifier breaks its contract, GroupwiseError where every rollout
     failed.
     """
-    variables = environment.variables
-    setting = Setting(environment, template, sampling, seed, purpose, variables, entropies, top_k)
+    setting = Setting(environment, template, sampling, seed, purpose, entropies, top_k)
     sizes = [group_size] * len(prompts) if isinstance(group_size, int) else list(group_size)
     places = [
         (prompt, visit, index)

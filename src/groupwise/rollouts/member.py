@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -44,7 +44,6 @@ class Setting:
     sampling: SamplingSettings
     seed: int
     purpose: Purpose
-    variables: Mapping[str, Any]
     entropies: bool = False
     top_k: int = 0
     encoding: threading.Lock = field(default_factory=threading.Lock)
@@ -202,7 +201,9 @@ class Member:
         self.messages += messages
         with self.setting.encoding:  # a tokenizer's settings change while it encodes
             context = self.setting.template.continuation(
-                self.turns[-1].completion.token_ids, messages, **self.setting.variables
+                self.turns[-1].completion.token_ids,
+                messages,
+                **self.setting.environment.variables_for(self.prompt),
             )
         self.limit = self._reached(len(context))
         if self.limit is not None:

@@ -8,6 +8,7 @@ strings across token boundaries; `token_ends` finds the tokens that end parts of
 from groupwise.templates.alignment import token_ends
 from groupwise.templates.settings import TemplateSettings
 from groupwise.templates.stops import StopStrings
+from groupwise.templates.stored_calls import offered, parsed_calls, tool_schemas
 from groupwise.templates.template import Template
 from groupwise.templates.tool_calls import (
     ParsedCalls,
@@ -28,9 +29,12 @@ __all__ = [
     "ParsedCalls",
     "ToolCall",
     "ToolStyle",
+    "offered",
     "parse_tool_calls",
+    "parsed_calls",
     "renders_tools",
     "tool_instructions",
     "tool_message",
+    "tool_schemas",
     "tool_style",
 ]

@@ -19,6 +19,11 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from groupwise.errors import RecipeError
+from groupwise.templates.stored_calls import (
+    parsed_calls,
+    takes_text_arguments,
+    with_text_arguments,
+)
 from groupwise.types import Message
 
 
@@ -107,8 +112,15 @@ def render_chat(
     render = compile_chat(text, now)
     values: dict[str, Any] = {"tools": None, "documents": None, **special_tokens, **variables}
     try:
+        chat = [parsed_calls(message) for message in messages]
+    except ValueError as error:
+        raise RecipeError(f"messages: a message {error}") from error
+    has_calls = any(message.get("tool_calls") for message in chat)
+    if has_calls and _takes_text_arguments(text, tuple(special_tokens.items())):
+        chat = [with_text_arguments(message) for message in chat]
+    try:
         return render(
-            messages=[dict(message) for message in messages],
+            messages=chat,
             add_generation_prompt=add_generation_prompt,
             **values,
         )
@@ -117,3 +129,12 @@ def render_chat(
         raise RecipeError(
             f"messages: the chat template refuses a chat with the roles {roles}: {error}"
         ) from error
+
+
+@lru_cache(maxsize=64)
+def _takes_text_arguments(text: str, special_tokens: tuple[tuple[str, str], ...]) -> bool:
+    render = compile_chat(text, datetime.min)
+    values: dict[str, Any] = {"tools": None, "documents": None, **dict(special_tokens)}
+    return takes_text_arguments(
+        lambda chat: render(messages=chat, add_generation_prompt=False, **values)
+    )

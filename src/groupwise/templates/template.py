@@ -146,7 +146,7 @@ class Template:
         if self.chat_template is None:
             raise RecipeError(
                 "chat template: the model has none, and the prompts are chats; give prompts as "
-                "text, or a model folder with a chat_template.jinja"
+                "raw text (dataset: chat = false), or a model folder with a chat_template.jinja"
             )
         return render_chat(
             self.chat_template,
@@ -169,9 +169,12 @@ class Template:
         """The ids of a prompt: a chat with its generation prompt, or raw text as it is.
 
         Exactly one BOS is at the front wherever the tokenizer adds one or the chat template writes
-        one; never two. `variables` reach the chat template. Raises RecipeError where the prompt
-        has no tokens or holds a lone surrogate.
+        one; never two. `variables` reach the chat template, and so do the prompt's own tools
+        unless `variables` has others. Raises RecipeError if the prompt has no tokens or holds a
+        lone surrogate.
         """
+        if prompt.tools:
+            variables = {"tools": list(prompt.tools), **variables}
         text = self.render(prompt.messages, **variables) if prompt.text is None else prompt.text
         try:
             text.encode()

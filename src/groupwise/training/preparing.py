@@ -132,12 +132,10 @@ def _rewriting(environment: Environment, template: Template) -> str | None:
     role = environment.answer_role
     if role is None:
         return None
-    system = any(
-        message.get("role") == "system"
-        for prompt in environment.prompts(split="all")
-        for message in prompt.messages
-    )
-    found = template.rewrites(role, system=system, **environment.variables)
+    prompts = environment.prompts(split="all")
+    system = any(message.get("role") == "system" for each in prompts for message in each.messages)
+    shown = next((each for each in prompts if each.tools), prompts[0])
+    found = template.rewrites(role, system=system, **environment.variables_for(shown))
     return None if found is None else f"{found} once a message of the role {role!r} follows"
 
 

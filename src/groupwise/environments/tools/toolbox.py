@@ -16,15 +16,13 @@ from typing import Any
 
 from groupwise.environments.episode import Episode
 from groupwise.environments.tools.tool import Tool, ToolError, ToolUnavailable
-from groupwise.environments.wrappers import EnvironmentWrapper, EpisodeWrapper
+from groupwise.environments.wrappers import EnvironmentWrapper, EpisodeWrapper, with_tools
 from groupwise.errors import RecipeError
 from groupwise.templates import (
     Template,
     ToolCall,
     ToolStyle,
     parse_tool_calls,
-    renders_tools,
-    tool_instructions,
     tool_message,
     tool_style,
 )
@@ -75,15 +73,7 @@ class Toolbox(EnvironmentWrapper):
                 f"environment.tools: prompt {prompt.id!r} is raw text, and tools need a chat; "
                 "give the prompts as messages (dataset: chat = true)"
             )
-        if renders_tools(template, self.schemas):
-            return prompt
-        first, *rest = prompt.messages
-        words = tool_instructions(self.schemas)
-        if first.get("role") == "system":
-            messages = ({**first, "content": f"{first['content']}\n\n{words}"}, *rest)
-        else:
-            messages = ({"role": "system", "content": words}, first, *rest)
-        return Prompt(prompt.id, messages, prompt.answer, columns=prompt.columns)
+        return with_tools(prompt, self.schemas, template)
 
     def describe(self) -> dict[str, Any]:
         return {"tools": [{**each.schema["function"], **each.facts} for each in
