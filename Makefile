@@ -66,6 +66,7 @@ test-adapters: setup
 # SMALL=--small runs the tiny model without peers; BENCH passes any option of benchmarks/run.py.
 bench: setup-bench
 	@$(BIN)/python -m benchmarks.run $(SMALL) $(BENCH)
+	@test -n "$(SMALL)$(BENCH)" || $(BIN)/python -m benchmarks.busy --into benchmarks/results.json
 
 bench-growth: setup-bench
 	@$(BIN)/python -m benchmarks.growth $(SMALL) $(BENCH)

@@ -20,7 +20,7 @@ PACKAGES = (
     "openvino", "openvino-genai", "vllm",
 )  # fmt: skip
 _FLAGS = ("amx_bf16", "amx_tile", "avx512_bf16", "avx512f", "avx2")
-_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_WAIT_POLICY", "KMP_BLOCKTIME")
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 
 
 @dataclass(frozen=True)

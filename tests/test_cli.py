@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -132,3 +133,27 @@ def test_what_stands_in_brackets_is_printed() -> None:
     written = StringIO()
     ProgressDisplay(Console(file=written)).on_warning("set [selection.pool] or [/b]")
     assert "note: set [selection.pool] or [/b]" in written.getvalue()
+
+
+@pytest.mark.parametrize("splits", [["heldout"], ["train", "heldout"]])
+def test_accuracies_of_held_out_prompts_alone_are_shown_once(splits: list[str]) -> None:
+    from rich.console import Console
+
+    from groupwise.cli.progress import _accuracy
+    from groupwise.cli.tables import closing_table
+
+    values = {"eval/accuracy": 0.5, "eval/greedy": 0.25, "eval/heldout": 0.5}
+    values |= {"eval/heldout_greedy": 0.25, "eval/gap": 0.0 if "train" in splits else None}
+    summary = {
+        "steps": 1, "eval/first": values, "eval/last": values, "reward_last": 0.5, "kl_last": None,
+        "tokens": 3, "seconds": 1.0,
+    }  # fmt: skip
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(closing_table(summary))
+    labels = [row.split("  ")[0].strip(" │┃") for row in console.export_text().splitlines()]
+    held = ["held-out prompts, sampled", "held-out prompts, greedy"]
+    every = ["all prompts, sampled", "all prompts, greedy"]
+    found = [label for label in labels if "prompts" in label]
+    assert found == (held if splits == ["heldout"] else every + held)
+    line = _accuracy(values)
+    assert line.count("50.0%") == len(splits)

@@ -10,7 +10,15 @@ The stable public surface. Every name loads its room on first use, so `import gr
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
+
+# OpenMP reads these when PyTorch loads. Its idle threads would spin for milliseconds, which costs
+# several times the processor time as soon as the machine does anything else: let them sleep, after
+# the few microseconds between two operations.
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 if TYPE_CHECKING:
     from groupwise.algorithms import Algorithm, preset

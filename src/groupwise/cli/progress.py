@@ -122,13 +122,15 @@ class ProgressDisplay(Callback):
         )
 
 
+def only_heldout(values: Mapping[str, Value]) -> bool:
+    """Whether every evaluated prompt is held out, so that a gap to the others has no value."""
+    return values.get("eval/heldout") is not None and values.get("eval/gap") is None
+
+
 def _accuracy(values: Mapping[str, Value]) -> str:
-    parts = [
-        ("sampled", "eval/accuracy"),
-        ("greedy", "eval/greedy"),
-        ("held-out sampled", "eval/heldout"),
-        ("held-out greedy", "eval/heldout_greedy"),
-    ]
+    parts = [("held-out sampled", "eval/heldout"), ("held-out greedy", "eval/heldout_greedy")]
+    if not only_heldout(values):
+        parts = [("sampled", "eval/accuracy"), ("greedy", "eval/greedy"), *parts]
     shown = [
         f"{label} {show(values[key], '{:.1%}')}"
         for label, key in parts

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-from groupwise.cli.progress import show
+from groupwise.cli.progress import only_heldout, show
 from groupwise.records import Value
 
 _ACCURACIES = (
@@ -27,7 +27,8 @@ def closing_table(summary: Mapping[str, Any]) -> Table:
     table.add_column("accuracy")
     table.add_column("before", justify="right")
     table.add_column("after", justify="right")
-    for label, key in [*_ACCURACIES, *_verifier_rows(last)]:
+    accuracies = _ACCURACIES[3:] if only_heldout(last) else _ACCURACIES
+    for label, key in [*accuracies, *_verifier_rows(last)]:
         if last.get(key) is not None or first.get(key) is not None:
             table.add_row(label, _with_interval(first, key), _with_interval(last, key))
     table.add_section()

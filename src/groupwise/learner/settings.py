@@ -66,6 +66,11 @@ class TrainingSettings(BaseModel):
         description="On a CPU with glibc, keep memory that a pass has freed for the next one: "
         "passes are faster, and the process stays at its largest size.",
     )
+    threads: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        "auto",
+        description="Threads that one operation uses on a CPU. auto: 1 for a small model (its "
+        "parameters times the step's completions below 100 million), else all that PyTorch has.",
+    )
     measure_kl: bool = Field(
         False, description="Hold a reference to report KL even where the loss has no KL term."
     )

@@ -29,7 +29,13 @@ PACKAGES: tuple[str, ...] = (
 )
 """Packages whose versions can change a run's numbers."""
 
-_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
+_THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OMP_WAIT_POLICY",
+    "GOMP_SPINCOUNT",
+    "MKL_NUM_THREADS",
+    "CUDA_VISIBLE_DEVICES",
+)
 
 
 def describe_machine(**extra: Any) -> dict[str, Any]:

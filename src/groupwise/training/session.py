@@ -55,6 +55,7 @@ class Session:
     first_step: int = 0
     seconds_before: float = 0.0
     base: dict[str, str | None] | None = None
+    threads_before: int = 1
 
     def counters(self, seconds: float) -> dict[str, Any]:
         """What a checkpoint holds beside weights and optimiser; `seconds` since the run began."""
@@ -158,6 +159,7 @@ class Session:
     def close(self) -> None:
         self.sampler.close()
         self.environment.close()
+        torch.set_num_threads(self.threads_before)
         give_back_freed_memory()
 
 
@@ -199,6 +201,8 @@ def open_session(prepared: Prepared) -> Session:
     state = recipe.algorithm.init_state()
     if recipe.training.keep_memory and policy.device.type == "cpu":
         keep_freed_memory()
+    threads_before = torch.get_num_threads()
+    torch.set_num_threads(_threads(recipe, policy))
     return Session(
         recipe=recipe,
         environment=prepared.environment,
@@ -210,7 +214,23 @@ def open_session(prepared: Prepared) -> Session:
         collector=Collector(recipe, prepared.environment, sampler, prepared.model.template, state),
         state=state,
         base=base_identity(policy.model) if has_adapter(policy.model) else None,
+        threads_before=threads_before,
     )
+
+
+_SMALL = 100_000_000
+"""Parameters times completions of a step, below which a second thread makes no step faster: its
+operations take a few microseconds, about what it takes to wake the thread."""
+
+
+def _threads(recipe: Recipe, policy: Policy) -> int:
+    """Threads of one operation: the recipe's number, or by the size of the model and the step."""
+    settings = recipe.training
+    if settings.threads != "auto":
+        return settings.threads
+    rows = settings.prompts_per_step * recipe.sampling.group_size
+    is_small = policy.device.type == "cpu" and policy.num_parameters * rows < _SMALL
+    return 1 if is_small else torch.get_num_threads()
 
 
 def sampler_of(recipe: Recipe, policy: Policy) -> Sampler:

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from groupwise.checkpoints import (
     checkpoint_steps,
     clean_leftovers,
@@ -171,7 +173,11 @@ def _run(
     loop = Loop(session, writer, callbacks)
     try:
         with Interruption() as interruption:
-            writer.event("resumed" if resuming else "started", step=session.first_step)
+            writer.event(
+                "resumed" if resuming else "started",
+                step=session.first_step,
+                threads=torch.get_num_threads(),
+            )
             check_agreement(session)
             for callback in callbacks:
                 callback.on_ready(session)
