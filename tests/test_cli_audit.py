@@ -25,7 +25,7 @@ def rows(folder: Path) -> Path:
 def test_a_sound_verifier_exits_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["audit", "format", "--arguments", 'kind = "think_answer"']) == 0
     shown = capsys.readouterr().out
-    assert "format: wrong accepted      0 of 35" in shown
+    assert "format: wrong accepted     0 of 35" in shown
     assert "milliseconds a verdict: median" in shown
     assert run(["audit", "exact", "--data", str(rows(tmp_path))]) == 0
 

@@ -18,18 +18,21 @@ from groupwise.verifiers.audit import (
     Rate,
     arguments_of_set,
     audit,
-    kind_of,
     read_rows,
+    sets_of,
     shipped_rows,
 )
-from groupwise.verifiers.audit.code_probes import CODE_PROBES, is_code_task
-from groupwise.verifiers.audit.families import FAMILIES
 from groupwise.verifiers.audit.forms import template_form
-from groupwise.verifiers.audit.free_probes import FREE_PROBES
 from groupwise.verifiers.audit.mutations import mutated
-from groupwise.verifiers.audit.probes import PROBES, task_of
-from groupwise.verifiers.audit.query_probes import PROOF_PROBES, SQL_PROBES
+from groupwise.verifiers.audit.probes import FREE_PROBES, PROBES, task_of
 from groupwise.verifiers.audit.scoring import UNASKED, Scorer
+from groupwise.verifiers.audit.submissions import (
+    CODE_PROBES,
+    PROOF_PROBES,
+    SQL_PROBES,
+    is_code_task,
+)
+from groupwise.verifiers.core.composition import main_part
 from groupwise.verifiers.core.registry import BUILTIN
 
 UNLABELLED = {"judge", "code_package", "play", "reasoning_gym"}
@@ -53,8 +56,8 @@ def test_the_shipped_sets_are_as_large_as_promised() -> None:
     assert sizes["choice"] >= 60
     assert sizes["format"] >= 60
     assert sizes["code"] >= 60
-    assert set().union(*FAMILIES.values()) == set(SETS)
-    assert set(FAMILIES) == set(BUILTIN) - UNLABELLED
+    assert {each for name in BUILTIN for each in sets_of(name)} == set(SETS)
+    assert {name for name in BUILTIN if not sets_of(name)} == UNLABELLED
     for name in SETS:
         rows = shipped_rows(name)
         assert len({row.id for row in rows}) == len(rows)
@@ -137,8 +140,8 @@ def test_a_function_that_raises_is_a_finding_with_its_text() -> None:
     report = audit_function(raises_on_blank)
     assert not report.passed
     assert report.raised.count >= 2
-    assert any("IndexError" in row["reason"] for row in report.raised.rows)
-    assert any("raises on" in warning for warning in report.warnings)
+    assert any("IndexError" in row.reason for row in report.raised.rows)
+    assert any("make it raise" in warning for warning in report.warnings)
 
 
 def test_a_scale_other_than_one_is_found_by_trying() -> None:
@@ -165,14 +168,14 @@ def test_gold_answers_that_are_rejected_are_named() -> None:
     bad = LabelledRow("row 17", Prompt("row 17", text="?", answer="no number"), "", None)
     report = of("number", [*SUMS, bad])
     assert report.golds.count == 1
-    assert report.golds.rows[0]["id"] == "row 17"
+    assert report.golds.rows[0].id == "row 17"
     assert not report.passed
 
 
 @pytest.mark.parametrize("name", ["number", "boxed", "tagged", "choice", "format"])
 def test_built_in_verifiers_make_no_error_on_the_shipped_sets(name: str) -> None:
     sets = {"choice": "choice", "format": "format"}.get(name, "numbers")
-    report = audit(load_verifier(name), sets=(sets,), num_probed=2, num_mutated=5, agree=False)
+    report = audit(load_verifier(name), sets=(sets,), num_probed=2, num_mutated=5)
     (rates,) = report.sets
     assert rates.false_accepted.count == 0, rates.false_accepted.rows[:3]
     assert rates.false_rejected.count == 0, rates.false_rejected.rows[:3]
@@ -182,8 +185,8 @@ def test_built_in_verifiers_make_no_error_on_the_shipped_sets(name: str) -> None
     assert high == pytest.approx(3.8415 / (rates.false_accepted.total + 3.8415), rel=1e-3)
 
 
-RULED = sorted(set(FAMILIES) - {"number", "boxed", "tagged", "math", "choice", "format", "code",
-                               "proof"})  # fmt: skip
+RULED = sorted(set(BUILTIN) - UNLABELLED - {"number", "boxed", "tagged", "math", "choice", "format",
+                                            "code", "proof"})  # fmt: skip
 
 
 @pytest.mark.parametrize("name", RULED)
@@ -219,9 +222,6 @@ def test_mathematics_makes_no_error_on_the_shipped_sets() -> None:
     for rates in report.sets:
         assert rates.false_accepted.count == rates.false_rejected.count == 0
     assert report.holes == ()
-    assert report.agreement is not None
-    assert report.agreement.method == "math-verify"
-    assert 0.85 < report.agreement.same / report.agreement.total < 1
 
 
 @pytest.mark.slow
@@ -258,7 +258,7 @@ def test_a_composition_is_audited_as_a_whole() -> None:
         ]
     )
     report = audit(loose, SUMS, sets=())
-    assert kind_of(loose) == "number"
+    assert main_part(loose).name == "number"
     assert report.form == "format's own"
     assert report.right == 2.0
     assert report.wrong == 1.0
@@ -276,7 +276,7 @@ def test_shares_and_intervals_by_hand() -> None:
 def test_mutations_of_a_gold_answer() -> None:
     def changes(answer: str, **columns: Any) -> dict[str, str]:
         prompt = Prompt("p", text="?", answer=answer, columns=columns)
-        return {mutation.name: changed for mutation, changed in mutated(prompt)}
+        return {mutation.name: mutation.text for mutation in mutated(prompt, answer)}
 
     whole = changes("1234")
     assert whole["one more"] == "1235"
@@ -322,7 +322,7 @@ def test_rows_of_a_user(tmp_path: Path) -> None:
     assert rates.name == "data"
     assert (rates.false_accepted.count, rates.false_accepted.total) == (0, 1)
     assert (rates.false_rejected.count, rates.false_rejected.total) == (1, 1)
-    assert rates.false_rejected.rows[0]["text"] == "seven"
+    assert rates.false_rejected.rows[0].text == "seven"
     path.write_text('{"prompt": "x"}\n{"answer": "7"}')
     with pytest.raises(RecipeError, match=r"rows\.jsonl:2"):
         read_rows(path)

@@ -20,8 +20,7 @@ from groupwise.policies.cache import cache_folder
 from groupwise.records.files import replace_file
 from groupwise.templates import Template
 from groupwise.verifiers import Composite, RewardFunction, Verifier
-from groupwise.verifiers.audit import LabelledRow, audit
-from groupwise.verifiers.audit.scoring import asks_a_model
+from groupwise.verifiers.audit import LabelledRow, asks_a_model, audit
 from groupwise.verifiers.core.isolated import Isolated
 
 BUDGET = 10.0

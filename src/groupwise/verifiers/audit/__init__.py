@@ -1,28 +1,31 @@
 """What a verifier's errors are, before anyone trains on it.
 
-`audit` runs it all; `run.py` says in which order. A labelled set, mutations of gold answers and
-texts that try to earn without solving (probes) make the figures.
+`audit` measures labelled sets, changed gold answers and texts that try to earn without solving.
 """
 
-from groupwise.verifiers.audit.families import arguments_of_set, kind_of
-from groupwise.verifiers.audit.probes import PROBES, Probe, ProbeTask
 from groupwise.verifiers.audit.report import AuditReport, ProbeFinding, Rate, SetRates
-from groupwise.verifiers.audit.rows import SETS, LabelledRow, read_rows, shipped_rows
+from groupwise.verifiers.audit.rows import (
+    SETS,
+    LabelledRow,
+    arguments_of_set,
+    read_rows,
+    sets_of,
+    shipped_rows,
+)
 from groupwise.verifiers.audit.run import audit
+from groupwise.verifiers.audit.scoring import asks_a_model
 
 __all__ = [
-    "PROBES",
     "SETS",
     "AuditReport",
     "LabelledRow",
-    "Probe",
     "ProbeFinding",
-    "ProbeTask",
     "Rate",
     "SetRates",
     "arguments_of_set",
+    "asks_a_model",
     "audit",
-    "kind_of",
     "read_rows",
+    "sets_of",
     "shipped_rows",
 ]

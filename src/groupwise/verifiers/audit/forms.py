@@ -1,20 +1,20 @@
 r"""The form in which a verifier reads an answer, found by trying: bare, boxed, tagged, ...
 
 Labelled rows, mutations and probes state answers; a `Form` writes one as a completion that ends in
-the way this verifier expects. Left out: what a right answer is.
+the way this verifier expects.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from groupwise.types import Prompt
-from groupwise.verifiers.answers.comparison import gold_text
+from groupwise.verifiers.answers.extraction import last_box
 from groupwise.verifiers.core.composition import Composite
 from groupwise.verifiers.core.contract import Verifier
-from groupwise.verifiers.core.scores import BadAnswer
+from groupwise.verifiers.core.scores import BadAnswer, answer_members
 
 TEMPLATES: dict[str, str] = {
     "bare": "{}",
@@ -24,14 +24,14 @@ TEMPLATES: dict[str, str] = {
     "think_answer": "<think>First, read the task.</think>\n<answer>{}</answer>",
     "hashes": "So that is it.\n#### {}",
 }
-"""Usual ways of giving an answer, tried in this order after the verifier's own."""
+"""Usual ways of stating an answer, tried in this order after the verifier's own."""
 
 _MARK = re.compile("⟦(.*?)⟧", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """`write(prompt, answer)` gives a completion that states `answer`, right or wrong."""
+    """`write(prompt, answer)` is a completion that states `answer`, right or wrong."""
 
     name: str
     write: Callable[[Prompt, str], str]
@@ -49,22 +49,21 @@ def template_form(name: str) -> Form:
 
 def candidate_forms(verifier: Verifier, prompt: Prompt) -> list[Form]:
     """The forms to try: that of the verifier's own gold completions, then the usual ones."""
-    forms = [template_form(name) for name in TEMPLATES]
-    own = [each for each in parts_of(verifier) if _has_gold_completion(each, prompt)]
-    return [*(_own_form(each) for each in own), *forms]
+    parts = parts_of(verifier)
+    own = [_own_form(each) for each in parts if _gold_completion(each, prompt) is not None]
+    return [*own, *map(template_form, TEMPLATES)]
 
 
-def best_form(forms: Sequence[Form], values: Sequence[float]) -> Form:
-    """The form whose right answers earn most; the first of equals."""
-    return forms[max(range(len(forms)), key=lambda place: (values[place], -place))]
+def gold_of(prompt: Prompt, first: bool = False) -> str | None:
+    """The gold answer as text out of its box, or None if the prompt has none.
 
-
-def gold_of(prompt: Prompt) -> str | None:
-    """The gold answer as text; None where the prompt has none."""
-    answer = prompt.answer
-    if isinstance(answer, (list, tuple)):
-        return ", ".join(str(each) for each in answer) or None
-    return gold_text(answer)
+    Of a list it is all members, or only the `first` if they are alternatives.
+    """
+    try:
+        members = [texts[0] for texts in answer_members(prompt.answer)]
+    except BadAnswer:
+        return None
+    return ", ".join(last_box(each) or each for each in (members[:1] if first else members))
 
 
 def parts_of(verifier: Verifier) -> list[Verifier]:
@@ -76,16 +75,13 @@ def parts_of(verifier: Verifier) -> list[Verifier]:
 
 def _own_form(verifier: Verifier) -> Form:
     def write(prompt: Prompt, answer: str) -> str:
-        try:
-            return verifier.gold_completion(replace(prompt, answer=answer)) or answer
-        except BadAnswer:  # an empty answer, written on purpose
-            return answer
+        return _gold_completion(verifier, replace(prompt, answer=answer)) or answer
 
     return Form(f"{verifier.name}'s own", write)
 
 
-def _has_gold_completion(verifier: Verifier, prompt: Prompt) -> bool:
+def _gold_completion(verifier: Verifier, prompt: Prompt) -> str | None:
     try:
-        return verifier.gold_completion(prompt) is not None
+        return verifier.gold_completion(prompt)
     except BadAnswer:
-        return False
+        return None

@@ -12,18 +12,17 @@ from dataclasses import dataclass
 
 from groupwise.types import Prompt
 from groupwise.verifiers.answers.numbers import parse_number
-from groupwise.verifiers.audit.forms import gold_of
 
 Change = Callable[[str], str | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """`change(gold)` is the changed answer, None where it does not apply; `keep`: same meaning."""
+    """A changed gold answer; `keep`: it still means the same."""
 
     name: str
     keep: bool
-    change: Change
+    text: str
 
 
 def _whole(gold: str) -> int | None:
@@ -71,25 +70,23 @@ def _dollars(gold: str) -> str | None:
     return f"${gold}$" if quantity is not None and not quantity.unit and "$" not in gold else None
 
 
-MUTATIONS: tuple[Mutation, ...] = (
-    Mutation("white space around", True, lambda gold: f"  {gold} "),
-    Mutation("in dollars", True, _dollars),
-    Mutation("a decimal point and a zero", True, _of_whole(lambda n: f"{n}.0")),
-    Mutation("thousands separators", True, _of_whole(lambda n: f"{n:,}" if abs(n) > 999 else None)),
-    Mutation("as a fraction of itself", True, _of_whole(lambda n: rf"\frac{{{2 * n}}}{{2}}")),
-    Mutation("not reduced", True, _of_fraction(lambda a, b: rf"\frac{{{3 * a}}}{{{3 * b}}}")),
-    Mutation("one more", False, _of_whole(lambda n: str(n + 1))),
-    Mutation("one less", False, _of_whole(lambda n: str(n - 1))),
-    Mutation("the other sign", False, _of_whole(lambda n: str(-n) if n else None)),
-    Mutation("ten times", False, _of_whole(lambda n: f"{n}0" if n else None)),
-    Mutation("a digit in front", False, _of_whole(lambda n: f"{'-' * (n < 0)}3{abs(n)}")),
-    Mutation(
-        "upside down", False, _of_fraction(lambda a, b: rf"\frac{{{b}}}{{{a}}}" if a else None)
-    ),
-    Mutation("numerator alone", False, _of_fraction(lambda a, _b: str(a))),
-    Mutation("members swapped", False, _swapped_members),
-    Mutation("the next letter", False, _next_letter),
-    Mutation("spelt backwards", False, _reversed),
+CHANGES: tuple[tuple[str, bool, Change], ...] = (
+    ("white space around", True, lambda gold: f"  {gold} "),
+    ("in dollars", True, _dollars),
+    ("a decimal point and a zero", True, _of_whole(lambda n: f"{n}.0")),
+    ("thousands separators", True, _of_whole(lambda n: f"{n:,}" if abs(n) > 999 else None)),
+    ("as a fraction of itself", True, _of_whole(lambda n: rf"\frac{{{2 * n}}}{{2}}")),
+    ("not reduced", True, _of_fraction(lambda a, b: rf"\frac{{{3 * a}}}{{{3 * b}}}")),
+    ("one more", False, _of_whole(lambda n: str(n + 1))),
+    ("one less", False, _of_whole(lambda n: str(n - 1))),
+    ("the other sign", False, _of_whole(lambda n: str(-n) if n else None)),
+    ("ten times", False, _of_whole(lambda n: f"{n}0" if n else None)),
+    ("a digit in front", False, _of_whole(lambda n: f"{'-' * (n < 0)}3{abs(n)}")),
+    ("upside down", False, _of_fraction(lambda a, b: rf"\frac{{{b}}}{{{a}}}" if a else None)),
+    ("numerator alone", False, _of_fraction(lambda a, _b: str(a))),
+    ("members swapped", False, _swapped_members),
+    ("the next letter", False, _next_letter),
+    ("spelt backwards", False, _reversed),
 )
 
 
@@ -97,12 +94,13 @@ _OF_OPTIONS = frozenset({"white space around", "the next letter", "spelt backwar
 """What applies where the answer is one of the prompt's options, compared as text."""
 
 
-def mutated(prompt: Prompt) -> list[tuple[Mutation, str]]:
-    """Every mutation that applies to the prompt's gold answer, with the changed answer."""
-    gold = gold_of(prompt)
+def mutated(prompt: Prompt, gold: str | None) -> list[Mutation]:
+    """Every change that applies to a prompt's gold answer."""
     if gold is None:
         return []
     options = any(prompt.columns.get(name) for name in ("choices", "options"))
-    mutations = [each for each in MUTATIONS if not options or each.name in _OF_OPTIONS]
-    applied = [(mutation, mutation.change(gold)) for mutation in mutations]
-    return [(mutation, answer) for mutation, answer in applied if answer is not None]
+    return [
+        Mutation(name, keep, text)
+        for name, keep, change in CHANGES
+        if (not options or name in _OF_OPTIONS) and (text := change(gold)) is not None
+    ]

@@ -1,14 +1,13 @@
 """What an audit found: named figures with intervals, the rows and texts behind them, in words.
 
-`warnings` is what a person must read before training; `to_dict` is everything, JSON-able, times of
-verdicts apart (`timing`), so that two audits of the same verifier and data compare equal.
+`warnings` is what a person must read before training; `to_dict` is everything, JSON-able.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from groupwise.intervals import wilson_interval
 
@@ -16,9 +15,17 @@ SHOWN = 5
 """How many rows the text names of each kind."""
 
 
+class Row(NamedTuple):
+    """A text with a finding."""
+
+    id: str
+    text: str
+    reason: str
+
+
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """`count` of `total`, and the rows (id, text, reason) that it counts.
+    """`count` of `total`, and the rows that it counts.
 
     >>> Rate(1, 10).share
     0.1
@@ -26,7 +33,7 @@ class Rate:
 
     count: int
     total: int
-    rows: tuple[Mapping[str, str], ...] = ()
+    rows: tuple[Row, ...] = ()
 
     @property
     def share(self) -> float | None:
@@ -34,7 +41,7 @@ class Rate:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Wilson's 95 % interval; None of nothing."""
+        """Wilson's 95 % interval; None if nothing was measured."""
         return wilson_interval(self.count / self.total, self.total) if self.total else None
 
     def __str__(self) -> str:
@@ -44,13 +51,12 @@ class Rate:
         return f"{self.count} of {self.total} ({low:.1%} to {high:.1%})"
 
     def to_dict(self) -> dict[str, Any]:
-        rows = [dict(row) for row in self.rows]
         return {
             "count": self.count,
             "total": self.total,
             "share": self.share,
             "interval": None if self.interval is None else list(self.interval),
-            "rows": rows,
+            "rows": [row._asdict() for row in self.rows],
         }
 
 
@@ -78,18 +84,12 @@ class ProbeFinding:
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
-    """How often a second method gives the same verdict; `rows` are where it does not."""
-
-    method: str
-    same: int
-    total: int
-    rows: tuple[Mapping[str, str], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class AuditReport:
-    """One verifier's audit. `right` and `wrong` are what honest completions earn on average."""
+    """One verifier's audit. `right` and `wrong` are what honest completions earn on average.
+
+    `golds`: gold answers that are rejected. `mutations`: changed gold answers with the wrong
+    verdict. `unsafe_golds`: gold answers of which a change that means something else is accepted.
+    """
 
     verifier: str
     signature: str
@@ -99,7 +99,7 @@ class AuditReport:
     wrong: float | None
     sets: tuple[SetRates, ...] = ()
     mutations: Rate = field(default_factory=lambda: Rate(0, 0))
-    agreement: Agreement | None = None
+    unsafe_golds: Rate = field(default_factory=lambda: Rate(0, 0))
     probes: tuple[ProbeFinding, ...] = ()
     outcomes: Mapping[str, int] = field(default_factory=dict[str, int])
     raised: Rate = field(default_factory=lambda: Rate(0, 0))
@@ -128,19 +128,29 @@ class AuditReport:
             f"{hole.honest:.2f}; for example {_shorten(hole.text)!r}"
             for hole in self.holes
         ]
-        if self.raised.count:
-            row = self.raised.rows[0]
-            found.append(
-                f"raises on {self.raised.count} of {self.raised.total} texts, for example "
-                f"{_shorten(row['text'])!r}: {row['reason']}"
-            )
-        if self.mutations.count:
-            row = self.mutations.rows[0]
-            found.append(
-                f"{self.mutations.count} of {self.mutations.total} changed gold answers get the "
-                f"wrong verdict, for example {row['reason']}: {_shorten(row['text'])!r}"
-            )
+        for rate, what in (
+            (self.raised, "texts make it raise"),
+            (self.mutations, "changed gold answers get the wrong verdict"),
+        ):
+            if rate.count:
+                text, reason = _shorten(rate.rows[0].text), rate.rows[0].reason
+                found.append(f"{rate.count} of {rate.total} {what}, for example {text!r}: {reason}")
         return [*found, *self.notes]
+
+    def _rates(self) -> dict[str, Rate]:
+        """Every rate that was measured, by its title in the text."""
+        found = {"gold answers rejected": self.golds}
+        for each in self.sets:
+            found[f"{each.name}: wrong accepted"] = each.false_accepted
+            found[f"{each.name}: right rejected"] = each.false_rejected
+            if each.unscored.count:
+                found[f"{each.name}: not scored"] = each.unscored
+        if self.mutations.total:
+            found["changed golds judged wrong"] = self.mutations
+            found["golds with such a change"] = self.unsafe_golds
+        if self.raised.count:
+            found["raised on"] = self.raised
+        return found
 
     def to_dict(self, timing: bool = True) -> dict[str, Any]:
         """Everything as JSON-able values; without `timing` the same for equal audits."""
@@ -160,7 +170,7 @@ class AuditReport:
                 for each in self.sets
             },
             "mutations_wrong": self.mutations.to_dict(),
-            "agreement": None if self.agreement is None else asdict(self.agreement),
+            "unsafe_golds": self.unsafe_golds.to_dict(),
             "probes": [asdict(probe) for probe in self.probes],
             "outcomes": dict(self.outcomes),
             "raised": self.raised.to_dict(),
@@ -171,24 +181,19 @@ class AuditReport:
     def text(self) -> str:
         """The report for a terminal."""
         lines = [f"audit of {self.verifier}, answers written as: {self.form}", ""]
-        lines.append(f"gold answers rejected      {self.golds}")
-        lines += _rows(self.golds.rows)
-        for each in self.sets:
-            lines.append(f"{each.name}: wrong accepted      {each.false_accepted}")
-            lines += _rows(each.false_accepted.rows)
-            lines.append(f"{each.name}: right rejected      {each.false_rejected}")
-            lines += _rows(each.false_rejected.rows)
-            if each.unscored.count:
-                lines.append(f"{each.name}: not scored          {each.unscored}")
-                lines += _rows(each.unscored.rows)
-        if self.mutations.total:
-            lines.append(f"changed golds judged wrong {self.mutations}")
-            lines += _rows(self.mutations.rows)
-        if self.agreement is not None:
-            same, total = self.agreement.same, self.agreement.total
-            lines.append(f"agrees with {self.agreement.method}  {same} of {total}")
-            lines += _rows(self.agreement.rows)
-        lines += ["", *self._probe_lines(), "", *self._closing_lines()]
+        for title, rate in self._rates().items():
+            lines += [f"{title:<26} {rate}", *_rows(rate.rows)]
+        lines += ["", *self._probe_lines(), ""]
+        outcomes = ", ".join(f"{name} {count}" for name, count in sorted(self.outcomes.items()))
+        lines.append(f"outcomes: {outcomes}")
+        if self.timing:
+            t = self.timing
+            lines.append(
+                f"milliseconds a verdict: median {1e3 * t['median']:.2f}, "
+                f"p99 {1e3 * t['p99']:.2f}, worst {1e3 * t['worst']:.2f} of {t['verdicts']:.0f}"
+            )
+        lines += [f"note: {note}" for note in self.notes]
+        lines.append("passed" if self.passed else "NOT PASSED: " + "; ".join(self.warnings[:SHOWN]))
         return "\n".join(lines)
 
     def _probe_lines(self) -> list[str]:
@@ -205,28 +210,12 @@ class AuditReport:
                 lines.append(f"    {_shorten(probe.text, 200)!r}")
         return lines
 
-    def _closing_lines(self) -> list[str]:
-        outcomes = ", ".join(f"{name} {count}" for name, count in sorted(self.outcomes.items()))
-        lines = [f"outcomes: {outcomes}"]
-        if self.timing:
-            t = self.timing
-            lines.append(
-                f"milliseconds a verdict: median {1e3 * t['median']:.2f}, "
-                f"p99 {1e3 * t['p99']:.2f}, worst {1e3 * t['worst']:.2f} of {t['verdicts']:.0f}"
-            )
-        lines += [f"note: {note}" for note in self.notes]
-        if self.raised.count:
-            lines.append(f"raised on {self.raised}")
-            lines += _rows(self.raised.rows)
-        lines.append("passed" if self.passed else "NOT PASSED: " + "; ".join(self.warnings[:SHOWN]))
-        return lines
 
-
-def _collapsed(rows: Sequence[Mapping[str, str]]) -> str:
+def _collapsed(rows: Sequence[Row]) -> str:
     """The rows' reasons, each once: where, how often, and what."""
     places: dict[str, list[str]] = {}
     for row in rows:
-        places.setdefault(_shorten(row["reason"]), []).append(row["id"])
+        places.setdefault(_shorten(row.reason), []).append(row.id)
     parts = [
         f"{ids[0]}{f' and {len(ids) - 1} more' if ids[1:] else ''}: {reason}"
         for reason, ids in list(places.items())[:SHOWN]
@@ -236,13 +225,9 @@ def _collapsed(rows: Sequence[Mapping[str, str]]) -> str:
     return "; ".join(parts)
 
 
-def _rows(rows: Sequence[Mapping[str, str]]) -> list[str]:
-    lines = [
-        f"    {row['id']}: {_shorten(row['text'])!r} ({row['reason']})" for row in rows[:SHOWN]
-    ]
-    if len(rows) > SHOWN:
-        lines.append(f"    and {len(rows) - SHOWN} more")
-    return lines
+def _rows(rows: Sequence[Row]) -> list[str]:
+    lines = [f"    {row.id}: {_shorten(row.text)!r} ({row.reason})" for row in rows[:SHOWN]]
+    return [*lines, f"    and {len(rows) - SHOWN} more"] if len(rows) > SHOWN else lines
 
 
 def _figure(value: float | None) -> str:

@@ -1,9 +1,8 @@
 """Labelled rows: prompt, answer, completion, and whether the completion deserves acceptance.
 
-The shipped sets are JSON lines beside this file, made by the `audit_*_sets.py` and
-`audit_code_set.py` of `experiments/`: labels by construction, before any verifier had seen them.
-In a shipped text, ⟦...⟧ marks a final answer, which `Form.write` puts into the form that the
-audited verifier reads. A user's rows have the same fields under the names of a data set.
+The shipped sets are JSON lines beside this file, written by `experiments/audit_*.py`: labels by
+construction, before any verifier had seen them. In a shipped text, ⟦...⟧ marks a final answer,
+which `Form.fill` writes in the form that the audited verifier reads.
 """
 
 from __future__ import annotations
@@ -17,20 +16,27 @@ from typing import Any
 
 from groupwise.errors import RecipeError
 from groupwise.types import Prompt
+from groupwise.verifiers.core.composition import main_part
+from groupwise.verifiers.core.contract import Verifier
 
-SETS = (
-    "numbers", "math", "choice", "format", "code", "exact", "regex", "contains_all", "json_schema",
-    "sql", "language", "length", "repetition", "instructions", "proof", "text", "sequence",
-    "assignment", "moment", "countdown", "sudoku", "steps", "target",
-)  # fmt: skip
-_QUESTION = "What is the answer?"
+_FOLDER = files("groupwise.verifiers.audit").joinpath("sets")
+SETS = tuple(sorted(each.name.removesuffix(".jsonl") for each in _FOLDER.iterdir()))
+"""The shipped sets; most are named after the verifier that they measure."""
+_SETS_OF = {
+    "number": ("numbers",),
+    "boxed": ("numbers",),
+    "tagged": ("numbers",),
+    "math": ("numbers", "math"),
+}
+NEEDED = ("regex", "length", "target")
+"""Verifiers that have required arguments; audited by name alone, they use their set's."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabelledRow:
     """One completion with its label; `arguments` are those of the verifier that the label is for.
 
-    `accept` is None where a user's row is a prompt and its gold answer alone.
+    `accept` is None if a user's row is only a prompt and its gold answer.
     """
 
     id: str
@@ -41,19 +47,46 @@ class LabelledRow:
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
+def sets_of(name: str) -> tuple[str, ...]:
+    """The shipped sets that measure a built-in verifier."""
+    return _SETS_OF.get(name, (name,) if name in SETS else ())
+
+
+def arguments_of_set(name: str) -> dict[str, Any]:
+    """The arguments that a verifier of `NEEDED` is audited with by default; else none."""
+    return dict(shipped_rows(name)[0].arguments) if name in NEEDED else {}
+
+
+def labelled_rows(
+    verifier: Verifier, rows: Sequence[LabelledRow], sets: Sequence[str] | None
+) -> dict[str, list[LabelledRow]]:
+    """The labelled rows by set: those that hold for the verifier's arguments, and the user's."""
+    main = main_part(verifier)
+    names = sets_of(main.name) if sets is None else sets
+    found = {
+        name: [
+            row
+            for row in shipped_rows(name)
+            if all(main.arguments.get(key, value) == value for key, value in row.arguments.items())
+        ]
+        for name in names
+    }
+    labelled = [row for row in rows if row.accept is not None]
+    return {**found, "data": labelled} if labelled else found
+
+
 def shipped_rows(name: str) -> list[LabelledRow]:
-    """A shipped set by name; `RecipeError` for a name that is none of `SETS`."""
+    """A shipped set by name; `RecipeError` for an unknown one."""
     if name not in SETS:
-        raise RecipeError(f"no labelled set is called {name!r}; there are {', '.join(SETS)}")
-    source = files("groupwise.verifiers.audit").joinpath("sets", f"{name}.jsonl")
-    lines = source.read_text(encoding="utf-8").splitlines()
+        raise RecipeError(f"unknown labelled set {name!r}; legal: {', '.join(SETS)}")
+    lines = _FOLDER.joinpath(f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
     return [_shipped(json.loads(line)) for line in lines]
 
 
 def _shipped(row: Mapping[str, Any]) -> LabelledRow:
     prompt = Prompt(
         str(row["id"]),
-        text=str(row.get("prompt", _QUESTION)),
+        text=str(row.get("prompt", "What is the answer?")),
         answer=row.get("answer"),
         columns=dict(row.get("columns", {})),
     )
@@ -74,7 +107,7 @@ def read_rows(path: str | Path) -> list[LabelledRow]:
         )
     rows = list(_read(path))
     if not rows:
-        raise RecipeError(f"--data {str(path)!r} holds no row")
+        raise RecipeError(f"--data {str(path)!r} has no rows")
     return rows
 
 
@@ -88,24 +121,20 @@ def _read(path: Path) -> Iterator[LabelledRow]:
         except json.JSONDecodeError as error:
             raise RecipeError(f"{where} is not JSON: {error}") from error
         if not isinstance(row, dict) or "prompt" not in row:
-            raise RecipeError(f"{where}: a row is an object with a `prompt`, and mostly `answer`")
-        accept = row.get("accept")
+            raise RecipeError(f"{where}: expected an object with `prompt` and usually `answer`")
+        accept = row.pop("accept", None)
         if accept is not None and (not isinstance(accept, bool) or "completion" not in row):
             raise RecipeError(
                 f"{where}: accept = {accept!r}; give true or false and the `completion` it is about"
             )
-        yield LabelledRow(where, _prompt(where, row), str(row.get("completion", "")), accept)
+        text = str(row.pop("completion", ""))
+        yield LabelledRow(where, _prompt(where, row), text, accept)
 
 
-def _prompt(where: str, row: Mapping[str, Any]) -> Prompt:
-    columns = {
-        name: value
-        for name, value in row.items()
-        if name not in ("prompt", "answer", "completion", "accept")
-    }
-    asked = row["prompt"]
+def _prompt(where: str, row: dict[str, Any]) -> Prompt:
+    asked, answer = row.pop("prompt"), row.pop("answer", None)
     if isinstance(asked, str) and asked:
-        return Prompt(where, text=asked, answer=row.get("answer"), columns=columns)
-    if isinstance(asked, Sequence) and asked and all(isinstance(each, dict) for each in asked):
-        return Prompt(where, messages=tuple(asked), answer=row.get("answer"), columns=columns)
+        return Prompt(where, text=asked, answer=answer, columns=row)
+    if isinstance(asked, list) and asked and all(isinstance(each, dict) for each in asked):
+        return Prompt(where, messages=tuple(asked), answer=answer, columns=row)
     raise RecipeError(f"{where}: prompt = {asked!r}; give a text or a list of messages")

@@ -1,8 +1,8 @@
 """Scoring for an audit: every verdict timed, every outcome counted, no exception lost.
 
-An exception is a finding here, not the end: the audit asks what a verifier does with texts that
-nobody expected, so it is caught, kept with its text, and the row is left unscored. A verifier that
-hangs, or a budget that is spent, ends the asking: what is left is `UNASKED`.
+An exception is a finding here: the audit asks what a verifier does with texts that nobody expected,
+so it is kept with its text and the row is left unscored. After a verifier hangs or the budget is
+spent nothing further is asked: the rest is `UNASKED`.
 """
 
 from __future__ import annotations
@@ -10,23 +10,22 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from groupwise.errors import VerifierError
 from groupwise.types import Prompt, Score
 from groupwise.verifiers.core.contract import Case, Verifier, describe_error, score_cases
+from groupwise.waiting.deadlines import DeadlinePassed
 
 SINGLES = 1000
-"""So many verdicts are asked for one at a time, so that each has its own time."""
+"""So many verdicts are asked for one at a time, so that each is timed."""
 CONCURRENT_SINGLES = 8
-"""The same for a verifier whose cases wait for something outside and run together."""
-
+"""The same for a verifier whose cases wait for a model and run together."""
 LIMIT = 60.0
-"""Seconds within which a call of the verifier must have ended, where nothing else is said."""
+"""Default seconds for one verdict."""
 MAX_TIMEOUTS = 3
 """After so many texts in a row without a verdict in time, nothing further is asked."""
 UNASKED = Score(None, "not_applicable", "not asked: the audit had stopped")
-"""In the place of a verdict after the end of the asking; in no count."""
+"""In place of a verdict after the audit stopped; not counted."""
 
 Encode = Callable[[str], Sequence[int]]
 
@@ -39,20 +38,12 @@ def asks_a_model(verifier: Verifier) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Raised:
-    """A text on which the verifier raised, and what."""
-
-    text: str
-    error: str
-
-
 class Scorer:
     """One verifier under audit. `encode` gives the ids that a text would have had.
 
-    `budget` is in seconds, looked at before every verdict; `limit` is in seconds, for one call of
-    the verifier, after which its texts count as timeouts. `stopped` says why nothing further is
-    asked, where it is not the budget.
+    `budget` is in seconds, checked before every verdict; `limit` is in seconds, for one verdict.
+    `raised` holds the texts on which the verifier raised, with the error; `stopped` says why
+    nothing further is asked, if it is not the budget.
     """
 
     def __init__(
@@ -65,7 +56,7 @@ class Scorer:
         self.verifier = verifier
         self.outcomes: Counter[str] = Counter()
         self.seconds: list[float] = []
-        self.raised: list[Raised] = []
+        self.raised: list[tuple[str, str]] = []
         self.started = time.monotonic()
         self.budget = budget
         self.limit = limit
@@ -75,50 +66,47 @@ class Scorer:
         self._singles = CONCURRENT_SINGLES if asks_a_model(verifier) else SINGLES
 
     @property
-    def spent(self) -> float:
-        """Seconds since the audit began."""
-        return time.monotonic() - self.started
-
-    @property
     def ended(self) -> bool:
         """Whether nothing further is asked."""
-        return bool(self.stopped) or (self.budget is not None and self.spent > self.budget)
+        spent = time.monotonic() - self.started
+        return bool(self.stopped) or (self.budget is not None and spent > self.budget)
 
-    def check_batch(self, prompts: Sequence[Prompt], texts: Sequence[str]) -> None:
-        """Asks for several verdicts in one call; stops here where that alone raises.
+    def score(
+        self, prompts: Sequence[Prompt], texts: Sequence[str], together: bool = False
+    ) -> list[Score]:
+        """One score per text, in order; in one call of the verifier if `together`.
 
         One text at a time hides a function that returns a list of the wrong length.
         """
-        try:
-            scores = self._ask(self._cases(prompts, texts))
-        except VerifierError as error:
-            if error.__cause__ is not None:  # its own error: found again text by text
-                return
-            self._raise(" | ".join(texts), error)
-            self.outcomes["infrastructure_error"] += 1
-            self.stopped = "what the verifier returns breaks its contract: stopped"
-        else:
-            self._count(scores)
-        self.verifier.take_logs()
-
-    def score(self, prompts: Sequence[Prompt], texts: Sequence[str]) -> list[Score]:
-        """One score a text, in order."""
-        cases = self._cases(prompts, texts)
-        alone = max(0, min(len(cases), self._singles - len(self.seconds)))
-        scores = [self._timed(case) for case in cases[:alone]]
-        if cases[alone:]:
-            scores += self._together(cases[alone:])
-        self.verifier.take_logs()
-        return scores
-
-    def _cases(self, prompts: Sequence[Prompt], texts: Sequence[str]) -> list[Case]:
-        return [
+        cases = [
             Case(prompt, text, tuple(self._encode(text)))
             for prompt, text in zip(prompts, texts, strict=True)
         ]
+        alone = 0 if together else max(0, min(len(cases), self._singles - len(self.seconds)))
+        scores = [self._ask([case])[0] for case in cases[:alone]]
+        scores += self._ask(cases[alone:]) if cases[alone:] else []
+        self.verifier.take_logs()
+        return scores
 
-    def _count(self, scores: Sequence[Score]) -> None:
-        """Counts outcomes, and ends the asking after too many timeouts in a row."""
+    def _ask(self, cases: Sequence[Case]) -> list[Score]:
+        if self.ended:
+            return [UNASKED] * len(cases)
+        began = time.perf_counter()
+        try:
+            scores = score_cases(self.verifier, cases, deadline=self.limit * len(cases))
+        except VerifierError as error:
+            if isinstance(error.__cause__, DeadlinePassed):
+                scores = [Score(None, "verifier_timeout", "no verdict in time")] * len(cases)
+            elif len(cases) > 1 and error.__cause__ is not None:
+                return [self._ask([case])[0] for case in cases]
+            else:
+                reason = describe_error(error.__cause__ or error)
+                self.raised.append((" | ".join(case.text for case in cases), reason))
+                scores = [Score(None, "infrastructure_error", f"raised {reason}")] * len(cases)
+                if len(cases) > 1:
+                    self.stopped = "what the verifier returns breaks its contract: stopped"
+        if len(cases) == 1:
+            self.seconds.append(time.perf_counter() - began)
         for score in scores:
             self.outcomes[score.outcome] += 1
             self._timeouts = self._timeouts + 1 if score.outcome == "verifier_timeout" else 0
@@ -127,39 +115,4 @@ class Scorer:
                     f"{self._timeouts} texts in a row got no verdict in time ({score.reason}), so "
                     "the verifier hangs or its time limit is too short: stopped"
                 )
-
-    def _timed(self, case: Case) -> Score:
-        if self.ended:
-            return UNASKED
-        began = time.perf_counter()
-        score = self._one(case)
-        self.seconds.append(time.perf_counter() - began)
-        self._count([score])
-        return score
-
-    def _ask(self, cases: Sequence[Case]) -> list[Score]:
-        """The verifier's scores, with `limit` seconds a case."""
-        return score_cases(self.verifier, cases, deadline=self.limit * len(cases))
-
-    def _one(self, case: Case) -> Score:
-        try:
-            (score,) = self._ask([case])
-        except VerifierError as error:
-            cause = self._raise(case.text, error)
-            return Score(None, "infrastructure_error", f"raised {cause}")
-        return score
-
-    def _raise(self, text: str, error: VerifierError) -> str:
-        cause = describe_error(error.__cause__ or error)
-        self.raised.append(Raised(text, cause))
-        return cause
-
-    def _together(self, cases: Sequence[Case]) -> list[Score]:
-        if self.ended:
-            return [UNASKED] * len(cases)
-        try:
-            scores = self._ask(cases)
-        except VerifierError:
-            return [self._timed(case) for case in cases]
-        self._count(scores)
         return scores

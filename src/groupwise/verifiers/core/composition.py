@@ -275,6 +275,17 @@ class Composite(Verifier):
             component.verifier.close()
 
 
+def main_part(verifier: Verifier) -> Verifier:
+    """The verifier that matters most: of a composition the heaviest part, without its process."""
+    while True:
+        if isinstance(verifier, Composite):
+            verifier = max(verifier.components, key=lambda each: abs(each.weight)).verifier
+        elif isinstance(inner := getattr(verifier, "verifier", None), Verifier):
+            verifier = inner
+        else:
+            return verifier
+
+
 def _split_gate(gate: str) -> tuple[str, str]:
     label, colon, condition = gate.rpartition(":")
     if colon and condition in _GATES:
