@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from groupwise.errors import VerifierError
 from groupwise.types import Prompt, Score
 from groupwise.verifiers.core.contract import Case, Verifier, describe_error, score_cases
-from groupwise.waiting.deadlines import DeadlinePassed
 
 SINGLES = 1000
 """So many verdicts are asked for one at a time, so that each is timed."""
@@ -95,16 +94,13 @@ class Scorer:
         try:
             scores = score_cases(self.verifier, cases, deadline=self.limit * len(cases))
         except VerifierError as error:
-            if isinstance(error.__cause__, DeadlinePassed):
-                scores = [Score(None, "verifier_timeout", "no verdict in time")] * len(cases)
-            elif len(cases) > 1 and error.__cause__ is not None:
+            if len(cases) > 1 and error.__cause__ is not None:
                 return [self._ask([case])[0] for case in cases]
-            else:
-                reason = describe_error(error.__cause__ or error)
-                self.raised.append((" | ".join(case.text for case in cases), reason))
-                scores = [Score(None, "infrastructure_error", f"raised {reason}")] * len(cases)
-                if len(cases) > 1:
-                    self.stopped = "what the verifier returns breaks its contract: stopped"
+            reason = describe_error(error.__cause__ or error)
+            self.raised.append((" | ".join(case.text for case in cases), reason))
+            scores = [Score(None, "infrastructure_error", f"raised {reason}")] * len(cases)
+            if len(cases) > 1:
+                self.stopped = "what the verifier returns breaks its contract: stopped"
         if len(cases) == 1:
             self.seconds.append(time.perf_counter() - began)
         for score in scores:
