@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 
 from groupwise.errors import RecipeError
-from groupwise.sandbox import CodeResult, Limits, make_job
+from groupwise.sandbox import CodeResult, Limits, make_job, run_code
 
 
 def graded(sandbox, source, tests, **options):
@@ -33,6 +33,21 @@ CALLS = {
     "standard library": ("import heapq, re, math, itertools, bisect\ndef f(): return math.comb(5, 2)", ((), 10)),
     "deep recursion": ("import sys\nsys.setrecursionlimit(10**5)\ndef f(n): return 0 if n == 0 else 1 + f(n - 1)", ((20000,), 20000)),
     "a thread for its stack": ("import threading\nout = []\ndef f():\n threading.stack_size(2**26)\n t = threading.Thread(target=lambda: out.append(7)); t.start(); t.join()\n return out", ((), [7])),
+    "an event loop": ("import asyncio\nasync def g(n):\n await asyncio.sleep(0.001)\n return n\ndef f(n): return asyncio.run(g(n))", ((5,), 5)),
+    "tasks": ("import asyncio\nasync def g(n):\n await asyncio.sleep(0)\n return n * n\nasync def h(n): return await asyncio.gather(*map(g, range(n)))\ndef f(n): return asyncio.run(h(n))", ((4,), [0, 1, 4, 9])),
+    "a queue of tasks": ("import asyncio\nasync def h(n):\n q = asyncio.Queue()\n async def put():\n  for k in range(n): await q.put(k)\n t = asyncio.create_task(put())\n out = [await q.get() for _ in range(n)]\n await t\n return out\ndef f(n): return asyncio.run(h(n))", ((3,), [0, 1, 2])),
+    "a timeout of a task": ("import asyncio\nasync def h():\n try:\n  async with asyncio.timeout(0.01): await asyncio.sleep(9)\n except TimeoutError: return 'late'\ndef f(): return asyncio.run(h())", ((), "late")),
+    "an old event loop": ("import asyncio\nasync def g(): return 7\ndef f():\n loop = asyncio.new_event_loop()\n asyncio.set_event_loop(loop)\n try: return loop.run_until_complete(g())\n finally: loop.close()", ((), 7)),
+    "a lock and an event": ("import asyncio\nasync def h():\n e, l = asyncio.Event(), asyncio.Lock()\n asyncio.get_running_loop().call_later(0.001, e.set)\n async with l: await e.wait()\n return e.is_set()\ndef f(): return asyncio.run(h())", ((), True)),
+    "a thread for a task": ("import asyncio\nasync def h(): return await asyncio.to_thread(pow, 2, 5)\ndef f(): return asyncio.run(h())", ((), 32)),
+    "a wake-up": ("import asyncio\nasync def h():\n loop = asyncio.get_running_loop(); x = loop.create_future()\n loop.call_soon_threadsafe(x.set_result, 3)\n return await x\ndef f(): return asyncio.run(h())", ((), 3)),
+    "an asynchronous generator": ("import asyncio\nasync def g(n):\n for k in range(n): yield k\nasync def h(n): return [k async for k in g(n)]\ndef f(n): return asyncio.run(h(n))", ((3,), [0, 1, 2])),
+    "twice": ("import asyncio\nasync def g(n): return n\ndef f(n): return asyncio.run(g(n)) + asyncio.run(g(n))", ((2,), 4)),
+    "an executor": ("from concurrent.futures import ThreadPoolExecutor\ndef f(n):\n with ThreadPoolExecutor(4) as pool: return list(pool.map(lambda k: k + 1, range(n)))", ((3,), [1, 2, 3])),
+    "an executor's errors": ("from concurrent.futures import ThreadPoolExecutor, as_completed\ndef f():\n with ThreadPoolExecutor() as pool: return [type(each.exception()).__name__ for each in as_completed([pool.submit(int, 'x')])]", ((), ["ValueError"])),
+    "a module that few import": ("import colorsys, http.client, xml.dom.minidom, ssl, sched\ndef f(): return 1", ((), 1)),
+    "its own identity": ("import os, threading\ndef f(): return os.getpid() == os.getpid() and threading.get_ident() > 0", ((), True)),
+    "no file": ("import os\ndef f():\n try: open('input.txt')\n except FileNotFoundError: return os.path.exists('input.txt')", ((), False)),
     "prints": ("def f(n):\n print('x' * n)\n return n", ((100,), 100)),
 }  # fmt: skip
 
@@ -125,6 +140,11 @@ PROGRAMS = {
     "trailing blanks": ("print('1 ')\nprint()", ("", "1"), "passed"),
     "written at exit": ("import atexit, os\natexit.register(lambda: os.write(1, b'7'))", ("", "7"), "passed"),
     "a large input": ("print(len(open(0).read()))", ("x" * 3_000_000, "3000000"), "passed"),
+    "an input file that is not there": ("import sys\ntry: sys.stdin = open('input.txt')\nexcept FileNotFoundError: pass\nprint(input())", ("7", "7"), "passed"),
+    "fast input": ("import io, os\nprint(sum(map(int, io.BytesIO(os.read(0, os.fstat(0).st_size)).read().split())))", ("1 2\n3", "6"), "passed"),
+    "fast input in blocks": ("import os\nread = b''\nwhile chunk := os.read(0, max(os.fstat(0).st_size, 8192)): read += chunk\nprint(len(read))", ("x" * 300_000, "300000"), "passed"),
+    "a fast output": ("import io, os, sys\nout = io.BytesIO()\nsys.stdout = io.TextIOWrapper(out)\nprint(os.fstat(1).st_size)\nsys.stdout.flush()\nos.write(1, out.getvalue())", ("", "0"), "passed"),
+    "an asynchronous program": ("import asyncio\nasync def main(): print(await asyncio.sleep(0, input()))\nasyncio.run(main())", ("7", "7"), "passed"),
     "wrong": ("print(3)", ("", "2"), "failed"),
     "nothing": ("", ("", "2"), "failed"),
     "right and exit 1": ("import sys\nprint(2)\nsys.exit(1)", ("", "2"), "failed"),
@@ -296,53 +316,6 @@ def test_entry_replaces_what_setup_defined(tier_b):
     ).passed_all
 
 
-# What a solution that owns its process may send with the right nonce instead of an answer.
-HOSTILE_REPLIES = [
-    "[n]", "[n, 'value']", "[n, 'value', 5]", "[n, 'value', ['l'], None]", "[n, 'value', {}, None]",
-    "[n, 'value', ['l', [[[]]]], 7]", "[n, 'error']", "[n, 'error', 5]", "[n, 'error', []]",
-    "[n, 'error', [1, 2, 3]]", "[n, 'error', ['E', {}, 'SystemExit']]", "[n, 'memory', 1]", "[n, ['value']]",
-    "[n, 'passed', 3, None]", "{'passed': True}", "[]", "5", "None", "[n, 'value', ['n', 'sNaN'], None]",
-    "[n, 'value', ['i', 'f' * 100000], None]", "[n, 'value', ['q', [['i', 'f' * 9000], ['i', '1' * 9000]]], None]",
-    "['result', 0, True, '']", "[n + 'x', 'value', 3, None]", "[n, 'value', 3]",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", ["calls", "asserts"])
-@pytest.mark.parametrize("reply", HOSTILE_REPLIES)
-def test_no_reply_breaks_the_parent_or_passes(tier_b, reply, kind):
-    source = f"""
-import sys
-guest = sys.modules["guest.solution"]
-send = guest.write_frame
-def hostile(message, *rest):
-    n = str(message[0])
-    send({reply} if message[0] else message)
-guest.write_frame = hostile
-def f(x): return 4
-"""
-    test = ((1,), 3) if kind == "calls" else "assert f(1) == 3"
-    result = graded(tier_b, source, [test], kind=kind, entry="f", limits=Limits(time=2.0))
-    assert result.passed == 0
-    assert result.outcome in ("failed", "crash", "out_of_memory"), result
-
-
-RAW_FRAMES = [
-    "b''",
-    "b'\\xff' * 8",
-    "b'\\0\\0\\0\\2{]'",
-    "b'\\x7f' * 9",
-    "b'\\0\\0\\4\\0' + b'[' * 1024",
-]
-
-
-@pytest.mark.parametrize("raw", RAW_FRAMES)
-def test_no_bytes_break_the_parent(tier_b, raw):
-    source = f"import os\nos.write(4, {raw})\ndef f(x): return 4"
-    result = graded(tier_b, source, [((1,), 3)], entry="f", limits=Limits(time=1.0))
-    assert result.passed == 0
-    assert result.outcome in ("failed", "crash", "limit", "timeout"), result
-
-
 def test_tests_that_do_not_run_are_never_a_zero(tier_b):
     result = graded(tier_b, "def f(): return 1", ["assert f( == 1"], kind="asserts")
     assert result.outcome == "infrastructure_error"
@@ -366,6 +339,29 @@ def test_tests_that_cannot_be_read_are_refused(tests, options, message):
         make_job("def f(): pass", tests, **options)
 
 
-def test_limits_must_be_positive():
-    with pytest.raises(RecipeError, match="memory = 0"):
-        Limits(memory=0)
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        (
+            {"seconds": 1},
+            r"unknown field 'seconds' \(= 1\); the fields are time, total_time, memory",
+        ),
+        ({"time": 1, "Memory": 5}, "unknown field 'Memory'"),
+        ({"memory": 0}, "memory = 0: give a number above 0"),
+        ({"time": float("nan")}, "time = nan"),
+        ({"time": float("inf")}, "time = inf"),
+        ({"time": "1"}, "time = '1'"),
+        ({"output": True}, "output = True"),
+        ({"threads": 1}, "threads = 1: give true or false"),
+    ],
+)
+def test_limits_are_known_fields_above_0(limits, message):
+    with pytest.raises(RecipeError, match=message):
+        run_code("def f(): return 1", tests=[((), 1)], entry="f", limits=limits)
+
+
+def test_text_that_is_not_text_is_refused():
+    with pytest.raises(RecipeError, match=r"tests\[0\].*surrogates not allowed"):
+        make_job("print(1)", [("\ud800", "1")], kind="stdio")
+    with pytest.raises(RecipeError, match="source = None"):
+        make_job(None, [((), 1)], entry="f")

@@ -236,7 +236,42 @@ def test_closing_ends_every_process():
     sandbox.close()
     sandbox.close()
     assert not process.is_running()
-    assert psutil.Process().num_fds() == fds - 4
+    assert psutil.Process().num_fds() == fds - 6
+
+
+SUBREAPER = """
+import ctypes, os, signal, sys, time
+import psutil
+ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # as a container's first process
+from groupwise.sandbox import Sandbox, make_job
+me = psutil.Process()
+good = make_job("def f(): return 1", [((), 1)], entry="f")
+crash = make_job("import os\\ndef f(): os._exit(3)", [((), 1)], entry="f")
+for kill in (False, True):
+    sandbox = Sandbox(tier=sys.argv[1], size=2)
+    sandbox.start()
+    sandbox.grade_all([good, crash] * 3)
+    with sandbox._zygote() as zygote:
+        if kill:
+            os.kill(zygote.pid, signal.SIGKILL)
+            time.sleep(0.1)
+    assert sandbox.grade_all([good] * 4)[0].outcome == "passed"
+    sandbox.close()
+until = time.monotonic() + 5
+while me.children(recursive=True) and time.monotonic() < until:
+    time.sleep(0.05)
+print([(each.name(), each.status()) for each in me.children(recursive=True)])
+"""
+
+
+@pytest.mark.parametrize("tier", ["A", "B"])
+def test_a_trainer_that_adopts_orphans_keeps_no_zombie(tier, request):
+    request.getfixturevalue(f"tier_{tier.lower()}")
+    run = subprocess.run(
+        [sys.executable, "-c", SUBREAPER, tier], capture_output=True, text=True, timeout=60,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert (run.returncode, run.stdout) == (0, "[]\n"), run.stderr
 
 
 TRAINER = """

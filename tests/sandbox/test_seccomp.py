@@ -120,6 +120,8 @@ def number_of(name, machine):
         **CLOCKS,
         **FORBIDDEN,
         "madvise": seccomp.MADVISE,
+        "futex": seccomp.FUTEX,
+        "sched_getaffinity": seccomp.SCHED_GETAFFINITY,
         "open": seccomp.OPEN,
         "openat": seccomp.OPENAT,
         "ioctl": seccomp.IOCTL,
@@ -149,7 +151,8 @@ def test_only_listed_calls_pass(machine):
     expected |= {number_of(name, machine): ENOENT for name in (*PATHS, "open", "openat")}
     expected |= {number_of(name, machine): ZERO for name in PROCESS_IDS}
     expected |= {number_of("clone3", machine): ENOSYS, number_of("fcntl", machine): ALLOW}
-    expected |= {number_of("prlimit64", machine): ALLOW}
+    for name in ("prlimit64", "futex", "sched_getaffinity"):
+        expected[number_of(name, machine)] = ALLOW
     for number in range(600):
         assert run(code, arch, number) == expected.get(number, EPERM), number
 
@@ -187,6 +190,13 @@ def test_files_open_for_reading_only(machine):
     if machine == "x86_64":
         assert verdict(machine, "open", 1, 0, files=True) == ALLOW
         assert verdict(machine, "open", 1, 1, files=True) == EPERM
+
+
+def test_no_call_tells_a_process_id(machine):
+    for operation, expected in ((0, ALLOW), (129, ALLOW), (393, ALLOW), (6, EPERM), (141, EPERM)):
+        assert verdict(machine, "futex", 4096, operation) == expected
+    assert verdict(machine, "sched_getaffinity", 0, 128) == ALLOW
+    assert verdict(machine, "sched_getaffinity", 1, 128) == EPERM
 
 
 def test_clocks_of_other_processes_and_pages_of_files_stay_out_of_reach(machine):

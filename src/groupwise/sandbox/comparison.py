@@ -133,13 +133,15 @@ def _key(told: Any, depth: int = MAX_DEPTH) -> str:
         raise ValueError("not a told value")
     tag, body = told
     if tag == "dq":
-        tag, body = "dq", body[0][1] if type(body) is list and len(body) == 2 else None
+        if type(body) is not list or len(body) != 2 or type(body[0]) is not list:
+            raise ValueError("not a told value")
+        body = body[0][1] if len(body[0]) == 2 else None
     elif tag not in _ORDERED | _UNORDERED | {"d"}:
         return f"{tag}:{_scalar_key(decode(told))}"
-    if tag == "d":
-        tag, body = "di", [["t", pair] for pair in body]
     if type(body) is not list:
         raise ValueError("not a told value")
+    if tag == "d":
+        tag, body = "di", [["t", pair] for pair in body]
     parts = [_key(each, depth - 1) for each in body]
     return f"{tag}({','.join(sorted(parts) if tag in _UNORDERED else parts)})"
 
@@ -163,7 +165,9 @@ def _scalar_key(value: Any) -> str:
         kept = "".join(map(str, digits)).rstrip("0")
         places = exponent + len(digits) - len(kept) if isinstance(exponent, int) else exponent
         return f"{sign} {kept} {places}" if kept or not value.is_finite() else "0"
-    return value.hex() if isinstance(value, (bytes, bytearray)) else hex(value)
+    if not isinstance(value, (int, bytes, bytearray)):  # an iterator: no value to compare
+        raise ValueError("not a told value")
+    return hex(value) if isinstance(value, int) else value.hex()
 
 
 def same_output(expected: str, printed: str, tolerance: float = 0.0) -> bool:

@@ -115,9 +115,13 @@ class Sandbox:
         for _ in range(2):
             try:
                 with self._zygote() as zygote:
-                    return self._evaluated(zygote, job, encoded, read_files)
+                    found = self._evaluated(zygote, job, encoded, read_files)
             except ZygoteLost as error:
                 cause = str(error)
+                continue
+            if isinstance(found, TrustedCallFailed):
+                raise found
+            return found
         message = f"{entry}: infrastructure_error: {cause}"
         raise TrustedCallFailed(message, "infrastructure_error")
 
@@ -138,7 +142,7 @@ class Sandbox:
             outcome, cause = "failed", str(error)
         finally:
             solution.end()
-        raise TrustedCallFailed(printable(f"{entry}: {cause}"), outcome)
+        return TrustedCallFailed(printable(f"{entry}: {cause}"), outcome)
 
     @contextmanager
     def _zygote(self) -> Iterator[Zygote]:

@@ -56,6 +56,21 @@ class Garbled(Exception):  # noqa: N818 (inside this room: an outcome)
     """The reply is malformed."""
 
 
+def reap(pidfd: int) -> None:
+    """Ends a process whose parent ended before it, and closes its pidfd.
+
+    Where this process adopts orphans (a container's first process, a subreaper) it would stay.
+    """
+    with contextlib.suppress(ProcessLookupError):
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    ended = select.poll()
+    ended.register(pidfd, select.POLLIN)
+    ended.poll(2000)
+    with contextlib.suppress(ChildProcessError):
+        os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
+    os.close(pidfd)
+
+
 _open: weakref.WeakSet[Zygote] = weakref.WeakSet()
 
 
@@ -76,7 +91,7 @@ class Zygote:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control = ours
         self._ended: dict[int, int] = {}
-        self._inner: int | None = None
+        self._inside: list[int] = []
         messages = os.memfd_create("groupwise-zygote", os.MFD_CLOEXEC)
         try:
             self._process = subprocess.Popen(
@@ -107,11 +122,11 @@ class Zygote:
         try:
             self._control.settimeout(BOOT_LIMIT)
             self._control.send(json.dumps(start.settings).encode())
-            raw, received, _, _ = socket.recv_fds(self._control, _PACKET, 1)
+            raw, received, _, _ = socket.recv_fds(self._control, _PACKET, 2)
             reply = json.loads(raw or b"{}")
             cause = reply.get("error", "")
             if reply.get("ready"):
-                self._inner = received[0]
+                self._inside = received
                 self._control.settimeout(ANSWER_LIMIT)
                 return int(reply["landlock"])
         except (OSError, ValueError) as error:
@@ -201,23 +216,8 @@ class Zygote:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        if self._inner is not None:
-            self._reap(self._inner)
-
-    def _reap(self, pidfd: int) -> None:
-        """Waits for the zygote inside a bubblewrap that ended before it.
-
-        Where this process adopts orphans (a container's first process, a subreaper) it would stay.
-        """
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-        ended = select.poll()
-        ended.register(pidfd, select.POLLIN)
-        ended.poll(2000)
-        with contextlib.suppress(ChildProcessError):
-            os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
-        os.close(pidfd)
-        self._inner = None
+        while self._inside:
+            reap(self._inside.pop())
 
     def forget(self) -> None:
         """Closes this process's end and nothing else."""
@@ -331,7 +331,8 @@ class Child:
                 self.kill()
                 self._code = self._zygote.exit_code_of(self._number)
             finally:
-                for each in (self._pidfd, self._command, self._reply, self._output):
+                reap(self._pidfd)
+                for each in (self._command, self._reply, self._output):
                     if each is not None:
                         os.close(each)
         return self._code

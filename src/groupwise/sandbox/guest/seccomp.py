@@ -30,7 +30,6 @@ PLAIN: dict[str, tuple[int | None, int | None]] = {
     "mmap": (9, 222),
     "munmap": (11, 215),
     "brk": (12, 214),
-    "futex": (202, 98),
     "lseek": (8, 62),
     "close": (3, 57),
     "rt_sigaction": (13, 134),
@@ -47,7 +46,6 @@ PLAIN: dict[str, tuple[int | None, int | None]] = {
     "set_robust_list": (273, 99),
     "rseq": (334, 293),
     "sched_yield": (24, 124),
-    "sched_getaffinity": (204, 123),
     "getuid": (102, 174),
     "geteuid": (107, 175),
     "getgid": (104, 176),
@@ -96,6 +94,8 @@ IOCTL = (16, 29)
 FCNTL = (72, 25)
 PRLIMIT64 = (302, 261)
 MADVISE = (28, 233)
+FUTEX = (202, 98)
+SCHED_GETAFFINITY = (204, 123)
 CLONE = (56, 220)
 CLONE3 = (435, 435)
 
@@ -107,6 +107,13 @@ FCNTL_ALLOWED = (0, 1, 2, 3, 4, 1030)
 """F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC."""
 MADVISE_ALLOWED = (4, 8, 14, 15)
 """MADV_DONTNEED, FREE, HUGEPAGE, NOHUGEPAGE: none reaches the page cache."""
+_FUTEX_PRIVATE, _FUTEX_CLOCK_REALTIME = 128, 256
+FUTEX_ALLOWED = tuple(
+    operation | flags
+    for operation in (0, 1, 3, 4, 5, 9, 10)  # WAIT, WAKE, REQUEUE, ... without the PI ones
+    for flags in (0, _FUTEX_PRIVATE, _FUTEX_CLOCK_REALTIME, _FUTEX_PRIVATE | _FUTEX_CLOCK_REALTIME)
+)
+"""FUTEX_LOCK_PI and its like would write the thread's id into memory."""
 OTHER_CLOCKS = 0x80000000
 """The bit of a clock id that stands for the processor time of another process."""
 THREAD_FLAGS = 0x3D0F00
@@ -153,6 +160,8 @@ def program(machine: str, *, threads: bool = False, files: bool = False) -> list
     code += _when(MADVISE[column], _one_of(2, MADVISE_ALLOWED))
     code += _when(IOCTL[column], _one_of(1, IOCTL_ALLOWED))
     code += _when(FCNTL[column], _one_of(1, FCNTL_ALLOWED))
+    code += _when(FUTEX[column], _one_of(1, FUTEX_ALLOWED))
+    code += _when(SCHED_GETAFFINITY[column], _one_of(0, (0,)))
     code += _when(PRLIMIT64[column], _own_limits())
     code += _when(CLONE3[column], [(_RET, 0, 0, ENOSYS)])
     if threads:

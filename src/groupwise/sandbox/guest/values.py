@@ -230,7 +230,12 @@ class _Decoder:
             return bytearray.fromhex(body)
         if len(body) > self._digits + 10:
             raise ValueError(f"a number of more than {self._digits} digits")
-        return int(body, 16) if tag == "i" else Decimal(body)
+        if tag == "n":
+            return Decimal(body)
+        number = int(body, 16)
+        if hex(number) != body:
+            raise ValueError("malformed integer")
+        return number
 
     def _fixed(self, tag: str, body: list[Any], depth: int) -> Any:
         """Values of a fixed number of parts, each part of a known type."""

@@ -87,10 +87,12 @@ def main() -> None:
         supervisor = os.getpid()
         template = os.fork()
         if template == 0:
+            asking.close()
             _occupy_places(answering)
             Template(answering, supervisor, settings["seccomp"], ready["base"]).serve()
         answering.close()
-        socket.send_fds(control, [_packed(ready)], [os.pidfd_open(supervisor)])
+        pidfds = [os.pidfd_open(supervisor), os.pidfd_open(template)]
+        socket.send_fds(control, [_packed(ready)], pidfds)
     except Exception as error:  # noqa: BLE001 (told to the parent, which raises it)
         control.send(_packed({"error": f"{type(error).__name__}: {error}"}))
         return
@@ -161,6 +163,10 @@ class Supervisor:
                         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
                     self._children.clear()
                     self._end_strays()
+                    self._template.close()
+                    with contextlib.suppress(ChildProcessError):
+                        while True:
+                            os.wait()
                     return
 
     def _request(self, poll: select.poll) -> bool:
