@@ -9,12 +9,13 @@ BENCH ?=
 export TOKENIZERS_PARALLELISM ?= false
 
 .PHONY: help setup setup-dev setup-bench demo test test-all test-adapters bench bench-growth check \
-  lint types imports links docs clean
+  lint types imports house links docs clean
 
 help:
 	@echo "make demo      train the built-in tiny policy on single-digit sums, watch it learn"
 	@echo "make test      the tests (under 6 minutes on 2 cores); make test-all adds the long ones"
 	@echo "make check     lint, types, import direction, links, documentation build"
+	@echo "make house     long files, import circles, lines by room"
 	@echo "make bench     speed and memory beside transformers, TRL and OpenVINO; BENCH=\"--only step\""
 	@echo "make bench-growth  step time and memory against length, group, prompts and model size"
 	@echo "make docs      the documentation, into site/"
@@ -71,7 +72,7 @@ bench: setup-bench
 bench-growth: setup-bench
 	@$(BIN)/python -m benchmarks.growth $(SMALL) $(BENCH)
 
-check: lint types imports links docs
+check: lint types imports links docs  # and house, once no import circle is left
 
 lint: setup-dev
 	@$(BIN)/ruff check .
@@ -82,6 +83,9 @@ types: setup-dev
 
 imports: setup-dev
 	@$(BIN)/lint-imports
+
+house: setup-dev
+	@$(BIN)/python tests/house.py --table
 
 links: setup-dev
 	@$(BIN)/python docs/check_links.py

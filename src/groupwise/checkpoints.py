@@ -6,10 +6,8 @@ save leaves nothing that looks like a checkpoint. A manifest with sizes and hash
 one; the newest complete one is chosen, and old ones are deleted only after a newer one is whole.
 
 Of a model that is partly frozen (an adapter over its base) it holds what trains; the frozen rest is
-known by its hash, which the caller puts into the state.
-
-Left out: what a run's state is (the loop gives it as tensors and JSON), sharded saving over ranks,
-and random-number state, which there is none of: noise is keyed (`randomness.py`).
+known by its hash, which the caller puts into the state. There is no random-number state: noise is
+keyed (`randomness.py`).
 """
 
 from __future__ import annotations
@@ -18,43 +16,25 @@ import json
 import os
 import shutil
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from groupwise.errors import GroupwiseError
 from groupwise.records.files import file_hash, fsync_file, fsync_folder
-from groupwise.records.settings import CheckpointSettings
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch.optim import Optimizer
-
-__all__ = [
-    "Checkpoint",
-    "CheckpointSettings",
-    "CheckpointWarning",
-    "best_checkpoint",
-    "checkpoint_bytes",
-    "checkpoint_steps",
-    "clean_leftovers",
-    "is_complete",
-    "load_checkpoint",
-    "newest_complete",
-    "prune",
-    "restore_model",
-    "restore_training_state",
-    "save_checkpoint",
-    "training_state",
-]
 
 _FORMAT = 1
 _TEMPORARY, _DELETING = ".saving-", ".deleting-"
 
 
 class CheckpointWarning(UserWarning):
-    """A checkpoint that is damaged, or an old one that could not be deleted. The run goes on."""
+    """A checkpoint that is damaged, or an old one that could not be deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +93,8 @@ def restore_training_state(model: nn.Module, optimizer: Optimizer, checkpoint: C
     from torch.distributed.checkpoint.state_dict import set_optimizer_state_dict
 
     optimizer.zero_grad(set_to_none=True)
-    try:
+    with _fitting(checkpoint):
         set_optimizer_state_dict(model, optimizer, checkpoint.optimizer_state)
-    except (RuntimeError, KeyError, ValueError) as error:
-        raise GroupwiseError(f"{checkpoint.path} does not fit this model: {error}") from error
     # Weights last: the helper may step a fresh optimiser, at a learning rate of 0.
     restore_model(model, checkpoint)
 
@@ -135,8 +113,14 @@ def restore_model(model: nn.Module, checkpoint: Checkpoint) -> None:
             f"two alone, the first is {min(differing)}"
         )
     state = cast(dict[str, Any], dict(checkpoint.model_state))
-    try:
+    with _fitting(checkpoint):
         set_model_state_dict(model, state, options=StateDictOptions(strict=False))
+
+
+@contextmanager
+def _fitting(checkpoint: Checkpoint) -> Iterator[None]:
+    try:
+        yield
     except (RuntimeError, KeyError, ValueError) as error:
         raise GroupwiseError(f"{checkpoint.path} does not fit this model: {error}") from error
 
@@ -170,25 +154,22 @@ def save_checkpoint(
         return target
     extra = dict(extra_tensors or {})
     _check_plain(state, "state")
-    _check_space(folder, checkpoint_bytes(model_state, optimizer_state, extra))
+    tensors: dict[str, Tensor] = {}
+    packed = _pack(optimizer_state, "", tensors)
+    files = {"model": model_state, "optimizer": tensors, "extra": extra}
+    _check_space(folder, files.values())
     temporary = folder / f"{_TEMPORARY}{_name(step)}"
     _remove(temporary)
     temporary.mkdir()
     try:
-        tensors: dict[str, Tensor] = {}
-        packed = _pack(optimizer_state, "", tensors)
         aliases = {
             name: _save_tensors(temporary / f"{name}.safetensors", values)
-            for name, values in (("model", model_state), ("optimizer", tensors), ("extra", extra))
+            for name, values in files.items()
         }
         _write_plain(temporary / "optimizer.json", packed)
-        about = {
-            "format": _FORMAT,
-            "step": step,
-            "aliases": aliases,
-            "metrics": dict(metrics or {}),
-        }
-        _write_plain(temporary / "state.json", {**about, "state": state})
+        about = {"format": _FORMAT, "step": step, "aliases": aliases}
+        about |= {"metrics": dict(metrics or {}), "state": state}
+        _write_plain(temporary / "state.json", about)
         _write_manifest(temporary)
         _remove(target)  # only ever a damaged one
         os.rename(temporary, target)
@@ -227,19 +208,6 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
         extra_tensors=loaded["extra"],
         state=about["state"],
         metrics=about["metrics"],
-    )
-
-
-def checkpoint_bytes(
-    model_state: Mapping[str, Tensor], optimizer_state: Any, extra: Mapping[str, Tensor]
-) -> int:
-    """Bytes of tensors that a checkpoint of these will hold, tied ones counted twice."""
-    tensors: dict[str, Tensor] = {}
-    _pack(optimizer_state, "", tensors)
-    return sum(
-        value.numel() * value.element_size()
-        for values in (model_state, tensors, extra)
-        for value in values.values()
     )
 
 
@@ -324,15 +292,15 @@ def prune(
     if best is not None:
         found = best_checkpoint(folder, best, direction or "higher")
         stay |= {found} if found is not None else set()
-    doomed = [path for path in paths[: paths.index(complete[-1])] if path not in stay]
-    return [path for path in doomed if _delete(path)]
+    older = paths[: paths.index(complete[-1])]
+    return [path for path in older if path not in stay and _delete(path)]
 
 
 def clean_leftovers(folder: str | Path) -> None:
     """Remove what killed saves and deletions left. Only for the process that owns the run."""
     for pattern in (_TEMPORARY, _DELETING):
         for path in Path(folder).glob(f"{pattern}*"):
-            _delete_tree(path)
+            _delete(path)
 
 
 def _name(step: int) -> str:
@@ -341,20 +309,12 @@ def _name(step: int) -> str:
 
 def _delete(path: Path) -> bool:
     """Delete a checkpoint; renamed first, so a half-deleted one has no checkpoint's name."""
-    doomed = path.with_name(f"{_DELETING}{path.name}")
+    aside = path.with_name(f"{_DELETING}{path.name.removeprefix(_DELETING)}")
     try:
-        os.rename(path, doomed)
+        os.rename(path, aside)
+        shutil.rmtree(aside)
     except OSError as error:
         warnings.warn(f"{path} could not be deleted: {error}", CheckpointWarning, stacklevel=3)
-        return False
-    return _delete_tree(doomed)
-
-
-def _delete_tree(path: Path) -> bool:
-    try:
-        shutil.rmtree(path)
-    except OSError as error:
-        warnings.warn(f"{path} could not be deleted: {error}", CheckpointWarning, stacklevel=4)
         return False
     return True
 
@@ -364,7 +324,8 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
 
 
-def _check_space(folder: Path, needed: int) -> None:
+def _check_space(folder: Path, groups: Iterable[Mapping[str, Tensor]]) -> None:
+    needed = sum(each.numel() * each.element_size() for group in groups for each in group.values())
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise GroupwiseError(
