@@ -1,8 +1,8 @@
 """Several verifiers as one: weights, gates, thresholds, a sum or a product.
 
-The invariant a reader can rely on: a scored row's `value` is the sum (or product) of
-weight x part over its non-None `parts`, so the parts are what decoupled normalisation needs. A part
-is what counted: thresholded, and 0 where its gate was closed. Left out: what each one looks for.
+A scored row's `value` is the sum (or product) of weight x part over its `parts` that are not None,
+so the parts are what decoupled normalisation needs. A part is what counted: thresholded, and 0
+behind a closed gate.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from groupwise.verifiers.core.names import unknown_name
 from groupwise.waiting.deadlines import BackgroundCall
 
 Combine = Literal["sum", "product"]
-_GATES = ("correct", "parsed")
+_PARSED = frozenset({"correct", "incorrect", "partial"})
 _FAILED_TO_JUDGE = frozenset({"bad_answer", "verifier_timeout", "infrastructure_error"})
 
 
@@ -45,20 +45,31 @@ class Component:
         return self.label or self.verifier.name
 
     @property
-    def gate_key(self) -> str | None:
-        return None if self.gate is None else _split_gate(self.gate)[0]
+    def gate_key(self) -> str:
+        """The component that its gate reads; empty without a gate."""
+        return (self.gate or "").removesuffix(":correct").removesuffix(":parsed")
 
-    def table(self) -> dict[str, Any]:
-        """Everything that changes its value, JSON-able."""
-        return {
-            "label": self.key,
-            "name": self.verifier.name,
-            "arguments": dict(self.verifier.arguments),
-            "weight": self.weight,
-            "gate": self.gate,
-            "threshold": self.threshold,
-            "on_error": self.on_error,
-        }
+    def scores(self, cases: Sequence[Case]) -> list[Score]:
+        """Its scores; with a threshold, 1 and correct at or above it, 0 below."""
+        found = score_cases(self.verifier, cases, self.on_error, deadline=self.deadline)
+        if self.threshold is None:
+            return found
+        return [_thresholded(score, self.threshold) for score in found]
+
+    def is_open(self, by_key: Mapping[str, Score]) -> bool | None:
+        """Whether its gate is open; None if the gate has no verdict."""
+        if self.gate is None:
+            return True
+        gate = by_key[self.gate_key]
+        if gate.value is None:
+            return None
+        parsed = self.gate.endswith(":parsed")
+        return gate.outcome in _PARSED if parsed else gate.outcome == "correct"
+
+    def counted(self, by_key: Mapping[str, Score]) -> float | None:
+        """The part's value: 0 behind a closed gate, None if it or its gate has none."""
+        value, is_open = by_key[self.key].value, self.is_open(by_key)
+        return None if value is None or is_open is None else value if is_open else 0.0
 
 
 class Composite(Verifier):
@@ -74,7 +85,7 @@ class Composite(Verifier):
     """
 
     def __init__(self, components: Sequence[Component], combine: Combine = "sum") -> None:
-        """`RecipeError` where labels collide, a gate names no component, or nothing counts."""
+        """`RecipeError` if labels collide, a gate names no component, or nothing counts."""
         if combine not in get_args(Combine):
             raise unknown_name("way to combine verifiers", str(combine), get_args(Combine))
         if not components:
@@ -87,11 +98,14 @@ class Composite(Verifier):
                     f'for instance label = "{key}_2"'
                 )
         for component in components:
-            _check_gate(component, keys)
+            if component.gate is not None and component.gate_key == component.key:
+                raise RecipeError(f"verifier {component.key!r} is gated on itself; name another")
+            if component.gate is not None and component.gate_key not in keys:
+                raise unknown_name(f"gate of verifier {component.key!r}:", component.gate_key, keys)
         if combine == "product" and any(component.weight < 0 for component in components):
             raise RecipeError(
-                "a product of verifiers has a negative weight, which turns the sign of all of "
-                'them; give weights above 0, or combine = "sum"'
+                "a product of verifiers has a negative weight, which changes the sign of the rest; "
+                'give weights above 0, or combine = "sum"'
             )
         if all(component.weight == 0 for component in components):
             raise RecipeError("every verifier has weight 0; give one of them weight = 1.0")
@@ -108,18 +122,24 @@ class Composite(Verifier):
 
     @property
     def arguments(self) -> Mapping[str, Any]:
-        tables = [component.table() for component in self.components]
+        tables = [
+            {
+                "label": each.key,
+                "name": each.verifier.name,
+                "arguments": dict(each.verifier.arguments),
+                "weight": each.weight,
+                "gate": each.gate,
+                "threshold": each.threshold,
+                "on_error": each.on_error,
+            }
+            for each in self.components
+        ]
         return {"combine": self.combine, "components": tables}
 
     @property
     def labels(self) -> tuple[str, ...]:
         """The names of the parts, in order."""
         return tuple(component.key for component in self.components)
-
-    @property
-    def weights(self) -> dict[str, float]:
-        """Weight by part name."""
-        return {component.key: component.weight for component in self.components}
 
     @property
     def required_columns(self) -> frozenset[str]:
@@ -145,87 +165,59 @@ class Composite(Verifier):
         )
 
     def score(self, cases: Sequence[Case]) -> list[Score]:
-        return [self._total(row) for row in zip(*self._columns(cases))]
-
-    def _columns(self, cases: Sequence[Case]) -> list[list[Score]]:
-        """Each component's scores; those that wait for something do so beside the others."""
-
-        def scores(component: Component) -> list[Score]:
-            found = score_cases(
-                component.verifier, cases, component.on_error, deadline=component.deadline
-            )
-            if component.threshold is None:
-                return found
-            return [_thresholded(score, component.threshold) for score in found]
-
-        apart = len(self.components) > 1
+        """Each row's total; components that wait for something run at the same time."""
         begun = {
-            place: BackgroundCall(partial(scores, component))
-            for place, component in enumerate(self.components)
-            if apart and component.verifier.waits
+            component.key: BackgroundCall(partial(component.scores, cases))
+            for component in self.components
+            if component.verifier.waits and len(self.components) > 1
         }
         here = {
-            place: scores(component)
-            for place, component in enumerate(self.components)
-            if place not in begun
+            component.key: component.scores(cases)
+            for component in self.components
+            if component.key not in begun
         }
-        places = range(len(self.components))
-        return [begun[place].result() if place in begun else here[place] for place in places]
+        columns = {**here, **{key: call.result() for key, call in begun.items()}}
+        rows = range(len(cases))
+        return [self._total({key: columns[key][row] for key in self.labels}) for row in rows]
 
-    def _total(self, scores: Sequence[Score]) -> Score:
-        by_key = {component.key: score for component, score in zip(self.components, scores)}
-        parts: dict[str, float | None] = {}
-        terms: list[float] = []
-        for component, score in zip(self.components, scores):
-            value = _counted(component, score, by_key)
-            parts[component.key] = value
-            if component.weight != 0 and value is not None:
-                terms.append(component.weight * value)
-        reason = "; ".join(
-            f"{component.key}: {score.reason or score.outcome}"
-            for component, score in zip(self.components, scores)
-        )
-        failed = self._failed(scores)
-        if failed is not None or not terms:
-            return Score(None, failed or "not_applicable", reason, parts)
+    def _total(self, by_key: Mapping[str, Score]) -> Score:
+        parts = {component.key: component.counted(by_key) for component in self.components}
+        counted = [component for component in self.components if component.weight != 0]
+        found = ((component.weight, parts[component.key]) for component in counted)
+        terms = [weight * value for weight, value in found if value is not None]
+        reason = "; ".join(f"{key}: {each.reason or each.outcome}" for key, each in by_key.items())
+        failed = [by_key[each.key].outcome for each in counted]
+        failed = [outcome for outcome in failed if outcome in _FAILED_TO_JUDGE]
+        if failed or not terms:
+            return Score(None, failed[0] if failed else "not_applicable", reason, parts)
         if self.combine == "product" and min(terms) < 0:
             raise VerifierError(
-                f"a product of verifiers has a negative factor ({parts}): one turns the others' "
-                "sign and two would earn; let each give 0 or more, or take the sum"
+                f"a product of verifiers has a negative factor ({parts}), which changes the sign "
+                "of the rest; two would earn. Return 0 or more, or combine by sum"
             )
         value = math.prod(terms) if self.combine == "product" else math.fsum(terms)
-        steps = self._steps(scores, by_key)
-        return Score(value, self._outcome(scores, by_key), reason, parts, steps)
+        return Score(value, self._outcome(by_key), reason, parts, self._steps(by_key))
 
-    def _steps(
-        self, scores: Sequence[Score], by_key: Mapping[str, Score]
-    ) -> tuple[StepReward, ...] | None:
-        values: dict[int, float] = {}
-        given = [
-            (component, score.steps)
-            for component, score in zip(self.components, scores)
-            if component.weight != 0 and score.steps is not None
-        ]
-        for component, steps in given:
-            weight = component.weight if _gate_open(component, by_key) else 0.0
+    def _steps(self, by_key: Mapping[str, Score]) -> tuple[StepReward, ...] | None:
+        values: dict[int, float] | None = None
+        for component in self.components:
+            steps = by_key[component.key].steps
+            if component.weight == 0 or steps is None:
+                continue
+            values = {} if values is None else values
+            weight = component.weight if component.is_open(by_key) else 0.0
             for step in steps:
                 values[step.end] = values.get(step.end, 0.0) + weight * step.value
-        if not given:
+        if values is None:
             return None
         return tuple(StepReward(value, end) for end, value in sorted(values.items()))
 
-    def _failed(self, scores: Sequence[Score]) -> Outcome | None:
-        for component, score in zip(self.components, scores):
-            if component.weight != 0 and score.outcome in _FAILED_TO_JUDGE:
-                return score.outcome
-        return None
-
-    def _outcome(self, scores: Sequence[Score], by_key: Mapping[str, Score]) -> Outcome:
-        scored = [pair for pair in zip(self.components, scores) if pair[1].value is not None]
-        main, score = max(scored, key=lambda pair: abs(pair[0].weight))
-        if score.outcome in ("correct", "partial") and _gate_open(main, by_key) is False:
-            return "incorrect"
-        return score.outcome
+    def _outcome(self, by_key: Mapping[str, Score]) -> Outcome:
+        scored = [each for each in self.components if by_key[each.key].value is not None]
+        main = max(scored, key=lambda each: abs(each.weight))
+        outcome = by_key[main.key].outcome
+        closed = outcome in ("correct", "partial") and main.is_open(by_key) is False
+        return "incorrect" if closed else outcome
 
     def check_answers(self, prompts: Sequence[Prompt]) -> list[str | None]:
         """The first component's objection to each prompt, named."""
@@ -237,14 +229,10 @@ class Composite(Verifier):
         return found
 
     def gold_completion(self, prompt: Prompt) -> str | None:
-        main = max(self.components, key=lambda component: abs(component.weight))
-        return main.verifier.gold_completion(prompt)
+        return main_part(self).gold_completion(prompt)
 
     def warnings(self) -> list[str]:
-        """Weights that let something else than correctness dominate, in words; for the plan.
-
-        None for a product: there nothing earns where another part is 0, whatever the weights.
-        """
+        """Weights that let something other than correctness dominate; none for a product."""
         if self.combine == "product":
             return []
         counted = [component for component in self.components if component.weight != 0]
@@ -286,51 +274,10 @@ def main_part(verifier: Verifier) -> Verifier:
             return verifier
 
 
-def _split_gate(gate: str) -> tuple[str, str]:
-    label, colon, condition = gate.rpartition(":")
-    if colon and condition in _GATES:
-        return label, condition
-    return gate, "correct"
-
-
-def _check_gate(component: Component, keys: Sequence[str]) -> None:
-    label = component.gate_key
-    if label is None:
-        return
-    if label == component.key:
-        raise RecipeError(f"verifier {component.key!r} is gated on itself; name another one")
-    if label not in keys:
-        raise unknown_name(f"gate of verifier {component.key!r}:", label, keys)
-
-
-def _counted(component: Component, score: Score, by_key: Mapping[str, Score]) -> float | None:
-    """The part's value: 0 behind a closed gate, None where it or its gate is None."""
-    value = score.value
-    if value is None:
-        return None
-    is_open = _gate_open(component, by_key)
-    return None if is_open is None else value if is_open else 0.0
-
-
 def _thresholded(score: Score, threshold: float) -> Score:
-    """1 and correct at or above the threshold, 0 below; an unscored row stays one."""
     if score.value is None:
         return score
     if score.value >= threshold:
         return replace(score, value=1.0, outcome="correct")
     outcome = "incorrect" if score.outcome in ("correct", "partial") else score.outcome
     return replace(score, value=0.0, outcome=outcome)
-
-
-def _gate_open(component: Component, by_key: Mapping[str, Score]) -> bool | None:
-    """Whether the component counts; None where its gate has no verdict."""
-    if component.gate is None:
-        return True
-    label, condition = _split_gate(component.gate)
-    gate = by_key[label]
-    if gate.value is None:
-        return None
-    return gate.outcome == "correct" if condition == "correct" else gate.outcome in _PARSED
-
-
-_PARSED = frozenset({"correct", "incorrect", "partial"})
