@@ -8,12 +8,13 @@ SMALL ?=
 BENCH ?=
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help setup setup-dev setup-bench demo test test-all test-adapters bench bench-growth check \
-  lint types imports house links docs clean
+.PHONY: help setup setup-dev setup-bench demo test test-all test-peers test-adapters bench bench-growth \
+  check lint types imports house links docs clean
 
 help:
 	@echo "make demo      train the built-in tiny policy on single-digit sums, watch it learn"
 	@echo "make test      the tests (under 6 minutes on 2 cores); make test-all adds the long ones"
+	@echo "make test-peers  rows in the shapes of other projects' test suites"
 	@echo "make check     lint, types, import direction, links, documentation build"
 	@echo "make house     long files, import circles, lines by room"
 	@echo "make bench     speed and memory beside transformers, TRL and OpenVINO; BENCH=\"--only step\""
@@ -47,10 +48,14 @@ demo: setup
 	@$(BIN)/groupwise train recipes/tiny_arithmetic.toml --output runs/demo --overwrite $(SMALL)
 
 test: setup-dev
-	@$(BIN)/python -m pytest -m "not slow" -n 2
+	@$(BIN)/python -m pytest -m "not slow and not peers" -n 2
 
 test-all: setup-dev
 	@$(BIN)/python -m pytest -n 2
+
+# Rows in the shapes of other projects' suites, with their verdicts (tests/peers/).
+test-peers: setup-dev
+	@$(BIN)/python -m pytest -m peers -n 2
 
 # The adapters against the real packages, each in an environment of its own: their pins exclude
 # each other, and this project's.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from groupwise.errors import RecipeError
 
-_MODULE = '''"""The {name} verifier: 1 where the completion ends in the gold answer, else 0.
+_MODULE = '''"""The {name} verifier: 1 if the last line is the gold answer, else 0.
 
 Use it in a recipe:
 
@@ -25,32 +25,30 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from groupwise.types import Prompt, Score
-from groupwise.verifiers import Case, SettingsVerifier
+from groupwise.types import Score
+from groupwise.verifiers import AnswerVerifier, Case
 
 
-class {class_name}(SettingsVerifier):
+class {class_name}(AnswerVerifier):
     """What it rewards, in one sentence. Its fields are its arguments in a recipe."""
 
     verifier_name: ClassVar[str] = "{name}"
 
     ignore_case: bool = Field(default=True, description="Compare without case.")
 
-    def score_case(self, case: Case) -> Score:
-        gold = self._normal(str(case.prompt.answer or ""))
-        if not gold:
-            return Score(None, "bad_answer", "the prompt has no answer")  # not scored, counted
+    def compare(self, case: Case, gold: str) -> Score:
+        """What the completion is worth if `gold` is the answer; raise BadAnswer to refuse one."""
         lines = case.text.strip().splitlines()
-        given = self._normal(lines[-1]) if lines else ""
-        if not given:
+        if not lines:
             return Score(0.0, "no_answer", "nothing was written")
+        given, gold = self._normal(lines[-1]), self._normal(gold)
         if given == gold:
             return Score(1.0, "correct", f"{{given!r}} is the answer")
         return Score(0.0, "incorrect", f"{{given!r}} is not {{gold!r}}")
 
-    def gold_completion(self, prompt: Prompt) -> str:
+    def write(self, gold: str) -> str:
         """A completion that must be accepted; checked for every prompt before training."""
-        return str(prompt.answer)
+        return gold
 
     def _normal(self, text: str) -> str:
         text = " ".join(text.split())
