@@ -1,8 +1,4 @@
-"""Environment x sampler -> groups: prompts are played, scored, and leave as text-free rewards.
-
-`collect` is the whole of it; `case_of` is what a verifier reads of a rollout. Left out: which
-prompts are played (the recipe's order, or an algorithm's keep rule) and what is learned from them.
-"""
+"""Environment x sampler -> groups: prompts are played, scored, and leave as text-free rewards."""
 
 from groupwise.rollouts.collect import Timer, collect, no_timer
 from groupwise.rollouts.judged import case_of

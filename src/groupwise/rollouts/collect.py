@@ -1,14 +1,11 @@
-"""`collect`: every member of every group is played to its end and scored.
-
-Left out: one member's turns (member.py), when it is scored (scoring.py), what a verifier reads
-(judged.py). Sampled ids are kept as they came; nothing is encoded again.
-"""
+"""`collect`: every member of every group is played to its end and scored."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 
@@ -68,8 +65,11 @@ def collect(
     members: list[Member] = []
 
     def ended(place: int) -> None:
-        rollout = _rollout(members[place], _UNJUDGED, step)
-        failed = _failure(members[place], environment.name)
+        rollout = members[place].rollout(_UNJUDGED, step)
+        failure, failed = members[place].failure, None
+        if failure is not None:
+            reason = f"environment {environment.name!r}, {failure}"
+            failed = Score(None, "infrastructure_error", reason)
         scoring.put(place, case_of(rollout, environment.judged), failed)
 
     ids = {prompt.id: environment.prompt_ids(prompt, template) for prompt, _ in prompts}
@@ -78,7 +78,7 @@ def collect(
         members.append(Member(setting, prompt, visit, index, ids[prompt.id], over))
 
     def then(place: int, completion: Completion) -> Request | Future[Request | None] | None:
-        return members[place].hear(completion)
+        return members[place].on_completion(completion)
 
     with timer("rollout"):
         try:
@@ -90,32 +90,10 @@ def collect(
     _refuse_all_failed(members, environment.name)
     rollouts = []
     for member, score in zip(members, scores, strict=True):
-        rollout = _rollout(member, score, step)
+        rollout = member.rollout(score, step)
         ends = step_ends(score, rollout, template, environment)
-        rollouts.append(_rollout(member, score, step, ends))
+        rollouts.append(replace(rollout, step_ends=ends))
     return _group(prompts, rollouts, sizes, greedy)
-
-
-def _rollout(
-    member: Member, score: Score, step: int, ends: tuple[int, ...] | None = None
-) -> Rollout:
-    return Rollout(
-        member.prompt,
-        tuple(member.turns),
-        score,
-        group_index=member.index,
-        visit=member.visit,
-        step=step,
-        extras=member.extras,
-        step_ends=ends,
-    )
-
-
-def _failure(member: Member, name: str) -> Score | None:
-    """The score of a rollout whose environment failed: none, and why."""
-    if member.failure is None:
-        return None
-    return Score(None, "infrastructure_error", f"environment {name!r}, {member.failure}")
 
 
 def _refuse_all_failed(members: Sequence[Member], name: str) -> None:

@@ -1,8 +1,8 @@
 """What a verifier reads of a rollout, and where in the ids a step of that text ends.
 
-Only the policy's own words are read: those of the last turn, or of all turns, as the environment
-says (`Environment.judged`). Words that were cut off by the thinking budget, and the text that was
-forced behind them, belong to no reading: the answer that follows them does.
+Only the policy's own text is read: that of the last turn, or of all turns, as the environment says
+(`Environment.judged`). Thinking that was cut off by its budget is left out, and so is the text that
+was forced behind it; the answer that follows is read.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from groupwise.templates import Template, token_ends
 from groupwise.types import Completion, Rollout, Score, StepReward, Turn
 from groupwise.verifiers import Case
 
-Spoken = list[tuple[int, str]]
+ReadTurns = list[tuple[int, str]]
 """Numbers of turns, each with what joins its text to the next one's: a newline, or nothing."""
 
 
-def spoken(turns: Sequence[Turn], continued: Sequence[int], judged: Judged) -> Spoken:
-    """The turns that are read: all, or the last one with what it goes on from.
+def turns_read(turns: Sequence[Turn], continued: Sequence[int], judged: Judged) -> ReadTurns:
+    """The turns that are read: all, or the last one with the turns that it continues.
 
-    A turn in `continued` belongs to the message of the one before: it goes on from it as it is, or
-    answers behind forced text, and then the words before that text are left out.
+    A turn in `continued` belongs to the message of the one before. Where forced text stands between
+    the two, the one before is left out.
     """
-    read: Spoken = []
+    read: ReadTurns = []
     for number, turn in enumerate(turns):
         if number in continued and turn.context_ids:
             read.pop()
@@ -39,7 +39,7 @@ def spoken(turns: Sequence[Turn], continued: Sequence[int], judged: Judged) -> S
     return [*read[:-1], (read[-1][0], "")]
 
 
-def read_text(turns: Sequence[Turn], read: Spoken) -> str:
+def read_text(turns: Sequence[Turn], read: ReadTurns) -> str:
     """The text of the turns that are read."""
     return "".join(turns[number].completion.text + joint for number, joint in read)
 
@@ -47,7 +47,7 @@ def read_text(turns: Sequence[Turn], read: Spoken) -> str:
 def case_of(rollout: Rollout, judged: Judged) -> Case:
     """The verifier's case of a rollout that `collect` made."""
     continued = rollout.extras.continued
-    read = spoken(rollout.turns, continued, judged)
+    read = turns_read(rollout.turns, continued, judged)
     last = rollout.turns[-1].completion
     return Case(
         prompt=rollout.prompt,
@@ -61,7 +61,7 @@ def case_of(rollout: Rollout, judged: Judged) -> Case:
 
 
 def turn_steps(
-    turns: Sequence[Turn], read: Spoken, rewards: Sequence[float]
+    turns: Sequence[Turn], read: ReadTurns, rewards: Sequence[float]
 ) -> tuple[StepReward, ...]:
     """The rewards of turns as steps of the text that is read: a turn ends with its newline.
 
@@ -92,7 +92,7 @@ def step_ends(
     """
     if score.steps is None:
         return None
-    read = spoken(rollout.turns, rollout.extras.continued, environment.judged)
+    read = turns_read(rollout.turns, rollout.extras.continued, environment.judged)
     found: list[int] = []
     start = 0
     ends = [step.end for step in score.steps]
@@ -102,7 +102,7 @@ def step_ends(
         size = len(completion.text) + len(joint)
         own = [end - start for end in ends if start < end and (is_last or end <= start + size)]
         first = _first_position(rollout, number)
-        if not completion.text and not is_last:  # nothing but what joins it to the next turn
+        if not completion.text and not is_last:  # only the newline before the next turn
             found += [first + max(completion.num_tokens - 1, 0)] * len(own)
         else:
             limited = own if is_last else [min(end, len(completion.text)) for end in own]

@@ -1,7 +1,6 @@
 """One member of a group while it is played: its turns, its limits, what comes next.
 
-The history grows by ids alone: a following request begins with every id before it. Left out: who
-samples, and who scores.
+The history grows by ids alone: a following request begins with every id before it, as sampled.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from typing import Any, Literal
 from groupwise.environments import Environment, Episode
 from groupwise.environments.chat_messages import answer_messages
 from groupwise.randomness import Purpose, stream_key
-from groupwise.rollouts.checked import checked_counts, checked_result, checked_rewards
-from groupwise.rollouts.judged import spoken, turn_steps
+from groupwise.rollouts.episode_results import checked_counts, checked_result, checked_rewards
+from groupwise.rollouts.judged import turn_steps, turns_read
 from groupwise.samplers import SamplingSettings
 from groupwise.templates import Template
 from groupwise.texts import shortened, whole_texts
@@ -28,6 +27,7 @@ from groupwise.types import (
     Message,
     Prompt,
     Request,
+    Rollout,
     Score,
     Turn,
     TurnLimit,
@@ -81,14 +81,14 @@ class Member:
         self._started = time.monotonic()
         self._answers = 0
         self._turn_tokens = 0
-        self._play: Episode | None = None
+        self._episode: Episode | None = None
         try:
-            self._play = self._opened()
+            self._episode = self._opened()
         except Exception as error:  # noqa: BLE001 (the environment's own: this rollout failed)
             self.failure = f"its start raised {describe_error(error)}"
 
     def _opened(self) -> Episode:
-        """The play, started beside and within the time of an answer where `start` is not ours."""
+        """The episode, started with an answer's time limit where the user defined `start`."""
         environment, template = self.setting.environment, self.setting.template
         if type(environment).start is Environment.start:
             return environment.open(self.prompt, template)
@@ -97,8 +97,8 @@ class Member:
 
     @property
     def one_turn(self) -> bool:
-        """Whether the first completion ends it, whatever that says."""
-        return self._play is None or type(self._play).next is Episode.next
+        """Whether the first completion ends the rollout, whatever it says."""
+        return self._episode is None or type(self._episode).next is Episode.next
 
     # What is sampled.
 
@@ -142,28 +142,31 @@ class Member:
 
     # What follows a completion.
 
-    def hear(self, completion: Completion) -> Request | Future[Request | None] | None:
-        """The completion of the last request, and what follows it (see `Sampler.play`)."""
+    def on_completion(self, completion: Completion) -> Request | Future[Request | None] | None:
+        """Takes the completion of the last request; what follows it (see `Sampler.play`)."""
         self.turns.append(Turn(self._context, completion))
         self._ids = (*self._ids, *completion.token_ids)
         self._turn_tokens += completion.num_tokens
-        going_on = self._thinking_goes_on(completion)
-        if going_on is not None:
-            return going_on
+        if self._thinking_continues(completion):
+            return self.request()
         words = completion.text
         self.messages.append({"role": "assistant", "content": self._written()})
         if self.failure is not None or completion.finish_reason != "stop" or self.one_turn:
             self._end()
             return None
-        play, environment = self._play, self.setting.environment
-        assert play is not None
+        episode, environment = self._episode, self.setting.environment
+        assert episode is not None
         self._answers += 1
-        asked = environment.waits.start(lambda: play.next(words), environment.limits.wait_seconds)
+        seconds = environment.limits.wait_seconds
+        asked = environment.waits.start(lambda: episode.next(words), seconds)
         following: Future[Request | None] = Future()
 
         def answered(done: Future[Any]) -> None:
             try:
-                following.set_result(self._after(done))
+                continues = self._takes_answer(done)
+                if not continues:
+                    self._end()
+                following.set_result(self.request() if continues else None)
             except BaseException as error:  # noqa: BLE001 (raised where the sampler waits)
                 following.set_exception(error)
 
@@ -181,23 +184,19 @@ class Member:
             parts += [decode(turn.context_ids), turn.completion.text]
         return "".join(parts)
 
-    def _after(self, done: Future[Any]) -> Request | None:
-        """The next request, from the environment's answer; None where the rollout has ended."""
+    def _takes_answer(self, done: Future[Any]) -> bool:
+        """Adds the environment's answer to the context; False where the rollout has ended."""
         error = done.exception()
         if error is not None:
             self.failure = f"turn {self._answers}: {describe_error(error)}"
-            self._end()
-            return None
-        answer = done.result()
-        if answer is None:
-            self._end()
-            return None
+            return False
+        if done.result() is None:
+            return False
         try:
-            messages = [self._taken(message) for message in answer_messages(answer)]
+            messages = [self._limited(message) for message in answer_messages(done.result())]
         except ValueError as error:
             self.failure = f"turn {self._answers}: {error}"
-            self._end()
-            return None
+            return False
         self.messages += messages
         with self.setting.encoding:  # a tokenizer's settings change while it encodes
             context = self.setting.template.continuation(
@@ -205,26 +204,22 @@ class Member:
                 messages,
                 **self.setting.environment.variables_for(self.prompt),
             )
-        self.limit = self._reached(len(context))
+        self.limit = self._limit_reached(len(context))
         if self.limit is not None:
-            self._end()
-            return None
+            return False
         self._context, self._turn_tokens = context, 0
         self._ids = (*self._ids, *context)
-        return self.request()
+        return True
 
-    def _taken(self, message: Message) -> Message:
-        """A message as the context takes it: whole characters, and not more than the limit.
+    def _limited(self, message: Message) -> Message:
+        """The message in whole characters and within the limit; a tool's has a limit of its own."""
+        found: dict[str, Any] = whole_texts(message)
+        content, limit = found.get("content"), self.setting.environment.limits.characters
+        if isinstance(content, str) and limit is not None and found["role"] != "tool":
+            found["content"] = shortened(content, limit)
+        return found
 
-        What a tool says was cut by its own limit.
-        """
-        taken: dict[str, Any] = whole_texts(message)
-        content, limit = taken.get("content"), self.setting.environment.limits.characters
-        if isinstance(content, str) and limit is not None and taken["role"] != "tool":
-            taken["content"] = shortened(content, limit)
-        return taken
-
-    def _reached(self, context: int) -> TurnLimit | None:
+    def _limit_reached(self, context: int) -> TurnLimit | None:
         limits = self.setting.environment.limits
         if self._answers >= limits.turns:
             return "turns"
@@ -236,16 +231,16 @@ class Member:
             return "seconds"
         return None
 
-    def _thinking_goes_on(self, completion: Completion) -> Request | None:
-        """The answer's request, where this completion is thinking that spent its budget.
+    def _thinking_continues(self, completion: Completion) -> bool:
+        """Whether this completion is thinking that spent its budget, and tokens are left.
 
-        Thinking that is closed, or was never opened, goes on as it is.
+        Open thinking is closed by the forced text; other text continues as it is.
         """
         sampling = self.setting.sampling
         budget = sampling.thinking_budget
         spent = completion.finish_reason == "length" and self._turn_tokens == budget
         if budget is None or not spent or completion.num_tokens < budget:
-            return None
+            return False
         opened = (
             bool(self.setting.template.opened(self.prompt))
             or sampling.thinking_start in completion.text
@@ -258,23 +253,23 @@ class Member:
         if limits.turn_tokens is not None:
             left = min(left, limits.turn_tokens - self._turn_tokens)
         if left < 1 or (limits.length is not None and len(ids) >= limits.length):
-            return None
+            return False
         self._ids = ids
         self.continued.append(len(self.turns))
-        return self.request()
+        return True
 
     # Its end.
 
     def _end(self) -> None:
         if self.limit is not None:
             self._last_reason("deadline" if self.limit == "seconds" else "length")
-        if self._play is not None:
-            self.result = self._own_verdict(self._play)
+        if self._episode is not None:
+            self.result = self._own_verdict(self._episode)
         if self.failure is not None:
             self._last_reason("error")
         self._ended()
 
-    def _own_verdict(self, play: Episode) -> Score | None:
+    def _own_verdict(self, episode: Episode) -> Score | None:
         given: Any = None
         try:
             given = self._in_time("result")
@@ -282,12 +277,12 @@ class Member:
             self.failure = self.failure or f"its result raised {describe_error(error)}"
         result: Score | None = None
         try:
-            result = checked_result(given, type(play).__name__)
-            rewards = checked_rewards(play.rewards)
+            result = checked_result(given, type(episode).__name__)
+            rewards = checked_rewards(episode.rewards)
             if result is not None and rewards:
-                read = spoken(self.turns, self.continued, "all")
+                read = turns_read(self.turns, self.continued, "all")
                 result = replace(result, steps=turn_steps(self.turns, read, rewards))
-            self.counts = checked_counts(play.counts)
+            self.counts = checked_counts(episode.counts)
         except ValueError as error:
             self.failure = self.failure or f"its {error}"
         try:
@@ -297,8 +292,8 @@ class Member:
         return result
 
     def _in_time(self, method: Literal["result", "close"]) -> Any:
-        """What a method of the play gives, waited for as an answer where it is not `Episode`'s."""
-        call = getattr(self._play, method)
+        """Calls a method of the episode; with an answer's time limit where the user defined it."""
+        call = getattr(self._episode, method)
         if getattr(call, "__func__", None) is getattr(Episode, method):
             return call()
         return self._waited(call)
@@ -311,6 +306,11 @@ class Member:
         last = self.turns[-1]
         completion = replace(last.completion, finish_reason=reason)
         self.turns[-1] = replace(last, completion=completion)
+
+    def rollout(self, score: Score, step: int) -> Rollout:
+        """The rollout as it is now."""
+        turns = tuple(self.turns)
+        return Rollout(self.prompt, turns, score, self.index, self.visit, step, self.extras)
 
     @property
     def extras(self) -> Extras:

@@ -1,7 +1,4 @@
-"""What a play of somebody's own gives beside its messages: a verdict, rewards of turns, counts.
-
-Left out: the messages (`environments/chat_messages.py`).
-"""
+"""Validates what a user-defined episode returns beside its messages: verdict, rewards, counts."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ def _is_number(value: object) -> bool:
 
 
 def checked_result(result: Any, name: str) -> Score | None:
-    """A play's verdict. Raises ValueError for what is none; numbers are read as a verifier's."""
+    """The episode's verdict, None for none; a number is read as a verifier's. Raises ValueError."""
     if result is None or isinstance(result, Score):
         return result
     result = _plain(result)
@@ -40,7 +37,7 @@ def checked_result(result: Any, name: str) -> Score | None:
 
 
 def checked_rewards(rewards: Any) -> list[float]:
-    """A play's rewards of turns as numbers. Raises ValueError for what cannot be learned from."""
+    """The rewards of its turns as finite numbers. Raises ValueError."""
     if not isinstance(rewards, list | tuple):
         raise ValueError(f"rewards = {rewards!r:.80}; give a list, one number for every completion")
     rewards = [_plain(value) for value in rewards]
@@ -51,7 +48,7 @@ def checked_rewards(rewards: Any) -> list[float]:
 
 
 def checked_counts(counts: Any) -> dict[str, float]:
-    """A play's counts as numbers. Raises ValueError for what no metric can be made of."""
+    """Its counts as finite numbers by metric name. Raises ValueError."""
     if not isinstance(counts, Mapping):
         raise ValueError(f"counts = {counts!r:.80}; give finite numbers by name")
     taken = dict(counts)  # a method that was left behind may still be counting
