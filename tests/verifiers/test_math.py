@@ -10,13 +10,11 @@ from math_table import TABLE
 from groupwise.types import Prompt
 from groupwise.verifiers import Case, load_verifier, score_cases, verify
 from groupwise.verifiers.answers import math as math_module
-from groupwise.verifiers.answers.math import unboxed_answer
+from groupwise.verifiers.answers.final_answer import last_formula
 from groupwise.waiting.processes import Reply
 
-LIMIT = 1.0
-HAZARDS = ("tower", pytest.param("huge sum", marks=pytest.mark.slow))
 CASES = [Case(Prompt(name, text="q", answer=gold), text) for name, gold, text, _ in TABLE]
-EASY = [row for row, entry in enumerate(TABLE) if entry[0] not in ("tower", "huge sum")]
+EASY = list(range(len(TABLE)))
 
 
 @pytest.fixture(scope="module")
@@ -53,27 +51,21 @@ def test_the_table_in_an_event_loop_and_its_executor(math):
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("name", HAZARDS)
-def test_hazards_end_within_twice_the_limit_and_the_pool_still_scores(math, name):
-    check(math, EASY[:10])
-    row = next(row for row, entry in enumerate(TABLE) if entry[0] == name)
+@pytest.mark.parametrize(
+    "given",
+    ["9^{9^{9^{9}}}", r"\sum_{k=1}^{10^{9}} \frac{1}{k^2+1}", "10^{10^{10}}", "(10^9)!",
+     r"\binom{10^8}{5\cdot 10^7}", r"e^{e^{e^{e}}}", r"\sqrt{9^{9^{9}}}",
+     "2^{" * 30 + "2" + "}" * 30,
+     r"\sin(10^{10^{6}})", "(x+1)^{1000}", r"\frac{1}{10^{10^{7}}}+x", "((((" * 100,
+     r"\sqrt{" * 60 + "2" + "}" * 60, "x^{y^{x^{y^{x}}}}", "(x+y+z+u+v+w)^{50}"],
+)  # fmt: skip
+@pytest.mark.parametrize("gold", ["2", "x+\\sqrt{2}"])
+def test_hazards_end_at_once_by_their_size(math, given, gold):
     start = time.monotonic()
-    (score,) = score_cases(load_verifier("math", time_limit=LIMIT), [CASES[row]])
-    seconds = time.monotonic() - start
-    assert (score.value, score.outcome) == (0.0, "timeout")
-    assert "twice" in score.reason
-    assert seconds < 2 * LIMIT + 1.5  # 1.5: a worker that is still starting
-    check(math, EASY)
-
-
-@pytest.mark.slow
-def test_more_hazards_than_workers(math):
-    towers = [Case(Prompt("p", text="q", answer="2"), rf"\boxed{{9^{{9^{{9^{n}}}}}}}")
-              for n in range(5, 8)]  # fmt: skip
-    good = Case(Prompt("p", text="q", answer="x+1"), r"\boxed{1+x}")
-    quick = load_verifier("math", time_limit=0.5)
-    scores = score_cases(quick, [*towers, good])
-    assert [score.outcome for score in scores] == ["timeout"] * 3 + ["correct"]
+    score = verify("math", completion=rf"\boxed{{{given}}}", answer=gold)
+    assert score.value == 0.0
+    assert score.outcome in ("limit", "no_answer", "incorrect")
+    assert time.monotonic() - start < 2
 
 
 @pytest.mark.parametrize(
@@ -89,7 +81,7 @@ def test_more_hazards_than_workers(math):
         (r"\boxed{5}", r"\frac{1", "bad_answer"),
         (r"\boxed{\frac{x}{}", "x", "no_answer"),
         (r"\boxed{\text{the dog}}", r"\text{the cat}", "incorrect"),
-        (r"\boxed{\text{the dog}}", "x^2", "incorrect"),
+        (r"\boxed{\text{the dog}}", "x^2", "no_answer"),
         (r"\boxed{50\%}", "0.5", "incorrect"),
     ],
 )
@@ -120,7 +112,7 @@ def test_percent_and_box_policies():
     ],
 )
 def test_answers_without_a_box(text, answer):
-    assert unboxed_answer(text) == answer
+    assert last_formula(text) == answer
 
 
 def test_simple_answers_need_no_worker(monkeypatch):
@@ -142,8 +134,8 @@ def test_gold_goes_first(monkeypatch):
             return [Reply("ok", "different")] * len(batch)
 
     monkeypatch.setattr(math_module, "shared_pool", lambda *_: Recording())
-    verify("math", completion=r"\boxed{y+x}", answer="x+y+z")
-    assert jobs == [("x+y+z", "y+x")]
+    verify("math", completion=r"\boxed{\sin y}", answer=r"\sin x")
+    assert jobs[-1][:2] == (r"\sin x", r"\sin y")
 
 
 @pytest.mark.parametrize(
@@ -153,8 +145,8 @@ def test_gold_goes_first(monkeypatch):
         (Reply("out_of_memory"), 0.0, "out_of_memory"),
         (Reply("died", -9), 0.0, "crash"),
         (Reply("error", "RecursionError"), 0.0, "crash"),
-        (Reply("ok", "bad_answer"), None, "bad_answer"),
-        (Reply("ok", "no_answer"), 0.0, "no_answer"),
+        (Reply("ok", "limit"), 0.0, "limit"),
+        (Reply("ok", "different"), 0.0, "incorrect"),
         (Reply("ok", "equal"), 1.0, "correct"),
     ],
 )
@@ -163,8 +155,9 @@ def test_what_a_worker_says_becomes_an_outcome(monkeypatch, reply, value, outcom
         def map(self, batch, limit, tries):
             return [reply] * len(batch)
 
+    verify("math", completion="x", answer=r"\cos x")  # the gold answer is checked before
     monkeypatch.setattr(math_module, "shared_pool", lambda *_: Fixed())
-    score = verify("math", completion=r"\boxed{y+x}", answer="x+y+z")
+    score = verify("math", completion=r"\boxed{\sin x}", answer=r"\cos x")
     assert (score.value, score.outcome) == (value, outcome)
 
 
@@ -172,4 +165,4 @@ def test_gold_answers_are_checked_in_one_batch(math):
     golds = ["7", r"\frac12", "x+1", "Tuesday", r"\{1,2\}", "(1,2)", r"\frac{1", "", None, "B"]
     reasons = math.check_answers([Prompt(str(g), text="q", answer=g) for g in golds])
     assert [reason is None for reason in reasons] == [True] * 6 + [False] * 3 + [True]
-    assert "cannot be read as mathematics" in reasons[6]
+    assert "cannot be read: a bracket is not closed" in reasons[6]

@@ -8,8 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.verifiers import verify
-from groupwise.verifiers.answers.comparison import gold_text, same_answer
+from groupwise.verifiers.answers.gold import gold_text
+from groupwise.verifiers.answers.judging import judge
 from groupwise.verifiers.answers.numbers import last_number, parse_number, same_number
+
+
+def same_answer(gold, given, **arguments):
+    return judge(gold, given, **arguments).kind == "equal"
+
 
 FORMS = [
     ("8,000", 8000),
@@ -223,7 +229,7 @@ def test_hostile_texts_take_linear_time(text):
     assert time.monotonic() - start < 3
 
 
-@pytest.mark.parametrize("text", ["5 or 6 or 7", "5 or maybe 7", "either 5, or 7", r"\log_3 9"])
+@pytest.mark.parametrize("text", ["5 or 6 or 7", "5, 6", "either 5, or 7", r"\log_3 9"])
 def test_offered_alternatives_and_arguments_are_no_answer(text):
     assert last_number(text) is None
 

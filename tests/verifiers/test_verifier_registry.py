@@ -106,10 +106,7 @@ SETUPS = {
     "proof": ({}, "x = 7"),
     "text": ({}, "dog"),
     "sequence": ({}, "7, 8"),
-    "assignment": ({}, "x = 7"),
-    "moment": ({}, "12:30"),
     "countdown": ({}, "3 + 4"),
-    "sudoku": ({}, "1234\n3412\n2143\n4321"),
     "play": ({}, None),
     "code_package": (
         {"time_limit": 10, "memory_megabytes": 256},

@@ -23,8 +23,8 @@ from groupwise.intervals import wilson_interval
 from groupwise.records.rows import rollout_rows
 from groupwise.rollouts import case_of
 from groupwise.types import Group, Rollout
-from groupwise.verifiers.answers.cleaning import plain
 from groupwise.verifiers.answers.extraction import after_reasoning, last_box, last_tagged
+from groupwise.verifiers.answers.tokens import plain
 
 Interval = tuple[float, float]
 

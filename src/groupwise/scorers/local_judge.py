@@ -20,7 +20,7 @@ from groupwise.policies.settings import DType
 from groupwise.samplers import sample
 from groupwise.types import Message, Prompt, Score
 from groupwise.verifiers import Case, SettingsVerifier
-from groupwise.verifiers.answers.comparison import gold_text
+from groupwise.verifiers.answers.gold import gold_text
 from groupwise.verifiers.judge.judging import (
     RUBRIC,
     final_field,

@@ -1,55 +1,42 @@
-"""The verifiers that find one answer and compare it: exact, number, tagged, boxed.
-
-All read only what follows the reasoning section. 1 where the answer is right, 0 where it is wrong
-or absent. Left out: algebra (`math.py`), format alone (`formats.py`).
-"""
+"""The verifiers that compare one answer exactly: exact, number, tagged, boxed, text, sequence."""
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+import re
+from itertools import pairwise
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from groupwise.types import Prompt, Score
-from groupwise.verifiers.answers.comparison import gold_text, same_answer
+from groupwise.verifiers.answers.comparing import Percent
 from groupwise.verifiers.answers.extraction import after_reasoning, last_box, last_tagged, repaired
-from groupwise.verifiers.answers.numbers import Quantity, last_number, parse_number, same_number
-from groupwise.verifiers.core.contract import Case, SettingsVerifier
+from groupwise.verifiers.answers.final_answer import FinalAnswer
+from groupwise.verifiers.answers.gold import without_box
+from groupwise.verifiers.answers.judging import judge, prompt_words
+from groupwise.verifiers.answers.numbers import last_number, parse_number, same_number
+from groupwise.verifiers.answers.tokens import normal
+from groupwise.verifiers.core.contract import AnswerVerifier, Case
+from groupwise.verifiers.core.scores import (
+    TAG,
+    BadAnswer,
+    accepted_answers,
+    bad_answer,
+    graded,
+    no_answer,
+    verdict,
+)
 
-Percent = Literal["ignore", "divide"]
+__all__ = ["TAG", "bad_answer", "graded", "no_answer", "verdict"]
+
 TOLERANCE = "Largest absolute difference that still counts as equal; 0 compares exactly."
 RELATIVE = "The same as a share of the gold answer's size."
 PERCENT = "ignore: 28% reads as 28. divide: 28% reads as 0.28."
-TAG = "The reasoning section's tag; only what follows its end is read."
 Tolerance = Annotated[float, Field(ge=0, allow_inf_nan=False, description=TOLERANCE)]
 Relative = Annotated[float, Field(ge=0, allow_inf_nan=False, description=RELATIVE)]
 
 
-def bad_answer(reason: str) -> Score:
-    """The gold answer cannot be used: not scored."""
-    return Score(None, "bad_answer", reason)
-
-
-def no_answer(reason: str) -> Score:
-    """The completion holds no answer: 0."""
-    return Score(0.0, "no_answer", reason)
-
-
-def verdict(right: bool, given: str, gold: str) -> Score:
-    """1 or 0, with both answers in the reason."""
-    if right:
-        return Score(1.0, "correct", f"{_short(given)} equals {_short(gold)}")
-    return Score(0.0, "incorrect", f"{_short(given)} is not {_short(gold)}")
-
-
-def graded(value: float, reason: str) -> Score:
-    """A value between wrong (0 and below) and right (1 and above)."""
-    if value >= 1:
-        return Score(value, "correct", reason)
-    return Score(value, "partial" if value > 0 else "incorrect", reason)
-
-
-class Exact(SettingsVerifier):
+class Exact(AnswerVerifier):
     """The whole text after the reasoning is the answer, character by character.
 
     Outer white space never counts; runs of white space count as one blank unless told otherwise.
@@ -63,61 +50,65 @@ class Exact(SettingsVerifier):
     )
     reasoning_tag: str = Field(default="think", description=TAG)
 
-    def score_case(self, case: Case) -> Score:
-        if case.prompt.answer is None:
-            return bad_answer("the prompt has no answer")
-        gold = self._normal(str(case.prompt.answer))
-        if not gold:
-            return bad_answer("the answer is empty")
+    def compare(self, case: Case, gold: str) -> Score:
         text = after_reasoning(case.whole, self.reasoning_tag)
-        given = "" if text is None else self._normal(text)
-        return verdict(given == gold, given, gold) if given else no_answer("nothing was written")
+        given, wanted = self._normal(text or ""), self._normal(gold)
+        return verdict(given == wanted, given, wanted) if given else no_answer("nothing is written")
 
     def _normal(self, text: str) -> str:
         text = " ".join(text.split()) if self.collapse_whitespace else text.strip()
         return text.casefold() if self.ignore_case else text
 
-    def gold_completion(self, prompt: Prompt) -> str:
-        return str(prompt.answer)
+    def write(self, gold: str) -> str:
+        return gold
 
 
-class Number(SettingsVerifier):
-    """The last number of the text after the reasoning is the answer.
-
-    A number that is a piece of something larger (`4\\sqrt{2}`, `(0,1)`, `12:00`) is no answer.
-    """
-
-    verifier_name: ClassVar[str] = "number"
+class _Compared(FinalAnswer):
+    """An answer that is the gold one by exact arithmetic, within a tolerance, or as written."""
 
     tolerance: Tolerance = 0.0
     relative_tolerance: Relative = 0.0
     percent: Percent = Field(default="ignore", description=PERCENT)
-    reasoning_tag: str = Field(default="think", description=TAG)
 
-    def score_case(self, case: Case) -> Score:
-        gold = _gold_number(case.prompt.answer)
-        if gold is None:
-            return bad_answer(f"the answer {case.prompt.answer!r} is not a number")
-        text = after_reasoning(case.whole, self.reasoning_tag)
-        if text is None:
-            return no_answer(f"<{self.reasoning_tag}> is never closed")
-        given = last_number(text)
-        if given is None:
-            return no_answer("no number, or only a piece of an expression")
-        right = same_number(
+    def judge(self, given: str, gold: str, prompt: Prompt) -> Score:
+        found = judge(
             gold,
             given,
+            percent=self.percent,
+            words=prompt_words(prompt.text or ""),
             tolerance=self.tolerance,
             relative_tolerance=self.relative_tolerance,
-            percent=self.percent,
         )
-        return verdict(right, _show(given), _show(gold))
+        if found.kind == "bad_answer":
+            raise BadAnswer(found.reason)
+        if found.kind == "no_answer":
+            return no_answer(found.reason)
+        return verdict(found.kind == "equal", given, gold)
 
-    def gold_completion(self, prompt: Prompt) -> str:
-        return gold_text(prompt.answer) or ""
+
+class Number(_Compared):
+    """A number: the last box, else the last answer tag, else the last number of the text.
+
+    In a box or tag the number is all there is. In a text, words around the last number are not
+    read; a number that is a piece of a formula (`4\\sqrt{2}`, `(0,1)`, `12:00`) is no answer.
+    """
+
+    verifier_name: ClassVar[str] = "number"
+
+    def unmarked(self, text: str) -> str | None:
+        found = last_number(text)
+        return None if found is None else f"{found.value} {found.unit}".strip()
+
+    def judge(self, given: str, gold: str, prompt: Prompt) -> Score:
+        if parse_number(gold) is None:
+            raise BadAnswer(f"the answer {gold[:60]!r} is not a number")
+        return super().judge(given, gold, prompt)
+
+    def write(self, gold: str) -> str:
+        return without_box(gold)
 
 
-class Tagged(SettingsVerifier):
+class Tagged(_Compared):
     """The content of the last `<answer>...</answer>` after the reasoning is the answer.
 
     Of a box inside, the content.
@@ -125,69 +116,134 @@ class Tagged(SettingsVerifier):
 
     verifier_name: ClassVar[str] = "tagged"
 
-    tag: str = Field(default="answer", min_length=1, description="The tag's name.")
-    tolerance: Tolerance = 0.0
-    relative_tolerance: Relative = 0.0
-    percent: Percent = Field(default="ignore", description=PERCENT)
-    reasoning_tag: str = Field(default="think", description=TAG)
-
-    def score_case(self, case: Case) -> Score:
-        text = after_reasoning(case.whole, self.reasoning_tag)
-        given = None if text is None else last_tagged(repaired(text), self.tag)
+    def located(self, text: str) -> str | Score:
+        rest = after_reasoning(repaired(text), self.reasoning_tag)
+        given = None if rest is None else last_tagged(rest, self.tag)
         if given is not None and r"\boxed" in given:
             given = last_box(given)
-        return compared(case, given, f"<{self.tag}>", self)
-
-    def gold_completion(self, prompt: Prompt) -> str:
-        return f"<{self.tag}>{prompt.answer}</{self.tag}>"
+        return given or no_answer(f"no <{self.tag}> with content after the reasoning")
 
 
-class Boxed(SettingsVerifier):
+class Boxed(_Compared):
     """The content of the last balanced `\\boxed{...}` after the reasoning is the answer."""
 
     verifier_name: ClassVar[str] = "boxed"
 
-    tolerance: Tolerance = 0.0
-    relative_tolerance: Relative = 0.0
-    percent: Percent = Field(default="ignore", description=PERCENT)
-    reasoning_tag: str = Field(default="think", description=TAG)
+    def located(self, text: str) -> str | Score:
+        rest = after_reasoning(repaired(text), self.reasoning_tag)
+        given = None if rest is None else last_box(rest)
+        return given or no_answer("no \\boxed with content after the reasoning")
+
+    def write(self, gold: str) -> str:
+        return f"\\boxed{{{without_box(gold)}}}"
+
+
+class Text(FinalAnswer):
+    """The final answer is the gold answer, letter by letter; a number by its value.
+
+    Quotation marks around it, their kind, markdown and a final period do not count; runs of white
+    space are one blank. A unit belongs to the text, and so do zeros in front of a number.
+    """
+
+    verifier_name: ClassVar[str] = "text"
+
+    ignore_case: bool = Field(default=False, description="Compare without case.")
+
+    def judge(self, given: str, gold: str, prompt: Prompt) -> Score:
+        wanted, found = self._normal(gold), self._normal(given)
+        if not found:
+            return no_answer("nothing is written")
+        return verdict(found == wanted or _same_number(wanted, found), found, wanted)
+
+    def _normal(self, text: str) -> str:
+        text = _BOLD.sub("", normal(text)).translate(_QUOTES)
+        text = " ".join(text.split()).strip(" .$")
+        if len(text) > 1 and text[0] in "\"'" and text[-1] in "\"'":
+            text = text[1:-1].strip(" .")
+        return text.casefold() if self.ignore_case else text
+
+
+_QUOTES = str.maketrans("“”„‘’", '"""\'\'')
+_BOLD = re.compile(r"\*\*|__|`")
+_ZEROS = re.compile(r"[+-]?0\d")
+
+
+def _same_number(gold: str, given: str) -> bool:
+    """Equal numbers of one unit, none of them a text of digits such as 007."""
+    first, second = parse_number(gold), parse_number(given)
+    if first is None or second is None or any(_ZEROS.match(each) for each in (gold, given)):
+        return False
+    return bool(first.unit) == bool(second.unit) and same_number(first, second)
+
+
+class ItemSequence(FinalAnswer):
+    """The gold answer's items in the gold answer's order, nothing more and nothing less.
+
+    Items are numbers or single words, separated by commas, blanks, arrows or lines; the gold answer
+    is such a text, or a list of items (not of alternatives). Words are compared without case,
+    numbers by value. Numbers with < or > between them must be in that order.
+    """
+
+    verifier_name: ClassVar[str] = "sequence"
 
     def score_case(self, case: Case) -> Score:
-        text = after_reasoning(repaired(case.whole), self.reasoning_tag)
-        given = None if text is None else last_box(text)
-        return compared(case, given, "\\boxed", self)
+        return self.compare(case, self._listed(case.prompt))
 
-    def gold_completion(self, prompt: Prompt) -> str:
-        return f"\\boxed{{{gold_text(prompt.answer) or ''}}}"
+    def _listed(self, prompt: Prompt) -> str:
+        answer = prompt.answer
+        if isinstance(answer, (list, tuple)):
+            return ", ".join(accepted_answers(each)[0] for each in answer) or " "
+        return accepted_answers(answer)[0]
+
+    def judge(self, given: str, gold: str, prompt: Prompt) -> Score:
+        wanted = _items(gold)
+        if not wanted:
+            raise BadAnswer(f"the answer {gold[:60]!r} has no items")
+        lead = _LABEL.match(given)
+        if lead is not None and not set(_items(lead.group(1))) & set(wanted):
+            given = given[lead.end() :]
+        found = _items(given)
+        if "and" not in wanted:
+            found = [item for item in found if item != "and"]
+        if not found:
+            return no_answer("no items are listed")
+        right = len(found) == len(wanted) and all(map(_same_item, wanted, found))
+        return verdict(right and _in_order(given, found), ", ".join(found), ", ".join(wanted))
+
+    def gold_completion(self, prompt: Prompt) -> str | None:
+        return self.write(self._listed(prompt))
 
 
-def compared(case: Case, given: str | None, where: str, rule: Tagged | Boxed) -> Score:
-    """An extracted answer against the gold one, by the number and text rule."""
-    gold = gold_text(case.prompt.answer)
-    if gold is None:
-        return bad_answer(f"the answer {case.prompt.answer!r} is empty")
-    if given is None:
-        return no_answer(f"no {where} with content after the reasoning")
-    right = same_answer(
-        gold,
-        given,
-        tolerance=rule.tolerance,
-        relative_tolerance=rule.relative_tolerance,
-        percent=rule.percent,
+_MARKS = re.compile(r"[\[\](){}\"'`$“”‘’<>]")
+_BREAKS = re.compile(r"[,;\s]+")
+_ARROWS = re.compile(r"\s*(?:->|→|⟶|⇒|\\(?:to|rightarrow|longrightarrow)(?![A-Za-z]))\s*")
+_FRACTION = re.compile(r"(?<![\d}])\\frac\s*(?:\{\s*(-?\d+)\s*\}|(\d))\s*(?:\{\s*(\d+)\s*\}|(\d))")
+_LABEL = re.compile(r"([^\d,;:<>\[\](){}]*):(?=\D)")
+
+
+def _items(text: str) -> list[str]:
+    text = _FRACTION.sub(
+        lambda m: f"{m.group(1) or m.group(2)}/{m.group(3) or m.group(4)}",
+        normal(_ARROWS.sub(", ", text)),
     )
-    return verdict(right, given, gold)
+    text = _MARKS.sub(" ", text).strip()
+    text = text if text.endswith("..") else text.removesuffix(".")  # "3, 10, ..." goes on
+    return [item.casefold() for item in _BREAKS.split(text) if item]
 
 
-def _gold_number(answer: object) -> Quantity | None:
-    text = gold_text(answer)
-    return None if text is None else parse_number(text)
+def _in_order(text: str, items: list[str]) -> bool:
+    """Whether numbers stand as the comparison signs between them say."""
+    text = _ARROWS.sub(", ", text)
+    values = [number.value for number in map(parse_number, items) if number is not None]
+    if len(values) < len(items):
+        return True
+    if ("<" in text) == (">" in text):  # no sign, or angle brackets
+        return True
+    return all(a <= b if "<" in text else a >= b for a, b in pairwise(values))
 
 
-def _show(quantity: Quantity) -> str:
-    value = quantity.value
-    text = str(value.numerator) if value.denominator == 1 else str(value)
-    return _short(text) + ("%" if quantity.is_percent else "")
-
-
-def _short(text: str, limit: int = 60) -> str:
-    return text if len(text) <= limit else text[: limit - 3] + "..."
+def _same_item(gold: str, given: str) -> bool:
+    first, second = parse_number(gold), parse_number(given)
+    if first is not None and second is not None:
+        return first == second
+    return gold == given

@@ -1,8 +1,8 @@
-"""Where a completion states its final answer, and the verifiers that only differ in judging it.
+r"""Where a completion states its answer: the one place that decides it (docs/answers.md).
 
-Read, in this order, from what follows the reasoning: the last box, the last answer tag, the last
-line. A box or tag that is there and empty is no answer; nothing else is read in its place. Left
-out: what a right answer is (`puzzles.py`, `sequences.py`, `moments.py`).
+Only what follows the reasoning section is read. Then the first of these that is there: the last
+box; the last answer tag; what the verifier says (`last_number`, `last_formula`, `last_line`). A box
+or tag that is there and empty, or never closed, is no answer: nothing else is read in its place.
 """
 
 from __future__ import annotations
@@ -13,77 +13,102 @@ from abc import abstractmethod
 from pydantic import Field
 
 from groupwise.types import Prompt, Score
-from groupwise.verifiers.answers.answers import TAG, bad_answer, no_answer
 from groupwise.verifiers.answers.extraction import after_reasoning, last_box, last_tagged, repaired
-from groupwise.verifiers.core.contract import Case, SettingsVerifier
+from groupwise.verifiers.answers.gold import unboxed, without_box
+from groupwise.verifiers.answers.runs import formula_runs
+from groupwise.verifiers.core.contract import AnswerVerifier, Case
+from groupwise.verifiers.core.scores import TAG, no_answer
 
 MAX_ANSWER = 2000
-"""Characters; a longer answer is none of the short ones that are asked for here."""
+"""Characters; a longer answer is `limit`."""
 
 _FENCED = re.compile(r"```\w*[ \t]*\r?\n(.*?)```", re.DOTALL)
 _BORDER = re.compile(r"```\w*|[|:+=_ -]*[-_=]{2}[|:+=_ -]*")
-_LEAD = re.compile(r"^.*\b(?:answer|result|solution)\b\s*(?:is|:|=)+\s*", re.IGNORECASE)
+_LEAD = re.compile(r"\banswers?\b[ \t*]{0,9}(?:is|are|:|=)[ \t*]{0,9}:?\s{0,99}", re.IGNORECASE)
+_SENTENCE_END = re.compile(r"\n|[.!?](?=\s|\Z)")
+_MAX_WORDS = 60
+"""Characters of an answer in words behind `answer is`."""
 
 
-def final_answer(text: str, tag: str = "answer", num_lines: int = 1) -> str | None:
-    r"""The answer as it is written, outer white space off; None where there is none.
+def last_line(text: str, num_lines: int = 1) -> str | None:
+    """The last lines that hold something; of one line, what follows `answer is`.
 
-    `num_lines`: how many of the last lines that hold something make up an answer without box or
-    tag; of a text with one fenced block, of that. One line alone loses a lead as `The answer is`.
+    `num_lines` above 1: of a text with one fenced block, that block's.
 
-    >>> final_answer("So 1 + 2.\nThe answer is 3."), final_answer(r"\boxed{4} or 5")
-    ('3.', '4')
-    >>> final_answer("5 <answer></answer>") is None
-    True
+    >>> last_line("So 1 + 2.\\nThe answer is 3."), last_line("a\\n1 2\\n3 4", 2), last_line(" ")
+    ('3.', '1 2\\n3 4', None)
     """
-    if r"\boxed" in text:
-        return last_box(text)
-    tagged = last_tagged(text, tag)
-    if tagged is not None or f"<{tag}>" in text:
-        return tagged
     fenced = _FENCED.findall(text) if num_lines > 1 else []
     if len(fenced) == 1:
         text = fenced[0]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     lines = [line for line in lines if not _BORDER.fullmatch(line)][-num_lines:]
     if num_lines == 1 and lines:
-        lines = [_LEAD.sub("", lines[0][-MAX_ANSWER:])]
+        line = lines[0][-MAX_ANSWER:]
+        leads = list(_LEAD.finditer(line))
+        lines = [line[leads[-1].end() :] if leads else line]
     return "\n".join(lines).strip() or None
 
 
-class FinalAnswer(SettingsVerifier):
-    """Reads the final answer and leaves its judgement to `judge`."""
+def last_formula(text: str) -> str | None:
+    """The first formula, or the words, behind the last `answer is`; without one, the last formula.
+
+    >>> last_formula("The answer is $x+1$, not 3."), last_formula("The largest $n$ is 34.")
+    ('x+1', '34')
+    >>> last_formula("The answer is Tuesday."), last_formula("no idea")
+    ('Tuesday', None)
+    """
+    leads = list(_LEAD.finditer(text))
+    if leads:
+        rest = text[leads[-1].end() :]
+        end = _SENTENCE_END.search(rest)
+        sentence = rest if end is None else rest[: end.end()]
+        runs = formula_runs(sentence)
+        if runs:
+            return runs[0].rstrip("!")
+        if sentence.strip() and len(sentence) <= _MAX_WORDS:
+            return sentence.strip().rstrip(".!?") or None
+    runs = formula_runs(text)
+    return runs[-1].rstrip("!") if runs else None
+
+
+class FinalAnswer(AnswerVerifier):
+    """Finds the final answer and leaves its judgement to `judge`."""
 
     tag: str = Field(default="answer", min_length=1, description="The answer's tag.")
     reasoning_tag: str = Field(default="think", description=TAG)
 
-    def problem(self, prompt: Prompt) -> str | None:
-        """Why the prompt itself cannot be judged by; None where it can."""
-        return None if str(prompt.answer or "").strip() else "the prompt has no answer"
-
-    def num_lines(self, prompt: Prompt) -> int:
-        """Lines of an answer that stands in no box or tag."""
-        return 1
+    def unmarked(self, text: str) -> str | None:
+        """The answer of a text without box and tag."""
+        return last_line(text)
 
     @abstractmethod
-    def judge(self, given: str, prompt: Prompt) -> Score:
-        """The score of an answer that was given."""
+    def judge(self, given: str, gold: str, prompt: Prompt) -> Score:
+        """The score of an answer that was found; `BadAnswer` for an unusable gold one."""
 
-    def score_case(self, case: Case) -> Score:
-        problem = self.problem(case.prompt)
-        if problem is not None:
-            return bad_answer(problem)
-        text = after_reasoning(repaired(case.whole), self.reasoning_tag)
-        if text is None:
+    def located(self, text: str) -> str | Score:
+        """The answer as it is written, or the score of a completion that has none."""
+        rest = after_reasoning(repaired(text), self.reasoning_tag)
+        if rest is None:
             return no_answer(f"<{self.reasoning_tag}> is never closed")
-        given = final_answer(text, self.tag, self.num_lines(case.prompt))
-        if given is None:
+        if r"\boxed" in rest or r"\fbox" in rest:
+            given = last_box(rest)
+        elif f"<{self.tag}>" in rest:
+            given = last_tagged(rest, self.tag)
+        else:
+            given = self.unmarked(rest)
+        if given is None or not given.strip():
             return no_answer("no answer is given")
         if len(given) > MAX_ANSWER:
-            return no_answer(f"an answer of {len(given)} characters")
-        return self.judge(given, case.prompt)
+            return Score(0.0, "limit", f"an answer of {len(given)} characters")
+        return given
 
-    def gold_completion(self, prompt: Prompt) -> str | None:
-        if not str(prompt.answer or "").strip():
-            return None
-        return f"<{self.tag}>{prompt.answer}</{self.tag}>"
+    def compare(self, case: Case, gold: str) -> Score:
+        given = self.located(case.whole)
+        if isinstance(given, Score):
+            self.judge("", unboxed(gold), case.prompt)  # an unusable gold answer comes first
+            return given
+        return self.judge(given, unboxed(gold), case.prompt)
+
+    def write(self, gold: str) -> str:
+        return f"<{self.tag}>{without_box(gold)}</{self.tag}>"

@@ -22,11 +22,11 @@ from pydantic import Field, model_validator
 
 from groupwise.sandbox import Limits, Sandbox, TierChoice, TrustedCallFailed, shared_sandbox
 from groupwise.types import Prompt, Score
-from groupwise.verifiers.answers.answers import TAG, bad_answer, no_answer
 from groupwise.verifiers.answers.extraction import after_reasoning, last_box
 from groupwise.verifiers.answers.reasoning_gym_own import OWN, REFUSED
 from groupwise.verifiers.core.contract import Case, SettingsVerifier
 from groupwise.verifiers.core.names import unknown_name
+from groupwise.verifiers.core.scores import TAG, bad_answer, no_answer
 
 PACKAGE = "reasoning_gym"
 DISTRIBUTION = "reasoning-gym"

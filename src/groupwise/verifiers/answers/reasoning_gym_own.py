@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from groupwise.verifiers.answers.polynomials import parse_polynomial
+from groupwise.verifiers.answers.arithmetic import Polynomial, evaluate, numbers_in, parse
 
 Verdict = bool | None
 Own = Callable[[str, Mapping[str, Any], str], Verdict]
@@ -85,21 +85,22 @@ def _expression(answer: str, numbers: Sequence[int], target: int) -> Verdict:
     if "**" in answer or "^" in answer:
         return False
     try:
-        read = parse_polynomial(_undressed(answer))
+        read = parse(_undressed(answer))
+        value = evaluate(read).constant
     except ValueError:
         return None
     except ZeroDivisionError:
         return False
-    if read.constant is None:
+    if value is None:
         return None
-    return read.constant == target and sorted(read.numbers) == sorted(numbers)
+    return value == target and sorted(numbers_in(read)) == sorted(numbers)
 
 
 def polynomial_multiplication(answer: str, metadata: Mapping[str, Any], gold: str) -> Verdict:
     """The product, multiplied out: no parentheses left."""
     text = _undressed(answer)
     try:
-        return parse_polynomial(text) == parse_polynomial(gold) and "(" not in text
+        return _polynomial(text) == _polynomial(gold) and "(" not in text
     except ValueError:
         return None
     except ZeroDivisionError:
@@ -109,12 +110,16 @@ def polynomial_multiplication(answer: str, metadata: Mapping[str, Any], gold: st
 def simple_integration(answer: str, metadata: Mapping[str, Any], gold: str) -> Verdict:
     """An antiderivative: the gold one up to a constant, which may be written or not."""
     try:
-        read = parse_polynomial(_undressed(answer))
-        return read.without("C", "c") == parse_polynomial(gold).without("C", "c")
+        read = _polynomial(_undressed(answer))
+        return read.without("C", "c") == _polynomial(gold).without("C", "c")
     except ValueError:
         return None
     except ZeroDivisionError:
         return False
+
+
+def _polynomial(text: str) -> Polynomial:
+    return evaluate(parse(text))
 
 
 def _undressed(answer: str) -> str:

@@ -1,4 +1,7 @@
-"""Words behind a number: units that can be compared, words that scale it, and the rest."""
+r"""Units of measure: which words are one, and when two written units are the same.
+
+A unit is accepted because it is in the table, never because a word is missing from a list.
+"""
 
 from __future__ import annotations
 
@@ -13,79 +16,79 @@ SCALES: dict[str, int] = {
     "trillion": 1_000_000_000_000,
     "quadrillion": 1_000_000_000_000_000,
 }
+"""Words that multiply the number before them."""
 
-_ALIASES = {
-    "millimeters": "mm", "millimetres": "mm", "millimeter": "mm", "millimetre": "mm",
-    "centimeters": "cm", "centimetres": "cm", "centimeter": "cm", "centimetre": "cm",
-    "meters": "m", "metres": "m", "meter": "m", "metre": "m",
-    "kilometers": "km", "kilometres": "km", "kilometer": "km", "kilometre": "km",
-    "inches": "in", "inch": "in", "foot": "ft", "feet": "ft", "yards": "yd", "yard": "yd",
-    "miles": "mi", "mile": "mi", "grams": "g", "gram": "g", "kilograms": "kg", "kilogram": "kg",
-    "pounds": "lb", "pound": "lb", "lbs": "lb", "liters": "l", "litres": "l", "liter": "l",
-    "litre": "l", "seconds": "s", "second": "s", "sec": "s", "secs": "s", "minutes": "min",
-    "minute": "min", "mins": "min", "hours": "h", "hour": "h", "hrs": "h", "hr": "h",
-    "days": "day", "weeks": "week", "months": "month", "years": "year",
-    "deg": "degrees", "degree": "degrees", "dollars": "$", "dollar": "$", "usd": "$",
-    "cents": "cent", "sq": "square",
-}  # fmt: skip
-_SINGLE = frozenset(
-    {"m", "g", "s", "h", "l", "k", "c", "f", "n", "j", "w", "v", "a", "€", "£", "¥"}
-)
-_NOT_UNITS = frozenset({
-    "pi", "e", "i", "sqrt", "sin", "cos", "tan", "log", "ln", "exp", "or", "and", "to", "plus",
-    "minus", "times", "mod", "over", "divided", "not", "is", "x", "y", "z", "if", "but", "maybe",
-    "possibly", "either", "infinity", "inf", "nan", "no", "none", "nothing", "never", "neither",
-    "nor", "wrong", "false", "incorrect", "approx", "approximately", "probably", "perhaps",
-    "unless", "versus", "vs", "instead", "than", "less", "except", "without", "base", "factorial",
-    "repeating", "recurring", "doubled", "tripled", "halved", "half", "halves", "thirds", "fourths",
-    "fifths", "sixths", "sevenths", "eighths", "ninths", "tenths", "hundredths", "thousandths",
-    "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "score",
-})  # fmt: skip
+_SPELLINGS = """
+mm millimeter millimetre|cm centimeter centimetre|dm decimeter decimetre|m meter metre
+km kilometer kilometre|in inch inches|ft foot feet|yd yard|mi mile|mg milligram
+g gram|kg kilogram kilo|lb lbs pound|oz ounce|t ton tonne|l liter litre|ml milliliter millilitre
+gal gallon|qt quart|pt pint|cup|s sec second|ms millisecond|min minute|h hr hour|day|week|month
+year yr|degree deg|rad radian|degree_c °c celsius|degree_f °f fahrenheit|k kelvin|n newton|j joule
+kj kilojoule|w watt|kw kilowatt|v volt|a amp ampere|c coulomb|f farad|pa pascal|kpa kilopascal
+hz hertz|mph|kph kmh kmph|rpm|mol mole|unit|% percent pct|$ dollar usd buck|cent ¢|€ euro eur|£ gbp
+¥ yen|acre|hectare|point|percentage_point|bit|byte|kb kilobyte|mb megabyte|gb gigabyte
+people person|time|way|item|piece
+"""
+_TABLE = {
+    word: group.split()[0]
+    for group in re.split(r"[|\n]", _SPELLINGS.strip())
+    for word in group.split()
+}
+ONE_LETTER = frozenset("mgshlLtKNJWVACF$%€£¥¢")
+"""Units of one letter, whose case matters."""
+_POWERS = {"square": "2", "sq": "2", "squared": "2", "cubic": "3", "cu": "3", "cubed": "3"}
+_WORD = re.compile(r"[A-Za-z°$€£¥¢%_]+|\d|\^|/|[^\s]")
 
 
-def is_unit(text: str) -> bool:
-    """Whether the words behind a number name what is counted, and do not change its value.
+def canonical(text: str) -> str | None:
+    """The unit's one spelling; None if a word of it is not a known unit.
 
-    >>> is_unit("cm"), is_unit("red apples"), is_unit("pi"), is_unit("or so")
-    (True, True, False, False)
+    >>> canonical("square centimeters"), canonical("cm^2"), canonical("miles per hour")
+    ('cm^2', 'cm^2', 'mi/h')
+    >>> canonical("apples") is None
+    True
     """
-    words = re.findall(r"[^\s./]+", text)
-    if not words or len(words) > 4 or words[0] in ("squared", "cubed"):
-        return False
-    return all(word not in _NOT_UNITS and (len(word) > 1 or word in _SINGLE) for word in words)
-
-
-_MEASURES = frozenset(_ALIASES) | frozenset(_ALIASES.values())
-_ALSO_WORDS = frozenset({"in", "second", "square", "cubic", "foot", "pound", "min", "a", "cent"})
-
-
-def known_unit(word: str) -> str:
-    """The word where it is a unit of measure and hardly ever another word, else nothing.
-
-    >>> known_unit("cm"), known_unit("square cm"), known_unit("in"), known_unit("apples")
-    ('cm', 'square cm', '', '')
-    """
-    power, _, unit = word.casefold().partition(" ")
-    if unit:
-        unit = known_unit(unit)
-        return f"{power} {unit}" if unit else ""
-    word = power
-    return word if word in _MEASURES and word not in _ALSO_WORDS else ""
+    text = re.sub(r"per\s*cent\b", "%", text).replace("degrees C", "°C").replace("degrees F", "°F")
+    parts: list[str] = []
+    power = ""
+    words = _WORD.findall(re.sub(r"\bper\b", "/", text).replace(r"\%", "%"))
+    for place, word in enumerate(words):
+        lowered = word.casefold().rstrip(".")
+        if lowered in _POWERS and place + 1 < len(words) and lowered not in ("squared", "cubed"):
+            power = _POWERS[lowered]
+        elif lowered in _POWERS and parts:
+            parts.append(f"^{_POWERS[lowered]}")
+        elif word in ("/", "*", "·"):
+            parts.append("/" if word == "/" else "*")
+        elif word in "{}^.()":
+            continue
+        elif word.isdigit() and parts and place and words[place - 1] in "^{":
+            parts.append(f"^{word}")
+        else:
+            if len(word) == 1 and word not in ONE_LETTER:
+                return None
+            plural = lowered.endswith("s") and len(lowered) > 3
+            base = _TABLE.get(lowered) or _TABLE.get(lowered[:-1] if plural else "")
+            if base is None or (parts and not parts[-1].endswith(("/", "*"))):
+                return None
+            parts.append(base + (f"^{power}" if power else ""))
+            power = ""
+    return "".join(parts) if parts and not power else None
 
 
 def same_unit(gold: str, given: str) -> bool:
-    """Whether two units are compatible: equal up to spelling and plural, or one is not written.
+    """Whether two written units are one unit, up to spelling and plural.
 
-    Percent against no unit is left to the percent policy.
-
-    >>> same_unit("cm", "centimeters"), same_unit("cm", "m"), same_unit("apples", "")
+    >>> same_unit("cm", "centimeters"), same_unit("cm", "m"), same_unit("apples", "apple")
     (True, False, True)
     """
-    return not gold or not given or _plain(gold) == _plain(given)
+    first, second = canonical(gold), canonical(given)
+    if first is None and second is None:
+        return singular(gold) == singular(given)
+    return first == second
 
 
-def _plain(unit: str) -> tuple[str, ...]:
-    words = [_ALIASES.get(word, word) for word in re.findall(r"[^\s./]+", unit.casefold())]
-    if words[-1:] in (["squared"], ["cubed"]):
-        words = ["square" if words[-1] == "squared" else "cubic", *words[:-1]]
-    return tuple(word.removesuffix("s") if len(word) > 3 else word for word in words if word)
+def singular(text: str) -> str:
+    """Words without case, plural s or repeated blanks."""
+    words = text.casefold().split()
+    return " ".join(word.removesuffix("s") if len(word) > 3 else word for word in words)

@@ -53,17 +53,18 @@ BUILTIN: dict[str, str] = {
     "code_package": "groupwise.verifiers.code.package:CodePackage",
     "sql": "groupwise.verifiers.code.sql:Sql",
     "proof": "groupwise.verifiers.code.proof:Proof",
-    "text": "groupwise.verifiers.answers.sequences:Text",
-    "sequence": "groupwise.verifiers.answers.sequences:ItemSequence",
-    "assignment": "groupwise.verifiers.answers.sequences:Assignment",
-    "moment": "groupwise.verifiers.answers.dates:Moment",
-    "countdown": "groupwise.verifiers.answers.puzzles:Countdown",
-    "sudoku": "groupwise.verifiers.answers.puzzles:Sudoku",
+    "text": "groupwise.verifiers.answers.answers:Text",
+    "sequence": "groupwise.verifiers.answers.answers:ItemSequence",
+    "countdown": "groupwise.verifiers.answers.countdown:Countdown",
     "reasoning_gym": "groupwise.verifiers.answers.reasoning_gym:ReasoningGym",
     "play": "groupwise.verifiers.process.play:PlayResult",
 }
 
-REMOVED: dict[str, str] = {}
+REMOVED: dict[str, str] = {
+    "assignment": '"math" (a gold answer "x = 3, y = -2") or "text"',
+    "moment": '"text" (a date or time as it is written) or "number" (a duration in one unit)',
+    "sudoku": '"reasoning_gym" with task = "mini_sudoku" or "sudoku"',
+}
 """Names of earlier versions, and what to use in their place."""
 
 ENTRY_POINTS = "groupwise.verifiers"

@@ -18,7 +18,7 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 from groupwise.errors import VerifierError
 from groupwise.types import Score
 from groupwise.verifiers.answers.answers import bad_answer
-from groupwise.verifiers.answers.comparison import gold_text
+from groupwise.verifiers.answers.gold import gold_text
 from groupwise.verifiers.core.contract import Case, SettingsVerifier, VerifierLogs
 from groupwise.verifiers.judge.endpoint import EndpointError, post_json
 from groupwise.verifiers.judge.judging import (

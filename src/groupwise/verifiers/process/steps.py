@@ -7,10 +7,7 @@ which a process reward model judges.
 
 from __future__ import annotations
 
-import ast
-import operator
 import re
-from collections.abc import Callable
 from fractions import Fraction
 from typing import ClassVar
 
@@ -18,6 +15,7 @@ from pydantic import Field
 
 from groupwise.types import Prompt, Score, StepReward
 from groupwise.verifiers.answers.answers import bad_answer, graded
+from groupwise.verifiers.answers.arithmetic import value
 from groupwise.verifiers.answers.numbers import parse_number
 from groupwise.verifiers.core.contract import Case, SettingsVerifier
 
@@ -35,12 +33,6 @@ _JUXTAPOSED = re.compile(r"(?<=[\d)])\s*\(")
 _BEHIND = re.compile(r"[\^\\%!]|(?![mgshl])[A-Za-z](?![A-Za-z])")
 _PART = r"[-+*/()\d.\s]"
 _EQUATION = re.compile(rf"(?<!{_PART}){_PART}++(?:={_PART}++)+")
-_OPERATIONS: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-}
 
 
 class Steps(SettingsVerifier):
@@ -136,20 +128,9 @@ def _is_piece(text: str, match: re.Match[str]) -> bool:
 
 def _value(expression: str) -> Fraction | None:
     """A sum, difference, product or quotient of numbers, exactly; None where it is none."""
-    if not expression or len(expression) > _LONGEST:
+    if not expression or len(expression) > _LONGEST or "**" in expression:
         return None
     try:
-        return _evaluate(ast.parse(expression, mode="eval").body)
-    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
+        return value(expression)
+    except (ValueError, ZeroDivisionError):
         return None
-
-
-def _evaluate(node: ast.expr) -> Fraction:
-    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
-        return Fraction(str(node.value))
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
-        value = _evaluate(node.operand)
-        return -value if isinstance(node.op, ast.USub) else value
-    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
-        return _OPERATIONS[type(node.op)](_evaluate(node.left), _evaluate(node.right))
-    raise ValueError(f"{type(node).__name__} is no arithmetic")

@@ -11,9 +11,9 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from groupwise.types import Prompt, Score
-from groupwise.verifiers.answers.cleaning import plain
 from groupwise.verifiers.answers.extraction import after_reasoning, boxes, last_box, repaired
 from groupwise.verifiers.answers.numbers import parse_number
+from groupwise.verifiers.answers.tokens import plain
 from groupwise.verifiers.core.contract import Case, SettingsVerifier
 from groupwise.verifiers.core.scores import TAG, BadAnswer, accepted_answers, no_answer
 

@@ -1,0 +1,112 @@
+"""Gold answers as texts, and the mutants of them that must be judged wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from groupwise.verifiers.answers.extraction import last_box, repaired
+from groupwise.verifiers.core.scores import BadAnswer, accepted_answers
+
+MAX_MUTANTS = 8
+"""Mutants tried of one gold answer."""
+
+_NUMBERS = re.compile(r"\d")
+_SIGNS = re.compile(r"[+-]")
+_COMMANDS = re.compile(
+    r"\\(?:begin|end)\{[^{}]*\}|\\[A-Za-z]+|\\.|(?<=\d)[eE](?=[+-]?\d)"  # 1e-3 is 1E-3
+)
+_LETTERS = re.compile(r"[A-Za-z]")
+_BRACKETS = str.maketrans("()[]", "[](" + ")")
+
+
+def unboxed(gold: str) -> str:
+    r"""The gold answer out of its box; `BadAnswer` if nothing is in it.
+
+    >>> unboxed(r"\boxed{42}"), unboxed(" 42 ")
+    ('42', '42')
+    """
+    text = without_box(gold)
+    if not text:
+        raise BadAnswer("the answer is empty")
+    return text
+
+
+def without_box(text: str) -> str:
+    """A text out of the box around it, if one is in it; stripped."""
+    text = repaired(text).strip()
+    return ((last_box(text) or "") if r"\boxed" in text else text).strip()
+
+
+def gold_text(answer: object) -> str | None:
+    r"""The gold answer as one text, alternatives joined by `or`; None where there is none.
+
+    >>> gold_text(r"\boxed{42}"), gold_text(7), gold_text("  "), gold_text(["4", "four"])
+    ('42', '7', None, '4 or four')
+    """
+    try:
+        return " or ".join(map(unboxed, accepted_answers(answer)))
+    except BadAnswer:
+        return None
+
+
+def mutants(gold: str) -> list[str]:
+    r"""Small changes of a gold answer that mean something else: a digit, a sign, a letter, a
+    bracket, an element.
+
+    >>> mutants("(1,x]")
+    ['(2,x]', '(1,y]', '(1,X]', '[1,x]', '(1,x)', '(x,1]', '(1]']
+    """
+    protected = [match.span() for match in _COMMANDS.finditer(gold)]
+    found: list[str] = []
+    found += _spread(_at(gold, _NUMBERS, lambda c: str((int(c) + 1) % 10), protected), 3)
+    found += _spread(_at(gold, _SIGNS, lambda c: "-" if c == "+" else "+", protected), 2)
+    found += _spread(_at(gold, _LETTERS, _next_letter, protected), 2)
+    if not re.search("[A-Za-z]{2}", _COMMANDS.sub("", gold)):
+        found += _spread(_at(gold, _LETTERS, str.swapcase, protected), 1)
+    found += _spread(_at(gold, re.compile(r"[()\[\]]"), lambda c: c.translate(_BRACKETS),
+                         protected), 2)  # fmt: skip
+    found += _elements(gold)
+    return _spread(list(dict.fromkeys(each for each in found if each != gold)), MAX_MUTANTS)
+
+
+def _at(
+    gold: str,
+    pattern: re.Pattern[str],
+    change: Callable[[str], str],
+    protected: list[tuple[int, int]],
+) -> list[str]:
+    """One mutant for every match that is not within a command."""
+    return [
+        gold[: match.start()] + change(match.group()) + gold[match.end() :]
+        for match in pattern.finditer(gold)
+        if not any(start <= match.start() < end for start, end in protected)
+    ]
+
+
+def _next_letter(letter: str) -> str:
+    if letter in "zZ":
+        return "a" if letter == "z" else "A"
+    return chr(ord(letter) + 1)
+
+
+def _elements(gold: str) -> list[str]:
+    """Two members swapped where order counts, and the last one left out."""
+    match = re.fullmatch(r"(.*[(\[{<]|)([^()\[\]{}<>]*,[^()\[\]{}<>]*)([)\]}>\\].*|)", gold)
+    if match is None or re.search(r"\d,\d{3}(?!\d)", gold):
+        return []
+    head, inner, tail = match.groups()
+    first, *rest = inner.split(",")
+    swapped = [f"{head}{','.join([*rest, first])}{tail}"] if head[-1:] in ("(", "[") else []
+    fewer = [f"{head}{','.join([first, *rest[:-1]])}{tail}"]
+    same = len({each.strip() for each in (first, *rest)}) == 1
+    return fewer if same else [*swapped, *fewer]
+
+
+def _spread(found: list[str], number: int) -> list[str]:
+    """At most `number` of them, evenly spaced, the last one among them."""
+    if len(found) <= number:
+        return found
+    if number == 1:
+        return found[:1]
+    return [found[place * (len(found) - 1) // (number - 1)] for place in range(number)]

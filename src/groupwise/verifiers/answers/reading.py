@@ -1,0 +1,253 @@
+r"""Reads an answer whole: its structure by a grammar of ours, its formulas as `ast` trees.
+
+LaTeX and plain notation are one grammar. Whatever it has no rule for raises `UnreadableError`:
+nothing is skipped and nothing is guessed, so every character of an answer takes part in its
+comparison (`comparing.py`). Bounded by the length of the text and the depth of its brackets.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass, field
+from typing import Literal
+
+from groupwise.verifiers.answers.arithmetic import TooLargeError, check_depth
+from groupwise.verifiers.answers.formulas import MAX_DEPTH, Reader, Tokens, number, split
+from groupwise.verifiers.answers.tokens import (
+    Token,
+    UnreadableError,
+    is_name,
+    normal,
+    tokenized,
+    without_ending,
+)
+from groupwise.verifiers.answers.units import SCALES
+
+Kind = Literal[
+    "expression", "text", "group", "set", "builder", "list", "sets", "relation", "matrix", "mixed",
+    "based",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One answer, or one part of it.
+
+    An `expression` is a tree in `node`, with its `unit` if one is written; `text` is words in
+    `name`; all other kinds have `items`. `name` is the bracket pair of a `group`, the separator of
+    a `list`, the digits of `based`. `operators` are those between the items of a `relation` or of
+    `sets` (unions and their like); the base of `based`.
+    """
+
+    kind: Kind
+    items: tuple[Value, ...] = ()
+    name: str = ""
+    operators: tuple[str, ...] = ()
+    node: ast.expr | None = field(default=None, compare=False)
+    unit: str = ""
+
+
+_RELATIONS = {
+    **{sign: sign for sign in ("=", "<", ">", "<=", ">=", "!=")}, "->": "to",
+    r"\le": "<=", r"\leq": "<=", r"\leqslant": "<=", r"\ge": ">=", r"\geq": ">=",
+    r"\geqslant": ">=", r"\lt": "<", r"\gt": ">", r"\ne": "!=", r"\neq": "!=",
+    **{f"\\{name}": name for name in (
+        "in", "notin", "approx", "equiv", "to", "sim", "cong", "subset", "subseteq", "perp",
+        "parallel", "implies", "iff", "propto", "mapsto")},
+    r"\rightarrow": "to", r"\Rightarrow": "implies",
+}  # fmt: skip
+_SET_OPERATORS = {r"\cup": "|", r"\cap": "&", r"\setminus": "-", r"\backslash": "-"}
+_MATRICES = ("matrix", "pmatrix", "bmatrix", "Bmatrix", "array", "smallmatrix")
+_WORD = re.compile(r"[^\W\d_]+(?:['-][^\W\d_]+)*")
+_BASED = re.compile(r"\(?([0-9][0-9A-Za-z]*|[0-9A-Z]{2,}|[0-9a-f]{2,})\)?_\{?\(?(\d{1,2})\)?\}?")
+
+
+def read(text: str, *, unit_letters: bool = False) -> Value:
+    r"""The answer that `text` is as a whole; `UnreadableError` if it is not one.
+
+    `unit_letters`: a single letter directly behind a number is a unit (`5m`), not a factor.
+
+    >>> read(r"\{1,2\}").kind, read("x=5").kind, read("7 or 8").kind, read(r"(0,1]").name
+    ('set', 'relation', 'list', '(]')
+    """
+    based = _BASED.fullmatch(text.strip().strip("$").replace(" ", "").replace(r"\text", ""))
+    if based is not None:
+        digits, base = based.group(1).casefold(), int(based.group(2))
+        if 2 <= base <= 36 and all(int(digit, 36) < base for digit in digits):
+            return Value("based", name=digits.lstrip("0") or "0", operators=(str(base),))
+    words = words_alone(text)
+    if words is not None and any(len(each) > 2 and not is_name(each) for each in words.split()):
+        return Value("text", name=words)
+    try:
+        return _list(tokenized(text, unit_letters), 0)
+    except RecursionError as error:
+        raise UnreadableError("too many operations inside each other") from error
+
+
+def words_alone(text: str) -> str | None:
+    """The text if it is nothing but words, else None; `and` and `or` separate members.
+
+    >>> words_alone("The dog."), words_alone("2 dogs"), words_alone("cat or dog")
+    ('The dog', None, None)
+    """
+    words = without_ending(normal(text)).replace("$", " ").split()
+    if not words or not all(_WORD.fullmatch(word) for word in words):
+        return None
+    return None if {"and", "or"} & {word.casefold() for word in words} else " ".join(words)
+
+
+def _list(tokens: Tokens, depth: int) -> Value:
+    r"""A value, or several with separators between them; one with `\pm` is two."""
+    if depth > MAX_DEPTH:
+        raise UnreadableError(f"more than {MAX_DEPTH} brackets inside each other")
+    pieces, joiners = split(tokens, lambda token: token.kind == "separator")
+    signs = {r"\pm": "+-", r"\mp": "-+"}
+    values = [
+        _item([Token("op", signs.get(each.text, each.text * 2)[way]) if each.text in signs else each
+               for each in piece], depth)
+        for piece in pieces
+        for way in range(2 if any(each.text in signs for each in piece) else 1)
+    ]  # fmt: skip
+    words = {joiner for joiner in joiners if joiner != ","}
+    if len(words) > 1:
+        raise UnreadableError("both `and` and `or`")
+    if len(values) == 1:
+        return values[0]
+    return Value("list", tuple(values), words.pop() if words else ",")
+
+
+def _item(tokens: Tokens, depth: int) -> Value:
+    """A relation, a set, an expression with its unit, words, or a mixture."""
+    modulus: tuple[Value, ...] = ()
+    for place, token in enumerate(tokens):
+        if token.text == r"\pmod":
+            modulus = (_sets(tokens[place + 1 :], depth + 1),)
+        elif [each.text for each in tokens[place : place + 2]] == ["(", r"\bmod"]:
+            if tokens[-1].text != ")":
+                raise UnreadableError("a modulus is not closed")
+            modulus = (_sets(tokens[place + 2 : -1], depth + 1),)
+        if modulus:
+            tokens = tokens[:place]
+            break
+    sides, operators = split(tokens, lambda token: token.text in _RELATIONS)
+    values = tuple(_sets(side, depth) for side in sides) + modulus
+    names = tuple(_RELATIONS[each] for each in operators) + ("mod",) * len(modulus)
+    return Value("relation", values, operators=names) if names else values[0]
+
+
+def _sets(tokens: Tokens, depth: int) -> Value:
+    pieces, operators = split(tokens, lambda token: token.text in _SET_OPERATORS)
+    values = tuple(_parts(piece, depth) for piece in pieces)
+    if not operators:
+        return values[0]
+    return Value("sets", values, operators=tuple(_SET_OPERATORS[each] for each in operators))
+
+
+def _parts(tokens: Tokens, depth: int) -> Value:
+    """Formulas and words in their order; mostly one formula, or one with its unit."""
+    if tokens and tokens[-1].text == "°" and not any(each.kind == "function" for each in tokens):
+        tokens = [*tokens[:-1], Token("text", "degrees")]
+    parts: list[Value] = []
+    reader = _Parts(tokens, depth)
+    while not reader.done():
+        if reader.token.kind != "text":
+            parts.append(reader.value())
+            continue
+        words = reader.words()
+        if parts and parts[-1].kind == "expression" and not parts[-1].unit:
+            parts[-1] = _with_unit(parts[-1].node, words)
+        else:
+            parts.append(Value("text", name=words))
+    if not parts:
+        raise UnreadableError("nothing is written")
+    return parts[0] if len(parts) == 1 else Value("mixed", tuple(parts))
+
+
+def _with_unit(node: ast.expr | None, words: str) -> Value:
+    """The words behind a number are its unit; those of `SCALES` multiply it."""
+    assert node is not None
+    money, words = (words[0], words[2:]) if words[:2] in ("$ ", "€ ", "£ ", "¥ ") else ("", words)
+    first, _, rest = words.partition(" ")
+    while first.casefold() in SCALES:
+        scale = number(SCALES[first.casefold()])
+        scale.scale = True  # type: ignore[attr-defined]
+        node = ast.BinOp(node, ast.Mult(), scale)
+        first, _, rest = rest.partition(" ")
+    return Value("expression", node=node, unit=f"{first} {rest}".strip() or money)
+
+
+class _Parts(Reader):
+    """A reader of what stands between separators, relations and set operators."""
+
+    def words(self) -> str:
+        """Text tokens, with the marks of units between them: `cm^2`, `m/s`."""
+        start = self.place
+        while not self.done():
+            rest = [each.text for each in self.tokens[self.place : self.place + 4]]
+            if self.token.kind == "text":
+                self.place += 1
+            elif rest[0] == "^" and len(rest) > 1 and (rest[1].isdigit() or rest[1] == "{"):
+                self.place += 2 if rest[1] != "{" else 4
+            elif rest[0] == "/" and self.tokens[self.place + 1 :][:1]:
+                if self.tokens[self.place + 1].kind != "text":
+                    break
+                self.place += 1
+            else:
+                break
+        return " ".join(" ".join(each.text for each in self.tokens[start : self.place]).split())
+
+    def value(self) -> Value:
+        """A container if one starts here and nothing binds to it, else an expression."""
+        start = self.place
+        if self.at("(", "[", r"\{", r"\langle", "{", r"\begin"):
+            found = self._container()
+            if found is not None and (self.done() or self.token.kind == "text"):
+                return found
+            self.place = start
+        if self.take_if(r"\emptyset"):
+            return Value("set")
+        ratio = [self.sum()]
+        while self.take_if(":"):
+            ratio.append(self.sum())
+        if len(ratio) > 2:
+            return Value("group", tuple(Value("expression", node=each) for each in ratio), ":")
+        node = ratio[0] if len(ratio) == 1 else ast.BinOp(ratio[0], ast.Div(), ratio[1])
+        try:
+            check_depth(node)
+        except TooLargeError as error:
+            raise UnreadableError(str(error)) from error
+        return Value("expression", node=node)
+
+    def _container(self) -> Value | None:
+        """A tuple, an interval, a set, a vector or a matrix; None for brackets of a formula."""
+        opening = self.token.text
+        if opening == r"\begin":
+            return self._matrix()
+        inner, closing = self.inside()
+        if opening == r"\{":
+            parts, marks = split(inner, lambda token: token.text in ("|", r"\mid", ":"))
+            if len(marks) == 1 and all(parts):
+                return Value("builder", tuple(_list(part, self.depth + 1) for part in parts))
+        value = _list(inner, self.depth + 1)
+        separated = value.kind == "list" and value.name == ","
+        if opening == r"\{" or (opening == "{" and separated):
+            return Value("set", value.items if value.kind == "list" else (value,))
+        if separated:
+            return Value("group", value.items, (opening + closing).replace("\\", ""))
+        if opening + closing not in ("()", "[]", "{}") or value.kind == "list":
+            raise UnreadableError("brackets that are not of a formula around one value")
+        return None if value.kind == "expression" and not value.unit else value
+
+    def _matrix(self) -> Value:
+        name = self.tokens[self.place + 1].text
+        inner, _ = self.inside()
+        if self.take().text != name or name not in _MATRICES:
+            raise UnreadableError(f"an environment {name!r}")
+        lines, _ = split(inner[1:], lambda token: token.text == r"\\")
+        rows = [split(line, lambda token: token.text == "&")[0] for line in lines if line]
+        if not rows or len({len(row) for row in rows}) != 1:
+            raise UnreadableError("a matrix with rows of different lengths")
+        return Value("matrix", tuple(
+            Value("group", tuple(_item(cell, self.depth + 1) for cell in row)) for row in rows
+        ))  # fmt: skip
