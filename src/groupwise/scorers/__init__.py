@@ -1,7 +1,7 @@
 """Verifiers that are models in this process: reward models, process reward models, local judges.
 
-Found by name through the entry point group `groupwise.verifiers`, as those of any other package
-are. A model loads when it first scores. Judges behind an endpoint: `verifiers/judge/judge.py`.
+Found by name through the entry point group `groupwise.verifiers`. A model loads when it first
+scores. Judges behind an endpoint: `verifiers/judge/judge.py`.
 """
 
 from __future__ import annotations

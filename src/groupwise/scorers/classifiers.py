@@ -1,9 +1,8 @@
 """Reward models: a number for a completion (`reward_model`), or for each of its steps
 (`process_reward_model`).
 
-What the model reads is its own chat template's rendering of the prompt and the completion where it
-has one, else both texts one behind the other. A text that does not fit is not cut: it is not
-scored, and counted. Left out: training such a model.
+The model reads its own chat template's rendering of the prompt and the completion if it has one,
+else the two texts concatenated. A text that does not fit is not cut: it is not scored, and counted.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from groupwise.errors import RecipeError
 from groupwise.scorers.loading import Classifier, Task, load_classifier, padded
 from groupwise.types import Prompt, Score
 from groupwise.verifiers import Case, SettingsVerifier
+from groupwise.verifiers.core.scores import graded
 
 Scale = Literal["raw", "sigmoid"]
 
@@ -60,7 +60,7 @@ class _ModelVerifier(SettingsVerifier):
     def _prompt_ids(self, prompt: Prompt) -> list[int]:
         tokenizer = self.classifier.tokenizer
         if tokenizer.chat_template is None:
-            return list(tokenizer(_plain(prompt)).input_ids)
+            return list(tokenizer(_plain_text(prompt)).input_ids)
         text = tokenizer.apply_chat_template(
             _messages(prompt), tokenize=False, add_generation_prompt=True
         )
@@ -70,7 +70,7 @@ class _ModelVerifier(SettingsVerifier):
         return list(self.classifier.tokenizer(text, add_special_tokens=False).input_ids)
 
     def _end_ids(self) -> list[int]:
-        """The end marker behind a completion, where the tokenizer has one."""
+        """The end marker after a completion, if the tokenizer has one."""
         end = self.classifier.tokenizer.eos_token_id
         return [] if end is None else [int(end)]
 
@@ -104,7 +104,7 @@ class RewardModel(_ModelVerifier):
     task: ClassVar[Task] = "sequence"
 
     scale: Scale = Field(default="sigmoid", description="sigmoid: 0 to 1. raw: the logit itself.")
-    label: int = Field(default=1, ge=0, description="The good label, where there are several.")
+    label: int = Field(default=1, ge=0, description="The good label, if there are several.")
     correct_from: float | None = Field(
         default=None,
         description="Value from which the outcome is `correct`; 0.5 for sigmoid, 0 for raw.",
@@ -125,11 +125,13 @@ class RewardModel(_ModelVerifier):
     def _score(self, logits: torch.Tensor) -> Score:
         raw = float(logits[0]) if len(logits) == 1 else log_odds(logits, self.label)
         value = raw if self.scale == "raw" else 1 / (1 + math.exp(-max(-700.0, min(700.0, raw))))
-        return _graded(value, self.correct_from, 0.0 if self.scale == "raw" else 0.5)
+        bound = 0.0 if self.scale == "raw" else 0.5
+        bound = bound if self.correct_from is None else self.correct_from
+        return graded(value, f"the model gave {value:.4g}", bound)
 
 
 class ProcessRewardModel(_ModelVerifier):
-    """A token classifier's probability that each step is right, put together into one value.
+    """A token classifier's probability that each step is right, combined into one value.
 
     A step ends at `separator`, and the last one at the completion's end; it is judged at its last
     token. `step_values` gives them all.
@@ -148,7 +150,7 @@ class ProcessRewardModel(_ModelVerifier):
     )
 
     def step_values(self, cases: Sequence[Case]) -> list[list[float] | None]:
-        """Per case the probability of `label` for each step; None where the text does not fit."""
+        """Per case the probability of `label` for each step; None if the text does not fit."""
         laid_out = [self._lay_out(case) for case in cases]
         fitting = [place for place, (ids, _) in enumerate(laid_out) if 0 < len(ids) <= self.limit]
         logits = self._logits([laid_out[place][0] for place in fitting])
@@ -192,9 +194,8 @@ class ProcessRewardModel(_ModelVerifier):
             "product": math.prod(values),
             "last": values[-1],
         }[self.combine]
-        score = _graded(value, self.correct_from, 0.5)
         shown = ", ".join(f"{each:.2f}" for each in values[:8])
-        return Score(score.value, score.outcome, f"{len(values)} steps: {shown}")
+        return graded(value, f"{len(values)} steps: {shown}", self.correct_from)
 
 
 def log_odds(logits: torch.Tensor, label: int) -> float:
@@ -209,21 +210,13 @@ def log_odds(logits: torch.Tensor, label: int) -> float:
     return float(logits[label] - others.logsumexp(0))
 
 
-def _graded(value: float, correct_from: float | None, default: float) -> Score:
-    bound = default if correct_from is None else correct_from
-    reason = f"the model gave {value:.4g}"
-    if value >= bound:
-        return Score(value, "correct", reason)
-    return Score(value, "partial" if value > 0 else "incorrect", reason)
-
-
 def _messages(prompt: Prompt) -> list[dict[str, Any]]:
     if prompt.text is not None:
         return [{"role": "user", "content": prompt.text}]
     return [dict(message) for message in prompt.messages]
 
 
-def _plain(prompt: Prompt) -> str:
+def _plain_text(prompt: Prompt) -> str:
     if prompt.text is not None:
         return prompt.text
-    return "\n".join(str(message.get("content", "")) for message in prompt.messages) + "\n"
+    return "".join(f"{message.get('content', '')}\n" for message in prompt.messages)

@@ -1,4 +1,4 @@
-"""A classifier and its tokenizer from a folder or a hub id, refused where its head is not trained.
+"""A classifier and its tokenizer from a folder or a hub id, refused if its head is not trained.
 
 transformers gives a checkpoint without a classification head a random one and a warning; a reward
 from that is noise, so it is an error here.

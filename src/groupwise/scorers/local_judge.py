@@ -1,9 +1,9 @@
 """`local_judge`: a policy in this process as the judge.
 
-By default nothing that it writes is read: the value is its probability of "yes" against "no" behind
+By default nothing that it writes is read: the value is its probability of "yes" against "no" after
 the question, so there is no text to forge a verdict in. `readout = "text"` samples a reply and
-reads its final structured field, as the endpoint judge does. Left out: adapters, sharing weights
-with the policy that is trained.
+reads its final structured field, as the endpoint judge does. It does not share weights with the
+policy that is trained.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ from groupwise.policies.settings import DType
 from groupwise.samplers import sample
 from groupwise.types import Message, Prompt, Score
 from groupwise.verifiers import Case, SettingsVerifier
-from groupwise.verifiers.answers.gold import gold_text
+from groupwise.verifiers.core.scores import graded
 from groupwise.verifiers.judge.judging import (
     RUBRIC,
+    Question,
     final_field,
     nonce_of,
+    reference_answer,
     score_value,
     single_question,
     task_text,
@@ -38,13 +40,13 @@ class LocalJudge(SettingsVerifier):
     concurrent: ClassVar[bool] = True
 
     model: str = Field(min_length=1, description="A built-in model, a folder or a hub id.")
-    rubric: str = Field(default=RUBRIC, min_length=1, description="What the judge goes by.")
+    rubric: str = Field(default=RUBRIC, min_length=1, description="What the judge grades by.")
     readout: Literal["probability", "text"] = Field(
         default="probability",
         description="probability: of yes against no. text: the final field of a sampled reply.",
     )
     show_answer: bool = Field(
-        default=True, description="Whether the judge sees the gold answer, where there is one."
+        default=True, description="Whether the judge sees the gold answer, if there is one."
     )
     correct_from: float = Field(
         default=0.5, gt=0, le=1, description="Value from which the outcome is `correct`."
@@ -75,7 +77,7 @@ class LocalJudge(SettingsVerifier):
         return [self._weigh(case) for case in cases]
 
     def _weigh(self, case: Case) -> Score:
-        """p(yes) / (p(yes) + p(no)) behind the question."""
+        """p(yes) / (p(yes) + p(no)) after the question."""
         ids = self._ids(self._messages(case))
         room = self.policy.max_length - 8
         if len(ids) > room:
@@ -91,7 +93,7 @@ class LocalJudge(SettingsVerifier):
 
     def _messages(self, case: Case) -> tuple[Message, ...]:
         nonce = nonce_of(self.rubric, task_text(case.prompt), case.text)
-        answer = gold_text(case.prompt.answer) if self.show_answer else None
+        answer = reference_answer(case.prompt) if self.show_answer else None
         shown = "" if answer is None else f"Reference answer: {answer}\n\n"
         content = (
             f"Rubric: {self.rubric}\n\nTask:\n{task_text(case.prompt)}\n\n{shown}"
@@ -113,7 +115,7 @@ class LocalJudge(SettingsVerifier):
                 self.rubric,
                 self.lowest,
                 self.highest,
-                gold_text(case.prompt.answer) if self.show_answer else None,
+                reference_answer(case.prompt) if self.show_answer else None,
             )
             for case in cases
         ]
@@ -121,19 +123,17 @@ class LocalJudge(SettingsVerifier):
         replies = sample(
             self.policy, prompts, group_size=1, max_tokens=self.max_tokens, temperature=0
         )
-        scores = []
-        for question, (reply,) in zip(questions, replies, strict=True):
-            given = final_field(reply.text, question.field)
-            value = score_value(given, self.lowest, self.highest)
-            if value is None:
-                reason = f"the reply does not end with {question.field}: {reply.text[-80:]!r}"
-                scores.append(Score(None, "infrastructure_error", reason))
-            else:
-                scores.append(self._verdict(value))
-        return scores
+        return [
+            self._verdict_of(question, reply.text)
+            for question, (reply,) in zip(questions, replies, strict=True)
+        ]
+
+    def _verdict_of(self, question: Question, reply: str) -> Score:
+        value = score_value(final_field(reply, question.field), self.lowest, self.highest)
+        if value is None:
+            reason = f"the reply does not end with {question.field}: {reply[-80:]!r}"
+            return Score(None, "infrastructure_error", reason)
+        return self._verdict(value)
 
     def _verdict(self, value: float) -> Score:
-        reason = f"the judge gave {value:.3g}"
-        if value >= self.correct_from:
-            return Score(value, "correct", reason)
-        return Score(value, "partial" if value > 0 else "incorrect", reason)
+        return graded(value, f"the judge gave {value:.3g}", self.correct_from)

@@ -1,9 +1,8 @@
 """The `judge` verifier: a language model behind an OpenAI-compatible endpoint reads completions.
 
-What is asked and which part of the reply counts: `judging.py`. A reply without a verdict, an
-endpoint that fails, a deadline that passes: not scored, and counted, never a 0. A request that the
-endpoint refuses (wrong model, wrong key) stops the run. Left out: judges in this process
-(`scorers/`). A judge can be talked into things: run `groupwise audit` on it first.
+A reply without a verdict, an endpoint that fails and a deadline that passes are not scored, and
+counted, never a 0. A request that the endpoint refuses (wrong model, wrong key) stops the run. A
+judge can be talked into things: run `groupwise audit` on it first.
 """
 
 from __future__ import annotations
@@ -17,9 +16,8 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from groupwise.errors import VerifierError
 from groupwise.types import Score
-from groupwise.verifiers.answers.answers import bad_answer
-from groupwise.verifiers.answers.gold import gold_text
 from groupwise.verifiers.core.contract import Case, SettingsVerifier, VerifierLogs
+from groupwise.verifiers.core.scores import bad_answer, graded
 from groupwise.verifiers.judge.endpoint import EndpointError, post_json
 from groupwise.verifiers.judge.judging import (
     RUBRIC,
@@ -27,6 +25,7 @@ from groupwise.verifiers.judge.judging import (
     final_field,
     pair_question,
     pair_value,
+    reference_answer,
     score_value,
     single_question,
 )
@@ -36,7 +35,7 @@ DISAGREEMENT = "judge/order_disagreement"
 
 
 class Unjudged(Exception):  # noqa: N818 (inside this room: why a case has no verdict)
-    """The judge gave no verdict that can be read."""
+    """The judge's reply has no verdict."""
 
 
 class Judge(SettingsVerifier):
@@ -54,14 +53,14 @@ class Judge(SettingsVerifier):
     kind: Literal["single", "pair"] = Field(
         default="single", description="single: a number. pair: against a reference completion."
     )
-    rubric: str = Field(default=RUBRIC, min_length=1, description="What the judge goes by.")
+    rubric: str = Field(default=RUBRIC, min_length=1, description="What the judge grades by.")
     lowest: int = Field(default=0, description="single: the number for not at all.")
     highest: int = Field(default=10, description="single: the number for fully.")
     correct_from: float = Field(
         default=1.0, gt=0, le=1, description="Value (0 to 1) from which the outcome is `correct`."
     )
     show_answer: bool = Field(
-        default=True, description="single: whether the judge sees the gold answer, where one is."
+        default=True, description="single: whether the judge sees the gold answer, if there is one."
     )
     reference_column: str | None = Field(
         default=None, description="pair: the column with the reference; the gold answer if unset."
@@ -115,26 +114,25 @@ class Judge(SettingsVerifier):
 
     def score(self, cases: Sequence[Case]) -> list[Any]:
         """All cases at once, `concurrency` questions at a time, each with its own deadline."""
-        (found,) = gather([self._score_all(cases)])
-        if isinstance(found, BaseException):
-            raise found
-        scores: list[Any] = found
-        return scores
-
-    async def _score_all(self, cases: Sequence[Case]) -> list[Score]:
         turn = asyncio.Semaphore(self.concurrency)
-        return list(await asyncio.gather(*(self._score(case, turn) for case in cases)))
+        scores = gather([self._score(case, turn) for case in cases])
+        for score in scores:
+            if isinstance(score, BaseException):
+                raise score
+        return scores
 
     async def _score(self, case: Case, turn: asyncio.Semaphore) -> Score:
         try:
             if self.kind == "pair":
                 return await self._compare(case, turn)
-            answer = gold_text(case.prompt.answer) if self.show_answer else None
+            answer = reference_answer(case.prompt) if self.show_answer else None
             question = single_question(
                 case.prompt, case.text, self.rubric, self.lowest, self.highest, answer
             )
             value = score_value(await self._ask(question, turn), self.lowest, self.highest)
-            return self._verdict(value, "a number outside the scale")
+            if value is None:
+                raise Unjudged("the judge's verdict is a number outside the scale")
+            return graded(value, f"the judge gave {value:.3g}", self.correct_from)
         except TimeoutError:
             return Score(None, "verifier_timeout", f"no verdict after {self.time_limit:g} s")
         except Unjudged as error:
@@ -153,20 +151,13 @@ class Judge(SettingsVerifier):
         replies = await asyncio.gather(*(self._ask(question, turn) for question, _ in questions))
         values = [pair_value(reply, place) for reply, (_, place) in zip(replies, questions)]
         if values[0] is None or values[1] is None:
-            return self._verdict(None, "neither first, second nor tie")
+            raise Unjudged("the judge's verdict is neither first, second nor tie")
         self._disagreements.append(values[0] != values[1])
-        return self._verdict((values[0] + values[1]) / 2, "")
-
-    def _verdict(self, value: float | None, problem: str) -> Score:
-        if value is None:
-            return Score(None, "infrastructure_error", f"the judge's verdict is {problem}")
-        reason = f"the judge gave {value:.3g}"
-        if value >= self.correct_from:
-            return Score(value, "correct", reason)
-        return Score(value, "partial" if value > 0 else "incorrect", reason)
+        value = (values[0] + values[1]) / 2
+        return graded(value, f"the judge gave {value:.3g}", self.correct_from)
 
     async def _ask(self, question: Question, turn: asyncio.Semaphore) -> Any:
-        """The verdict field's value. TimeoutError, or Unjudged where there is none."""
+        """The verdict field's value; TimeoutError, or Unjudged if there is none."""
         async with turn, asyncio.timeout(self.time_limit):
             for number in range(1, self.tries + 1):
                 try:

@@ -1,15 +1,13 @@
 """What a judge is asked, and the only part of its reply that counts.
 
-The completion stands between markers, and the verdict's field carries a name, that no completion
-can know: both hold a hash of the case. A verdict is read from the last JSON object of the reply and
-nowhere else; numbers in the judge's own reasoning, in quoted text or in an echo of the question are
-never read. Left out: who is asked (`judge.py`, `scorers/`).
+The markers around the completion and the name of the verdict's field contain a hash of the case, so
+no completion can know them. A verdict is read from the last JSON object of the reply and nowhere
+else: not from numbers in the judge's reasoning, in quoted text or in an echo of the question.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +15,8 @@ from typing import Any
 
 from groupwise.types import Message, Prompt
 from groupwise.verifiers.answers.extraction import after_reasoning
+from groupwise.verifiers.core.scores import BadAnswer, answer_members
+from groupwise.verifiers.text.json_schema import strict_json
 
 RUBRIC = (
     "The completion's final answer is right and answers the task. Length, tone, confidence and "
@@ -44,6 +44,14 @@ def nonce_of(*parts: str) -> str:
     return digest.hexdigest()[:8]
 
 
+def reference_answer(prompt: Prompt) -> str | None:
+    """The gold answer as the judge sees it, alternatives joined by "or"; None without one."""
+    try:
+        return " or ".join(texts[0] for texts in answer_members(prompt.answer))
+    except BadAnswer:
+        return None
+
+
 def single_question(
     prompt: Prompt, text: str, rubric: str, lowest: int, highest: int, answer: str | None
 ) -> Question:
@@ -51,7 +59,7 @@ def single_question(
     nonce = nonce_of(rubric, task_text(prompt), text)
     field = f"score_{nonce}"
     closing = (
-        f'End your reply with one line of JSON and nothing behind it: {{"{field}": N}} with N a '
+        f'End your reply with one line of JSON and nothing after it: {{"{field}": N}} with N a '
         f"whole number from {lowest} (not at all) to {highest} (fully)"
     )
     parts = [
@@ -68,7 +76,7 @@ def pair_question(prompt: Prompt, first: str, second: str, rubric: str) -> Quest
     nonce = nonce_of(rubric, task_text(prompt), first, second)
     field = f"better_{nonce}"
     closing = (
-        f'End your reply with one line of JSON and nothing behind it: {{"{field}": V}} with V one '
+        f'End your reply with one line of JSON and nothing after it: {{"{field}": V}} with V one '
         'of "first", "second", "tie"'
     )
     parts = [
@@ -95,14 +103,14 @@ def _block(name: str, nonce: str, text: str) -> str:
 
 
 def task_text(prompt: Prompt) -> str:
-    """The prompt's words, a chat as lines of role and content."""
+    """The prompt as text, a chat as lines of role and content."""
     if prompt.text is not None:
         return prompt.text
     return "\n".join(f"{each.get('role')}: {each.get('content')}" for each in prompt.messages)
 
 
 def final_field(reply: str, field: str) -> Any:
-    """The value of `field` in the reply's final JSON object; None where there is no such object.
+    """The value of `field` in the reply's final JSON object; None if there is none.
 
     The reply is that object, or ends with it on its last line (a code fence around it is fine). An
     object with a field twice, or with another field than `reason` beside it, is no verdict.
@@ -118,34 +126,24 @@ def final_field(reply: str, field: str) -> Any:
     text = text.strip().removesuffix("```").strip()
     lines = text.splitlines()
     for candidate in (text.removeprefix("```json").removeprefix("```"), lines[-1] if lines else ""):
-        found = _object(candidate)
-        if found is not None and field in found and set(found) <= {field, "reason"}:
+        try:
+            found = strict_json(candidate)
+        except ValueError:
+            continue
+        if isinstance(found, dict) and field in found and set(found) <= {field, "reason"}:
             return found[field]
     return None
 
 
-def _object(text: str) -> dict[str, Any] | None:
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        if len({name for name, _ in pairs}) != len(pairs):
-            raise ValueError("a field twice")
-        return dict(pairs)
-
-    try:
-        found = json.loads(text, object_pairs_hook=unique)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
 def score_value(given: Any, lowest: int, highest: int) -> float | None:
-    """A judge's number as a value from 0 to 1; None where it is no number of the scale."""
+    """A judge's number as a value from 0 to 1; None if it is not on the scale."""
     if isinstance(given, bool) or not isinstance(given, (int, float)) or not math.isfinite(given):
         return None
     return (given - lowest) / (highest - lowest) if lowest <= given <= highest else None
 
 
 def pair_value(given: Any, own_place: str) -> float | None:
-    """1 where the own completion won, 0.5 for a tie, 0 where it lost; None for another word."""
+    """1 if the completion at `own_place` won, 0.5 for a tie, 0 if it lost; else None."""
     if given not in ("first", "second", "tie"):
         return None
     return 0.5 if given == "tie" else float(given == own_place)
