@@ -2,8 +2,7 @@
 
 `def f(prompts, completions, completion_ids, <columns>, trainer_state=None, log_extra=None,
 log_metric=None, **kwargs) -> list[float | None]`, called by keyword, plain or `async`. Prompts and
-completions are strings, or chats where the prompt is one. What a function does not ask for it is
-not given. Left out: sequence classifiers as rewards (`scorers/`).
+completions are strings, or chats if the prompt is one. A function gets only the arguments it names.
 """
 
 from __future__ import annotations
@@ -20,25 +19,15 @@ from groupwise.errors import VerifierError
 from groupwise.types import Prompt
 from groupwise.verifiers.core.contract import Case, Verifier, VerifierLogs
 
-PROVIDED = frozenset(
-    {
-        "prompts",
-        "completions",
-        "completion_ids",
-        "trainer_state",
-        "log_extra",
-        "log_metric",
-        "answer",
-        "environments",
-    }
-)
+PROVIDED = frozenset({"prompts", "completions", "completion_ids", "trainer_state", "log_extra",
+                      "log_metric", "answer", "environments"})  # fmt: skip
 
 
 class RewardFunction(Verifier):
     """One reward function over a whole batch, in TRL's form.
 
     `arguments` are fixed keyword arguments from the recipe. Every column of the batch's prompts is
-    passed as a list aligned with the completions; `answer` is the gold answer where no column has
+    passed as a list aligned with the completions; `answer` is the gold answer if no column has
     that name; a column that only some prompts have is None for the others.
     """
 
@@ -72,7 +61,7 @@ class RewardFunction(Verifier):
 
     @property
     def waits(self) -> bool:
-        """An `async` function waits for something; it runs in an event loop of its own."""
+        """An `async` function waits for something; it runs in its own event loop."""
         return inspect.iscoroutinefunction(self.function)
 
     @property
@@ -88,19 +77,13 @@ class RewardFunction(Verifier):
         )
 
     def score(self, cases: Sequence[Case]) -> Any:
-        missing = [
-            (column, row)
-            for column in sorted(self.required_columns)
-            for row, case in enumerate(cases)
-            if column not in case.prompt.columns
-        ]
-        if missing:
-            column, row = missing[0]
-            available = sorted({*cases[row].prompt.columns, "answer"})
-            raise VerifierError(
-                f"verifier {self.name!r} needs a column {column!r}, which row {row} (prompt "
-                f"{cases[row].prompt.id!r}) does not have; it has {', '.join(available)}"
-            )
+        for row, case in enumerate(cases):
+            for column in sorted(self.required_columns - case.prompt.columns.keys()):
+                available = sorted({*case.prompt.columns, "answer"})
+                raise VerifierError(
+                    f"verifier {self.name!r} needs a column {column!r}, which row {row} (prompt "
+                    f"{case.prompt.id!r}) does not have; it has {', '.join(available)}"
+                )
         return self.function(**self._accepted(self._keywords(cases)))
 
     def _keywords(self, cases: Sequence[Case]) -> dict[str, Any]:
@@ -132,7 +115,7 @@ class RewardFunction(Verifier):
         if len(given) != len(cases):
             raise VerifierError(
                 f"verifier {self.name!r} logged {len(given)} values in column {column!r} for "
-                f"{len(cases)} completions; give log_extra one value a completion"
+                f"{len(cases)} completions; pass log_extra one value per completion"
             )
         keys = [(case.prompt.id, case.text) for case in cases]
         self._logs.columns.setdefault(column, {}).update(zip(keys, given))
@@ -146,7 +129,7 @@ class RewardFunction(Verifier):
 
 
 def _own(value: Any) -> Any:
-    """A copy where the function could change it: what it is given is the data of the whole run."""
+    """A copy of what the function could change: it belongs to the whole run's data."""
     return copy.deepcopy(value) if isinstance(value, (list, dict, set)) else value
 
 

@@ -1,8 +1,8 @@
 """A user's verifier under a time limit, in worker processes that can be killed.
 
-What scores a whole batch (a reward function) gets the whole batch in one call; where that call
-overruns, each completion is scored alone, so that what hangs is found and the rest is scored. A
-completion that overruns alone is `verifier_timeout`: not scored, and counted.
+A verifier that scores whole batches (a reward function) gets the batch in one call; if that call
+overruns, each completion is scored alone, so that the rest is scored. A completion that overruns
+alone is `verifier_timeout`: not scored, and counted.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from groupwise.waiting.worker import RemoteError
 WORKER = "groupwise.verifiers.core.isolated:make"
 
 MAX_TIMEOUTS = 8
-"""After so many completions of a batch that overran with no other reply between them, the rest is
-not asked: a verifier that hangs on everything costs a few limits, not one for every completion."""
+"""After so many timeouts in a row the rest of a batch is not asked: a verifier that hangs on
+everything costs a few limits, not one for every completion."""
 
 logger = logging.getLogger("groupwise.verifiers")
 
@@ -87,14 +87,10 @@ class Isolated(Verifier):
         return self.verifier.check_answers(prompts)
 
     def score(self, cases: Sequence[Case]) -> list[Score]:
-        if len(cases) == 1 or not self._reads_batches:
-            return self._one_by_one(cases)
-        (reply,) = self._pool.map([(self._step, cases)], self.time_limit)
-        if reply.kind in ("ok", "error"):
-            return self._read(reply)
-        return self._one_by_one(cases)
-
-    def _one_by_one(self, cases: Sequence[Case]) -> list[Score]:
+        if len(cases) > 1 and self._reads_batches:
+            (reply,) = self._pool.map([(self._step, cases)], self.time_limit)
+            if reply.kind in ("ok", "error"):
+                return self._read(reply)
         jobs: list[Job] = [(self._step, [case]) for case in cases]
         replies = self._pool.map(jobs, self.time_limit, max_timeouts=MAX_TIMEOUTS)
         unasked = sum(reply.kind == "unasked" for reply in replies)
@@ -107,19 +103,19 @@ class Isolated(Verifier):
                 self.time_limit,
                 unasked,
             )
+        reasons = {
+            "timeout": f"no verdict after {self.time_limit:g} s",
+            "unasked": f"not asked: {MAX_TIMEOUTS} others in a row had no verdict in time",
+        }
         scores: list[Score] = []
         for row, reply in enumerate(replies):
-            if reply.kind == "timeout":
-                reason = f"no verdict after {self.time_limit:g} s"
-                scores.append(Score(None, "verifier_timeout", reason))
-            elif reply.kind == "unasked":
-                reason = f"not asked: {MAX_TIMEOUTS} others in a row had no verdict in time"
-                scores.append(Score(None, "verifier_timeout", reason))
-            else:
-                try:
-                    scores += self._read(reply)
-                except RemoteError as error:
-                    raise RowFailure(row, error) from error
+            if reply.kind in reasons:
+                scores.append(Score(None, "verifier_timeout", reasons[reply.kind]))
+                continue
+            try:
+                scores += self._read(reply)
+            except RemoteError as error:
+                raise RowFailure(row, error) from error
         return scores
 
     def _read(self, reply: Reply) -> list[Score]:
