@@ -208,6 +208,7 @@ class _Audit:
         Nothing is measured if the verifier does not read answers at all.
         """
         reads = self.right is not None and self.wrong is not None and self.right > self.wrong
+        reads = reads and main_part(self.scorer.verifier).name not in _SUBMISSIONS
         if self._ended("mutations of gold answers") or not reads:
             return Rate(0, 0), Rate(0, 0)
         chosen = [

@@ -1,7 +1,4 @@
-"""The environment's own verdict as a verifier: `play`, for games and simulators.
-
-Left out: making the verdict, which the environment's `Episode` does in `result()`.
-"""
+"""The environment's own verdict as a verifier: `play`, for games and simulators."""
 
 from __future__ import annotations
 
@@ -14,14 +11,14 @@ from groupwise.verifiers.core.contract import Case, SettingsVerifier
 
 
 class PlayResult(SettingsVerifier):
-    """The score that the play gave when it ended; not applicable where it gave none."""
+    """What the episode's `result()` returned; not applicable if it returned none."""
 
     verifier_name: ClassVar[str] = "play"
 
     turns: bool = Field(
         default=False,
-        description="Whether every play gives a reward for each of its turns, which process "
-        "supervision reads.",
+        description="Whether every episode has a reward for each of its turns, for process "
+        "supervision.",
     )
 
     @property
@@ -34,5 +31,5 @@ class PlayResult(SettingsVerifier):
 
     def score_case(self, case: Case) -> Score:
         if case.result is None:
-            return Score(None, "not_applicable", "the play gave no verdict of its own")
+            return Score(None, "not_applicable", "the episode has no result")
         return case.result

@@ -1,23 +1,24 @@
 """A reward for every line of a worked solution: `steps`.
 
-A step is a line with an equation between numbers (`3 + 4 = 7`), right where its sides are equal.
-Lines of words belong to the step that follows them. Left out: whether a step was worth taking,
-which a process reward model judges.
+A step is a line with an equation between numbers (`3 + 4 = 7`), right if its sides are equal.
+Lines of words belong to the step that follows them. Whether a step was worth taking is a process
+reward model's question.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from fractions import Fraction
 from typing import ClassVar
 
 from pydantic import Field
 
 from groupwise.types import Prompt, Score, StepReward
-from groupwise.verifiers.answers.answers import bad_answer, graded
 from groupwise.verifiers.answers.arithmetic import value
 from groupwise.verifiers.answers.numbers import parse_number
 from groupwise.verifiers.core.contract import Case, SettingsVerifier
+from groupwise.verifiers.core.scores import BadAnswer, accepted_answers, graded
 
 _LONGEST = 200
 _NUMBERING = re.compile(r"\s*(?:(?:\d+[.):]|[-*+•])\s+)?")
@@ -38,7 +39,7 @@ _EQUATION = re.compile(rf"(?<!{_PART}){_PART}++(?:={_PART}++)+")
 class Steps(SettingsVerifier):
     """The share of a solution's equations that are right; each is a step with reward 1 or 0.
 
-    The last one has to end in the gold answer, else any true equation would do.
+    The last one must end in the gold answer, else any true equation would do.
     """
 
     verifier_name: ClassVar[str] = "steps"
@@ -56,23 +57,28 @@ class Steps(SettingsVerifier):
         return True
 
     def score_case(self, case: Case) -> Score:
-        gold = None
-        if self.match_answer:
-            gold = parse_number(str(case.prompt.answer))
-            if gold is None:
-                return bad_answer(f"the answer {str(case.prompt.answer)[:60]!r} is no number")
+        golds = _gold_values(case.prompt) if self.match_answer else None
         found = equations(case.text)
         if not found:
             return Score(0.0, "no_answer", "no line has an equation", steps=())
         rights = [len(set(sides)) == 1 for sides, _ in found]
-        if gold is not None and found[-1][0][-1] != gold.value:
+        if golds is not None and found[-1][0][-1] not in golds:
             rights[-1] = False
         steps = tuple(StepReward(float(right), end) for right, (_, end) in zip(rights, found))
         score = graded(sum(rights) / len(rights), f"{sum(rights)} of {len(rights)} steps are right")
-        return Score(score.value, score.outcome, score.reason, steps=steps)
+        return replace(score, steps=steps)
 
     def gold_completion(self, prompt: Prompt) -> str | None:
-        return f"{prompt.answer} = {prompt.answer}" if self.match_answer else None
+        return "{0} = {0}".format(_gold_values(prompt)[0]) if self.match_answer else None
+
+
+def _gold_values(prompt: Prompt) -> list[Fraction]:
+    """The accepted answers that are numbers; `BadAnswer` if none is."""
+    found = [parse_number(answer) for answer in accepted_answers(prompt.answer)]
+    values = [number.value for number in found if number is not None]
+    if not values:
+        raise BadAnswer(f"the answer {prompt.answer!r:.60} is not a number")
+    return values
 
 
 def equations(text: str) -> list[tuple[tuple[Fraction, ...], int]]:
@@ -104,7 +110,7 @@ def _equation(line: str) -> tuple[Fraction, ...] | None:
             continue
         written = match.group().split("=")
         if not written[0].strip() and len(written) > 2:
-            del written[0]  # behind a name: "n = 3 * 4 = 12"
+            del written[0]  # after a name: "n = 3 * 4 = 12"
         sides = [_value(side.strip().rstrip(".")) for side in written]
         known = tuple(side for side in sides if side is not None)
         if len(known) == len(sides):
@@ -127,7 +133,7 @@ def _is_piece(text: str, match: re.Match[str]) -> bool:
 
 
 def _value(expression: str) -> Fraction | None:
-    """A sum, difference, product or quotient of numbers, exactly; None where it is none."""
+    """The exact value of a sum, difference, product or quotient of numbers; else None."""
     if not expression or len(expression) > _LONGEST or "**" in expression:
         return None
     try:

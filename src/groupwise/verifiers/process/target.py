@@ -6,20 +6,21 @@ Where in a completion the reward was earned is known exactly, so methods that te
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from groupwise.types import Score, StepReward
-from groupwise.verifiers.answers.answers import graded, no_answer
 from groupwise.verifiers.core.contract import Case, SettingsVerifier
+from groupwise.verifiers.core.scores import graded, no_answer
 
 
 class Target(SettingsVerifier):
     """The share of a text that is the target, or how often the target is in it.
 
     Occurrences are counted from the left and do not overlap. Each is a step with reward 1 (0 beyond
-    `cap`, where they are counted), every other character a step with reward 0.
+    `cap`, if they are counted), every other character a step with reward 0.
 
     >>> verifier = Target(target="7", kind="count", cap=4)
     >>> verifier.judge("717").value, Target(target="7").judge("7177").value
@@ -50,8 +51,7 @@ class Target(SettingsVerifier):
     def judge(self, text: str) -> Score:
         """The score of a text."""
         if not text:
-            nothing = no_answer("nothing was written")
-            return Score(nothing.value, nothing.outcome, nothing.reason, steps=())
+            return replace(no_answer("nothing was written"), steps=())
         steps: list[StepReward] = []
         found = end = 0
         while end < len(text):
@@ -62,5 +62,6 @@ class Target(SettingsVerifier):
             steps.append(StepReward(float(counts), end))
         share = found * len(self.target) / len(text)
         value = share if self.kind == "share" else min(found, self.cap) / self.cap
-        score = graded(value, f"{found} times in {len(text)} characters")
-        return Score(score.value, score.outcome, score.reason, steps=tuple(steps))
+        return replace(
+            graded(value, f"{found} times in {len(text)} characters"), steps=tuple(steps)
+        )
