@@ -236,7 +236,7 @@ def is_complete(path: Path, *, content: bool = True) -> bool:
 
 
 def newest_complete(folder: str | Path) -> Path | None:
-    """The newest complete checkpoint of a folder, hashes compared; None where there is none.
+    """The newest complete checkpoint of a folder, hashes compared; None if there is none.
 
     A damaged one that is newer is skipped with a `CheckpointWarning` naming it.
     """
@@ -253,7 +253,7 @@ def best_checkpoint(
 ) -> Path | None:
     """The complete checkpoint with the best value of a metric; of equals, the earliest.
 
-    Checkpoints that were written without a value of the metric are no candidates.
+    Checkpoints that were written without a value of the metric do not count.
     """
     best: tuple[float, Path] | None = None
     for step in checkpoint_steps(folder):

@@ -1,8 +1,7 @@
 """The frozen types that travel between rooms, and nothing else.
 
-Left out: every behaviour. A type here is data with an invariant; what is done with it lives in
-the room that does it. No torch is imported, so verifiers, records and the sandbox can use these
-types without it (`Batch`, which holds tensors, is only annotated with it).
+A type here is data with an invariant. No torch is imported, so verifiers, records and the sandbox
+can use these types without it (`Batch`, which holds tensors, is only annotated with it).
 
 The way of the data:
 `Prompt -> Rollout (turns, ids, logprobs, version) -> Score -> Group -> Batch -> loss -> step`.
@@ -207,7 +206,7 @@ class Score:
 
     def __post_init__(self) -> None:
         if self.outcome not in SCORED_OUTCOMES | UNSCORED_OUTCOMES:
-            raise ValueError(f"outcome {self.outcome!r} is none of types.Outcome")
+            raise ValueError(f"outcome {self.outcome!r} is not one of types.Outcome")
         if (self.value is None) != (self.outcome in UNSCORED_OUTCOMES):
             raise ValueError(f"value {self.value!r} does not fit outcome {self.outcome!r}")
         if self.value is not None and not (-float("inf") < self.value < float("inf")):
@@ -223,7 +222,7 @@ class Score:
     @property
     def accuracy(self) -> float | None:
         """Whether the prompt was passed, whatever the reward adds: 1 where the verdict is correct,
-        the value where it is partial, 0 where it is neither, None where there is none."""
+        the value where it is partial, 0 where it is neither, None without a value."""
         if self.value is None:
             return None
         return self.value if self.outcome == "partial" else float(self.outcome == "correct")
@@ -323,7 +322,7 @@ class Rollout:
     def text(self) -> str:
         """What the policy wrote, turns joined by a newline; no tool or environment text.
 
-        A turn without context goes on from the one before, with nothing between.
+        A turn without context continues the one before, with nothing between.
         """
         first, *rest = self.turns
         parts = [("\n" if turn.context_ids else "") + turn.completion.text for turn in rest]

@@ -289,7 +289,7 @@ def test_groups_are_kept_by_accuracy_not_by_the_shaped_reward(tmp_path: Path) ->
         assert (kept > 1).all() == (names is None)
         assert len(kept) < 44 or by == "reward"
     with pytest.raises(
-        RecipeError, match=r"by = 'numbr' is no verifier .*accuracy, reward, number"
+        RecipeError, match=r"by = 'numbr' is not a verifier .*accuracy, reward, number"
     ):
         prepare(load_recipe(BASE, {"algorithm.filters": [{**DYNAMIC, "by": "numbr"}]}))
 

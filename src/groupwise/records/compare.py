@@ -1,7 +1,7 @@
-"""Where two runs differ: in what they were told, in what they ran on, and at which step first.
+"""Where two runs differ: in recipe, environment, and at which step first.
 
 Two runs are equal when recipes, rollouts and metrics are, except for what a clock measures and for
-the times of events. Left out: why they differ.
+the times of events.
 """
 
 from __future__ import annotations

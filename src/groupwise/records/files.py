@@ -1,7 +1,4 @@
-"""Files that are either old or new, never half: atomic replacement, durable folders, JSON lines.
-
-Left out: what is in the files.
-"""
+"""Files that are either old or new, never half: atomic replacement, durable folders, JSON lines."""
 
 from __future__ import annotations
 

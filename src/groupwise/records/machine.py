@@ -1,7 +1,4 @@
-"""What a run ran on: versions, platform, processors, code. Nothing heavy is imported for it.
-
-Left out: hashes of recipe, data, template and verifier, which the caller adds by name.
-"""
+"""What a run ran on: versions, platform, processors, code. Nothing heavy is imported for it."""
 
 from __future__ import annotations
 
@@ -76,7 +73,7 @@ def _versions() -> dict[str, str]:
 
 
 def _processor() -> str:
-    """The processor's name where the system tells it."""
+    """The processor's name, as far as the system says it."""
     information = Path("/proc/cpuinfo")
     if information.exists():
         for line in information.read_text("utf-8", errors="replace").splitlines():
@@ -86,7 +83,7 @@ def _processor() -> str:
 
 
 def memory_bytes() -> int | None:
-    """Physical memory, None where the system does not tell it."""
+    """Physical memory, None if unknown."""
     if sys.platform == "win32" or "SC_PHYS_PAGES" not in os.sysconf_names:
         return None
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -95,8 +92,8 @@ def memory_bytes() -> int | None:
 def _code_state(folder: Path) -> dict[str, Any]:
     """Commit of the checkout that holds the package, and whether it has changes; empty outside one.
 
-    A package installed inside somebody else's repository is not that repository's code, so the file
-    must be one that git tracks.
+    A package installed inside another repository is not that repository's code, so git must track
+    this file.
     """
     if _git(folder, "ls-files", "--error-unmatch", Path(__file__).name) is None:
         return {}

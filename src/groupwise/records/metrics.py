@@ -1,8 +1,7 @@
 """A step's line of metrics, held to the metric table.
 
 `complete_step` adds every common key that is missing (as None) and refuses a name that the table
-does not define, so no algorithm can drop, rename or invent a metric. The documentation renders the
-same table. Left out: the table itself (`metric_table.py`).
+does not define, so no algorithm can drop, rename or invent a metric.
 """
 
 from __future__ import annotations

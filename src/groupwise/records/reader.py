@@ -1,7 +1,4 @@
-"""Reading a run's record: while it runs, after it ended, after it was killed.
-
-Left out: judging what is read (doctor), drawing it (dashboard).
-"""
+"""Reading a run's record: while it runs, after it ended, after it was killed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Rollouts as rows of a table: what each column holds, and how rows become Parquet and back.
-
-One file per step, written whole. Left out: where the files are (`writer.py`, `reader.py`).
-"""
+"""Rollouts as rows of a table: what each column holds, and how rows become Parquet and back."""
 
 from __future__ import annotations
 
@@ -198,7 +195,7 @@ def rows_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
 
 
 def _inferred(values: Sequence[Any]) -> pa.Array:
-    """What a function logged, in the type that fits all of it; as texts where there is none."""
+    """What a function logged, in the type that fits all of it, else as texts."""
     import pyarrow as pa
 
     try:

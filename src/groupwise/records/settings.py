@@ -1,7 +1,7 @@
-"""What a run measures and keeps beside its steps, and how often: two tables of the recipe.
+"""The recipe's tables `[checkpoints]` and `[evaluation]`.
 
-They stand here, below the code that acts on them (`checkpoints.py`, `evaluation.py`), because the
-recipe reads them and shares a floor with that code.
+They stand below the code that acts on them (`checkpoints.py`, `evaluation/`), because the recipe
+reads them and shares a floor with that code.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class EvaluationSettings(BaseModel):
         4,
         ge=1,
         description="Sampled completions per prompt, at the training temperature; one greedy "
-        "completion per prompt is made beside them.",
+        "completion per prompt is added.",
     )
     max_prompts: int | None = Field(
         None,
@@ -95,7 +95,7 @@ class EvaluationSettings(BaseModel):
     )
     guards: tuple[str, ...] = Field(
         (),
-        description="Splits evaluated apart as guard sets: tasks beside the trained one that must "
+        description="Splits evaluated apart as guard sets: other tasks, which must "
         "not get worse. They count in no other evaluation metric.",
     )
 

@@ -3,8 +3,6 @@
 A `Totals` holds numerators and denominators, not means, so the totals of micro-batches or ranks add
 up to those of the whole: 1 of 10 and 2 of 2 is 3 of 12. A name that a part has never seen adds
 nothing; smallest and largest are over everything.
-
-Left out: the loss's own sums, which hold tensors and live beside the loss.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Writing a run's record: what happened, as it happens, so that a killed run can be read.
 
 A step's metrics are one appended line; its rollouts are one file that appears whole. `sync` forces
-both to the disk before a checkpoint that counts on them; `truncate_after` takes back what a resumed
+both to the disk before a checkpoint that counts on them; `truncate_after` removes what a resumed
 run will do again, so its record equals the unbroken run's.
-
-Left out: checkpoints (their own module), and every decision about what to record.
 """
 
 from __future__ import annotations
@@ -88,9 +86,9 @@ class RunWriter:
 
     @classmethod
     def reopen(cls, folder: str | Path) -> RunWriter:
-        """Go on with a record. Call `truncate_after` with the checkpoint's step before writing.
+        """Reopen a record. Call `truncate_after` with the checkpoint's step before writing.
 
-        Raises RecipeError where the folder holds none.
+        Raises RecipeError if the folder holds no record.
         """
         folder = Path(folder)
         if not (folder / "recipe.toml").exists():
@@ -199,7 +197,7 @@ class RunWriter:
         self._unsynced.clear()
 
     def close(self) -> None:
-        """Force the record to the disk and give the folder free."""
+        """Force the record to the disk and release the folder."""
         if self._lock is not None:
             self.sync()
             os.close(self._lock)

@@ -65,7 +65,7 @@ def turn_steps(
 ) -> tuple[StepReward, ...]:
     """The rewards of turns as steps of the text that is read: a turn ends with its newline.
 
-    A last turn without a character has no end of its own: its reward goes to the turn before.
+    The reward of an empty last turn goes to the turn before.
     """
     lengths: list[int] = []
     begun = 0

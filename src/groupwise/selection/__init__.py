@@ -1,8 +1,7 @@
 """Which prompts are sampled and which rollouts get a gradient: `[selection]`, and what it does.
 
 `PromptPicker` chooses prompts, `group_sizes` their groups' sizes, `down_sample` what of a group is
-learned from, `ReplayBuffer` what is learned from again. No torch. Left out: sampling itself and
-dynamic sampling's loop (`training/collecting.py`), and the algorithm's own filters.
+learned from, `ReplayBuffer` what is learned from again. No torch.
 """
 
 from groupwise.selection.curriculum import Curriculum

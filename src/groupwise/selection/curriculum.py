@@ -1,7 +1,4 @@
-"""A curriculum: levels in order, the next one opened once the newest is answered well enough.
-
-Left out: which prompt of a level comes next (`prompts.py`).
-"""
+"""A curriculum: levels in order, the next one opened once the newest is answered well enough."""
 
 from __future__ import annotations
 

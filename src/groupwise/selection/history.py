@@ -1,7 +1,6 @@
 """How every prompt went lately: how often it was sampled, and its last visits' results.
 
-Left out: what is made of it (pools, weights, group sizes). Plain numbers by stable prompt id,
-JSON-able, whole in the checkpoint.
+Plain numbers by stable prompt id, JSON-able, whole in the checkpoint.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which prompt comes next: in epochs or by weight, from a pool, by a curriculum.
 
 Everything is a function of (seed, what was sampled so far): nothing random is carried, so a resumed
-run goes on with the same prompts. Left out: what is sampled for a prompt and what is kept of it.
+run continues with the same prompts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Wanted = Callable[[str], bool]
 
 
 class PromptPicker:
-    """Hands out prompts and their visits, and hears how each went.
+    """Chooses prompts, numbers their visits, and records how each went.
 
     A source is an order of prompts with a place in it: the environment's own, or with a curriculum
     one of the newest level and one of the levels below it.
@@ -47,8 +47,8 @@ class PromptPicker:
     def take(self, count: int, step: int, wanted: Wanted) -> list[tuple[str, int]]:
         """`count` prompt ids with the number of their visit, from 0.
 
-        A prompt that `wanted` refuses or that is outside the pool is passed over. Where none is
-        left, prompts are taken as they come: a policy that has forgotten one brings it back.
+        A prompt that `wanted` refuses or that is outside the pool is skipped. If none is left,
+        prompts are taken in order, so that one that the policy has forgotten comes back.
         """
         eligible = self._eligible(step, wanted)
         names = [self._source_at(self.taken + place) for place in range(count)]
@@ -93,14 +93,14 @@ class PromptPicker:
         """The next `count` of a source's epochs that may be sampled."""
         cursor = self.source(name)
         chosen: list[str] = []
-        passed_over = 0
+        skipped = 0
         while len(chosen) < count:
             _, found = cursor.at(self.index.get(name, 0))
             self.index[name] = self.index.get(name, 0) + 1
             fits = eligible(found)
-            if fits or passed_over >= len(cursor):
+            if fits or skipped >= len(cursor):
                 chosen.append(found)
-            passed_over = 0 if fits else passed_over + 1
+            skipped = 0 if fits else skipped + 1
         return chosen
 
     def _weighted(self, name: str, count: int, eligible: Wanted) -> list[str]:

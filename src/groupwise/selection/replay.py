@@ -1,8 +1,8 @@
 """Rare successes are learned from again: a small buffer of whole groups.
 
 A replayed group keeps its rollouts and their `sampler_logprobs`, so the algorithm's correction (or
-its ratio to the sampler) weighs it against the policy that sampled it. Left out: that correction,
-without which a recipe with replay is refused.
+its ratio to the sampler) weighs it against the policy that sampled it; without one, replay is
+refused.
 """
 
 from __future__ import annotations

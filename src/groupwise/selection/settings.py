@@ -1,7 +1,7 @@
 """The recipe's `[selection]` table: which prompts are sampled, and which rollouts get a gradient.
 
-Everything is off by default. Left out: dynamic sampling and the other filters, which belong to an
-algorithm (`algorithm.filters`), and every formula (the modules beside this one). No torch.
+Everything is off by default. Dynamic sampling and other filters belong to the algorithm
+(`algorithm.filters`).
 """
 
 from __future__ import annotations

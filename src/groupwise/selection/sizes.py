@@ -1,8 +1,7 @@
 """A group size for each prompt: where the next completion is likeliest to give a group signal.
 
 The sizes maximise the expected number of groups whose rewards differ, within a budget of tokens.
-Left out: the loss, where every prompt counts the same whatever its group's size
-(`algorithms/weights.py`).
+In the loss every prompt counts the same whatever its group's size.
 """
 
 from __future__ import annotations

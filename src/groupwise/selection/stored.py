@@ -1,9 +1,8 @@
 """Groups as plain values and back: what a checkpoint holds of rollouts that wait.
 
-Every field of the types comes back equal, floats bit for bit; prompts are kept by id, or whole
-where a stream may not have them any more. A tuple is written as a list, a list as `{"list": ...}`,
-a mapping as `{"map": ...}`, a type of `types.py` as `{"of": name, "fields": ...}`. Left out: how
-the values reach the disk (the checkpoint's concern).
+Every field of the types comes back equal, floats bit for bit; prompts are kept by id, or whole for
+a stream, which may have passed them. A tuple is written as a list, a list as `{"list": ...}`, a
+mapping as `{"map": ...}`, a type of `types.py` as `{"of": name, "fields": ...}`.
 """
 
 from __future__ import annotations

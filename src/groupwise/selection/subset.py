@@ -42,7 +42,7 @@ def largest_variance(values: Sequence[float], size: int) -> list[int]:
 def down_sample(group: Group, size: int) -> tuple[Group, Group | None]:
     """The group of the `size` scored rollouts that are learned from, and that of all others.
 
-    Where fewer are scored, all of those; where the group is no larger, all of it and None.
+    If fewer are scored, all of those; if the group is not larger, all of it and None.
     """
     if len(group.rollouts) <= size:
         return group, None

@@ -1,7 +1,7 @@
 """The audit before training: the verifiers on this data, once for each pair of both.
 
 Cached by the hash of verifier, data and auditing code in the user's cache. A finding is a warning,
-never a refusal: a person decides. Left out: the audit itself (`verifiers/audit/`).
+never a refusal: a person decides.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def audit_before(
     """The audit of an environment's verifier on its prompts, JSON-able, from the cache if there.
 
     `strict` in it is the audit of the strict verifiers, None without any. Times are left out, so
-    that equal runs have equal records. `notice` is told before anything is asked.
+    that equal runs have equal records. `notice` is called with a message before the first verdict.
     """
     strict = environment.strict
     return {
@@ -121,7 +121,7 @@ def _key(verifier: Verifier, data_hash: str) -> str:
 def _own_code(verifier: Verifier) -> Iterable[str]:
     """The source files that a user's verifier classes and reward functions are defined in.
 
-    Whole files, because what a verifier decides may stand in a helper beside it.
+    Whole files, because a verdict may depend on a helper in the same file.
     """
     if isinstance(verifier, Composite):
         for component in verifier.components:

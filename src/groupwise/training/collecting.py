@@ -114,8 +114,8 @@ class Collector:
         """Groups for one step; `update` counts the optimiser updates made so far.
 
         Without a keep rule one round samples exactly `prompts_per_step` prompts. With one, rounds
-        go on until as many groups are kept or the rule's bound is reached; what is then missing
-        makes a skipped step, a smaller one, or a GroupwiseError, as the rule says.
+        continue until as many groups are kept or the rule's bound is reached; a step that is then
+        short is skipped, made smaller, or raises GroupwiseError, as the rule says.
         """
         final = self.recipe.sampling.max_tokens
         found = Collected(max_tokens_at(update, self.recipe.selection.length, final))

@@ -1,7 +1,4 @@
-"""Which folder a run is written to, and whether it starts, goes on, or is already done.
-
-Left out: what is in the folder (records/) and the weights (checkpoints.py).
-"""
+"""Which folder a run is written to, and whether it starts, resumes, or is already done."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ def holds_run(folder: Path) -> bool:
 
 
 def claim(folder: Path, *, resume: bool, overwrite: bool) -> bool:
-    """Decide what becomes of `folder`. True where a run in it is to go on.
+    """Decide what becomes of `folder`. True if the run in it is to be resumed.
 
     A folder that holds a run is refused without `resume` or `overwrite`; one that holds anything
     else is refused always, so nothing of the user's is written over. Raises RecipeError.
@@ -53,7 +50,7 @@ def claim(folder: Path, *, resume: bool, overwrite: bool) -> bool:
         if resume or overwrite:
             return resume
         raise RecipeError(
-            f"output = {str(folder)!r} already holds a run; go on with it (--resume), replace it "
+            f"output = {str(folder)!r} already holds a run; resume it (--resume), replace it "
             f"(--overwrite), or name another folder, for example {str(_next_to(folder))!r}"
         )
     if any(not _left_by_a_start(entry) for entry in folder.iterdir()):
@@ -95,7 +92,7 @@ def _next_to(folder: Path) -> Path:
 
 
 def same_run(folder: Path, recipe: Recipe) -> None:
-    """Refuse to go on with a run under a recipe that would have been another run.
+    """Refuse to resume a run under a recipe that would have made another run.
 
     Raises RecipeError naming the fields that differ.
     """
@@ -129,7 +126,7 @@ _DATA = ("data_hash", "file_bytes")
 
 
 def same_data(folder: Path, now: Mapping[str, Any]) -> list[str]:
-    """Refuse to go on where the data or the template is not what the run in `folder` began with.
+    """Refuse to resume with other data or another template than the run in `folder` has.
 
     `now` has the entries of `environment.json` that are compared; one that either side lacks is
     passed over. Returns what else has changed, in words: verifiers, tools, facts of the data.

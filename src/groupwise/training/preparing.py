@@ -76,8 +76,8 @@ def _check_rewards(recipe: Recipe, environment: Environment) -> None:
     labels = list(verifier.labels) if isinstance(verifier, Composite) else []
     if keep is not None and keep.by not in ("accuracy", "reward", *labels):
         raise RecipeError(
-            f"algorithm.filters: dynamic_sampling.by = {keep.by!r} is no verifier of environment "
-            f"{environment.name!r}; it is one of {', '.join(['accuracy', 'reward', *labels])}"
+            f"algorithm.filters: dynamic_sampling.by = {keep.by!r} is not a verifier of "
+            f"environment {environment.name!r}; give one of {', '.join(['accuracy', 'reward', *labels])}"
         )
     is_product = isinstance(verifier, Composite) and verifier.combine == "product"
     if is_product and (needs.components or needs.step_rewards):
@@ -103,8 +103,8 @@ def check_adapter(recipe: Recipe) -> None:
         )
     if kl.refresh_every and kl.refresh_mix != 1.0:
         raise RecipeError(
-            f"algorithm.kl.refresh_mix = {kl.refresh_mix}: a mixture of two adapters is none of "
-            "that rank; with an adapter give 1 (the reference becomes the policy)"
+            f"algorithm.kl.refresh_mix = {kl.refresh_mix}: a mixture of two adapters does not "
+            "have their rank; with an adapter give 1 (the reference becomes the policy)"
         )
     if recipe.algorithm.needs.values and recipe.training.critic == "separate":
         raise RecipeError(

@@ -16,7 +16,7 @@ from typing import Any, Self
 from groupwise.errors import GroupwiseError
 
 
-class Interrupted(GroupwiseError):  # noqa: N818 - it is no error
+class Interrupted(GroupwiseError):  # noqa: N818 (not an error)
     """A run was asked to stop, and did. Exit code 128 + the signal's number."""
 
     def __init__(self, number: int, message: str) -> None:

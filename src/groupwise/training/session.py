@@ -39,8 +39,8 @@ from groupwise.types import Request
 
 @dataclass(slots=True)
 class Session:
-    """Everything a run holds in memory. `tokens_total` is its only counter beside the learner's
-    and the collector's state."""
+    """Everything a run holds in memory. `tokens_total` is its only counter besides the state of
+    the learner and of the collector."""
 
     recipe: Recipe
     environment: Environment
@@ -58,7 +58,7 @@ class Session:
     threads_before: int = 1
 
     def counters(self, seconds: float) -> dict[str, Any]:
-        """What a checkpoint holds beside weights and optimiser; `seconds` since the run began."""
+        """What a checkpoint holds besides weights and optimiser; `seconds` since the run began."""
         return {
             "base": self.base,
             "seconds": seconds,
@@ -68,7 +68,7 @@ class Session:
         }
 
     def load_counters(self, counters: Mapping[str, Any], step: int) -> None:
-        """Put back what `counters` gave. GroupwiseError where the frozen weights are others now."""
+        """Put back what `counters` gave. GroupwiseError if the frozen weights differ."""
         same_base(counters, self.base)
         self.learner.load_state_dict(counters["learner"])
         self.seconds_before = float(counters["seconds"])
@@ -104,7 +104,7 @@ class Session:
                     old.lerp_(new, share)
 
     def extra_tensors(self) -> dict[str, torch.Tensor]:
-        """What a checkpoint holds beside the policy: the collector's state, the critic, and the
+        """What a checkpoint holds besides the policy: the collector's state, the critic, and the
         reference where it moves (else the model's start gives it)."""
         found: dict[str, torch.Tensor] = {"collector.state": self.collector.tensor()}
         reference, critic = self.learner.reference, self.learner.critic
@@ -299,9 +299,9 @@ def check_agreement(session: Session) -> float:
     with torch.no_grad():
         output = sequence_logprobs(policy, [prompt_ids] * _ROWS, ids, temperature=temperature)
     gaps: list[float] = [
-        abs(ours - theirs)
+        abs(learner - sampler)
         for row, completion in zip(output.logprobs.tolist(), completions, strict=True)
-        for ours, theirs in zip(row, completion.sampler_logprobs)  # rows are padded behind
+        for learner, sampler in zip(row, completion.sampler_logprobs)  # rows are padded behind
     ]
     gap, tolerance = sum(gaps) / len(gaps), _TOLERANCE.get(policy.dtype, 0.1)
     if not gap <= tolerance:

@@ -49,11 +49,11 @@ def train(
 
     `recipe` is a file, the name of one that ships, or a table. `overrides` maps dotted fields to
     values. `output` is the run's folder (default `runs/<recipe>-<number>`). With `resume` the run
-    in `output` goes on from its newest complete checkpoint and ends equal to one that never
+    in `output` resumes from its newest complete checkpoint and ends equal to one that never
     stopped; on an absent or empty folder it starts afresh, on a finished run it does nothing.
     `overwrite` replaces a run that is there. `small` shrinks the recipe.
 
-    Raises RecipeError (bad input, before weights load), TypeError (a callback that is none),
+    Raises RecipeError (bad input, before weights load), TypeError (not a callback),
     GroupwiseError (a run that failed), Interrupted (SIGINT or SIGTERM; a checkpoint was written
     first).
     """
@@ -198,7 +198,7 @@ def _run(
 
 
 def _restore(session: Session, writer: RunWriter, resuming: bool) -> list[str]:
-    """Weights, optimiser and counters of the checkpoint to go on from, and the record cut to it.
+    """Weights, optimiser and counters of the checkpoint to resume from, and the record cut to it.
 
     Returns what a person should know. Without any checkpoint the run starts again from its first
     step. Raises GroupwiseError where there are checkpoints and none can be used.
@@ -220,7 +220,7 @@ def _restore(session: Session, writer: RunWriter, resuming: bool) -> list[str]:
 
 
 def _checkpoint_of(writer: RunWriter) -> tuple[Path | None, list[str]]:
-    """The newest whole checkpoint that the record reaches, and why newer ones were passed over."""
+    """The newest whole checkpoint that the record reaches, and why newer ones were skipped."""
     folder = writer.folder / "checkpoints"
     clean_leftovers(folder)
     recorded, notes = writer.steps_recorded, list[str]()

@@ -38,14 +38,14 @@ def work_through(
                 if not isinstance(error, Exception):
                     raise
 
-    def work_beside() -> None:
+    def work_in_background() -> None:
         try:
             work()
         except BaseException:  # noqa: BLE001 (among the failures, raised by the calling thread)
             return
 
     threads = [
-        threading.Thread(target=work_beside, name=name, daemon=True)
+        threading.Thread(target=work_in_background, name=name, daemon=True)
         for _ in range(min(num_threads, num_jobs) - 1)
     ]
     for thread in threads:
