@@ -39,16 +39,6 @@ def sometimes_stuck(completions, log_metric=None, log_extra=None, trainer_state=
     return [float(len(each)) for each in completions]
 
 
-def waits_in_a_bare_except(completions, **kwargs):
-    import time
-
-    while True:
-        try:
-            time.sleep(60)
-        except:  # noqa: E722 (what users write)
-            return [0.0] * len(completions)
-
-
 def sets_an_alarm(completions, **kwargs):
     """As math-verify does: it works in the main thread alone."""
     import signal
@@ -105,26 +95,11 @@ class NoVerifier:
         return [0.0] * len(completions)
 
 
-def swallows_everything(completions, **kwargs):
-    import time
-
-    while "stuck" in completions:
-        try:  # noqa: SIM105
-            time.sleep(0.01)
-        except BaseException:  # noqa: BLE001, S110 (what users write)
-            pass
-    return [1.0] * len(completions)
-
-
 def catastrophic_pattern(completions, **kwargs):
     import re
 
     text = "a" * 60 + "b" if "stuck" in completions else "a"
     return [1.0 if re.fullmatch(r"(a+)+", text) else 0.0] * len(completions)
-
-
-def counts_for_ever(completions, **kwargs):
-    return [float(sum(range(10**13 if "stuck" in completions else 2)))] * len(completions)
 
 
 async def swallows_its_cancellation(completions, **kwargs):

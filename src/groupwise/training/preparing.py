@@ -74,10 +74,11 @@ def _check_rewards(recipe: Recipe, environment: Environment) -> None:
     needs = recipe.algorithm.needs
     keep = needs.keep
     labels = list(verifier.labels) if isinstance(verifier, Composite) else []
-    if keep is not None and keep.by not in ("accuracy", "reward", *labels):
+    legal = ["accuracy", "reward", *labels]
+    if keep is not None and keep.by not in legal:
         raise RecipeError(
             f"algorithm.filters: dynamic_sampling.by = {keep.by!r} is not a verifier of "
-            f"environment {environment.name!r}; give one of {', '.join(['accuracy', 'reward', *labels])}"
+            f"environment {environment.name!r}; give one of {', '.join(legal)}"
         )
     is_product = isinstance(verifier, Composite) and verifier.combine == "product"
     if is_product and (needs.components or needs.step_rewards):
