@@ -71,8 +71,8 @@ class Countdown(FinalAnswer):
         return None if prompt.answer is None else super().gold_completion(prompt)
 
     def _task(self, prompt: Prompt) -> tuple[list[Any], Any]:
-        numbers = prompt.columns.get(self.numbers_column) or []
-        return list(numbers), prompt.columns.get(self.target_column)
+        numbers = prompt.columns.get(self.numbers_column)
+        return list(numbers) if isinstance(numbers, (list, tuple)) else [], prompt.columns.get(self.target_column)
 
     def judge(self, given: str, gold: str, prompt: Prompt) -> Score:
         offered, target = self._task(prompt)
