@@ -72,7 +72,8 @@ class Countdown(FinalAnswer):
 
     def _task(self, prompt: Prompt) -> tuple[list[Any], Any]:
         numbers = prompt.columns.get(self.numbers_column)
-        return list(numbers) if isinstance(numbers, (list, tuple)) else [], prompt.columns.get(self.target_column)
+        numbers = list(numbers) if isinstance(numbers, (list, tuple)) else []
+        return numbers, prompt.columns.get(self.target_column)
 
     def judge(self, given: str, gold: str, prompt: Prompt) -> Score:
         offered, target = self._task(prompt)
