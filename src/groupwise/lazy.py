@@ -1,26 +1,39 @@
-"""A room's public names that load with their first use, so that `groupwise --help` stays quick.
+"""A package's public names that load with their first use, so that `groupwise --help` stays quick.
 
-__getattr__ = attributes_from(__name__, {"Sandbox": "groupwise.sandbox.pool"})
+    if TYPE_CHECKING:
+        from groupwise.samplers.contract import Sampler as Sampler
+    __getattr__, __all__ = lazy_names(__name__, __file__)
+
+The block for type checkers is the only list of names: it is read from the source.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import ast
+import sys
+from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 
-def attributes_from(module: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of `module`: each name of `homes` comes from the module it stands with.
+def lazy_names(module: str, file: str) -> tuple[Callable[[str], Any], list[str]]:
+    """The `__getattr__` of a package, and the names that its TYPE_CHECKING block imports.
 
-    >>> find = attributes_from("example", {"sqrt": "math"})
-    >>> find("sqrt")(9.0)
-    3.0
+    Raises AttributeError, as any module does, for another name.
     """
+    homes: dict[str, str] = {}
+    for block in ast.parse(Path(file).read_text(encoding="utf-8")).body:
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING":
+            for line in block.body:
+                if isinstance(line, ast.ImportFrom) and line.module:
+                    homes.update(dict.fromkeys((each.name for each in line.names), line.module))
 
     def find(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        return getattr(import_module(homes[name]), name)
+        value = getattr(import_module(homes[name]), name)
+        setattr(sys.modules[module], name, value)
+        return value
 
-    return find
+    return find, list(homes)

@@ -7,45 +7,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from groupwise.evaluation.estimates import (
-    maj_at_k,
-    mean_interval,
-    pass_at_k,
-)
-from groupwise.intervals import wilson_interval
-from groupwise.lazy import attributes_from
+from groupwise.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from groupwise.evaluation.measure import EvaluationSets, evaluate, evaluation_sets
-    from groupwise.evaluation.result import EvaluationResult, SetResult, summarise
-    from groupwise.evaluation.strict import gap_alarm
-    from groupwise.records.settings import EvaluationSettings
+    from groupwise.evaluation.estimates import maj_at_k as maj_at_k
+    from groupwise.evaluation.estimates import mean_interval as mean_interval
+    from groupwise.evaluation.estimates import pass_at_k as pass_at_k
+    from groupwise.evaluation.measure import EvaluationSets as EvaluationSets
+    from groupwise.evaluation.measure import evaluate as evaluate
+    from groupwise.evaluation.measure import evaluation_sets as evaluation_sets
+    from groupwise.evaluation.result import EvaluationResult as EvaluationResult
+    from groupwise.evaluation.result import SetResult as SetResult
+    from groupwise.evaluation.result import summarise as summarise
+    from groupwise.evaluation.strict import gap_alarm as gap_alarm
+    from groupwise.intervals import wilson_interval as wilson_interval
+    from groupwise.records.settings import EvaluationSettings as EvaluationSettings
 
-_HOMES = {
-    "EvaluationResult": "groupwise.evaluation.result",
-    "EvaluationSets": "groupwise.evaluation.measure",
-    "EvaluationSettings": "groupwise.records.settings",
-    "SetResult": "groupwise.evaluation.result",
-    "evaluate": "groupwise.evaluation.measure",
-    "evaluation_sets": "groupwise.evaluation.measure",
-    "gap_alarm": "groupwise.evaluation.strict",
-    "summarise": "groupwise.evaluation.result",
-}
-
-__all__ = [
-    "EvaluationResult",
-    "EvaluationSets",
-    "EvaluationSettings",
-    "SetResult",
-    "evaluate",
-    "evaluation_sets",
-    "gap_alarm",
-    "maj_at_k",
-    "mean_interval",
-    "pass_at_k",
-    "summarise",
-    "wilson_interval",
-]
-
-
-__getattr__ = attributes_from(__name__, _HOMES)
+__getattr__, __all__ = lazy_names(__name__, __file__)

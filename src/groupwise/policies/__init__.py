@@ -7,122 +7,44 @@ Left out: sampling (samplers) and the optimiser (learner/).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from groupwise.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from groupwise.policies.adapter_config import AdapterInfo
-    from groupwise.policies.adapters import (
-        base_identity,
-        base_tensors,
-        copy_trained,
-        effective_bias,
-        effective_weight,
-        has_adapter,
-        linear_layers,
-        merged_copy,
-        weights_hash,
-    )
-    from groupwise.policies.catalogue import ModelEntry, get_model, models
-    from groupwise.policies.critic import Critic, make_critic, sequence_values
-    from groupwise.policies.export import refuse_full, save_pretrained
-    from groupwise.policies.load import (
-        ModelInfo,
-        checkpoint_activations,
-        choose_device,
-        choose_dtype,
-        describe_model,
-        load_policy,
-    )
-    from groupwise.policies.logprobs import (
-        LogprobOutput,
-        forward_tokens,
-        runs_packed,
-        score,
-        sequence_logprobs,
-    )
-    from groupwise.policies.policy import Policy
-    from groupwise.policies.settings import AdapterSettings, ModelSettings
-    from groupwise.policies.smollm2 import fetch_smollm2
-    from groupwise.policies.tiny import build_tiny
+    from groupwise.policies.adapter_config import AdapterInfo as AdapterInfo
+    from groupwise.policies.adapters import base_identity as base_identity
+    from groupwise.policies.adapters import base_tensors as base_tensors
+    from groupwise.policies.adapters import copy_trained as copy_trained
+    from groupwise.policies.adapters import effective_bias as effective_bias
+    from groupwise.policies.adapters import effective_weight as effective_weight
+    from groupwise.policies.adapters import has_adapter as has_adapter
+    from groupwise.policies.adapters import linear_layers as linear_layers
+    from groupwise.policies.adapters import merged_copy as merged_copy
+    from groupwise.policies.adapters import weights_hash as weights_hash
+    from groupwise.policies.catalogue import ModelEntry as ModelEntry
+    from groupwise.policies.catalogue import get_model as get_model
+    from groupwise.policies.catalogue import models as models
+    from groupwise.policies.critic import Critic as Critic
+    from groupwise.policies.critic import make_critic as make_critic
+    from groupwise.policies.critic import sequence_values as sequence_values
+    from groupwise.policies.export import refuse_full as refuse_full
+    from groupwise.policies.export import save_pretrained as save_pretrained
+    from groupwise.policies.load import ModelInfo as ModelInfo
+    from groupwise.policies.load import checkpoint_activations as checkpoint_activations
+    from groupwise.policies.load import choose_device as choose_device
+    from groupwise.policies.load import choose_dtype as choose_dtype
+    from groupwise.policies.load import describe_model as describe_model
+    from groupwise.policies.load import load_policy as load_policy
+    from groupwise.policies.logprobs import LogprobOutput as LogprobOutput
+    from groupwise.policies.logprobs import forward_tokens as forward_tokens
+    from groupwise.policies.logprobs import runs_packed as runs_packed
+    from groupwise.policies.logprobs import score as score
+    from groupwise.policies.logprobs import sequence_logprobs as sequence_logprobs
+    from groupwise.policies.policy import Policy as Policy
+    from groupwise.policies.settings import AdapterSettings as AdapterSettings
+    from groupwise.policies.settings import ModelSettings as ModelSettings
+    from groupwise.policies.smollm2 import fetch_smollm2 as fetch_smollm2
+    from groupwise.policies.tiny import build_tiny as build_tiny
 
-_HOMES = {
-    "Policy": "policy",
-    "ModelSettings": "settings",
-    "AdapterSettings": "settings",
-    "AdapterInfo": "adapter_config",
-    "has_adapter": "adapters",
-    "linear_layers": "adapters",
-    "effective_weight": "adapters",
-    "effective_bias": "adapters",
-    "merged_copy": "adapters",
-    "copy_trained": "adapters",
-    "base_tensors": "adapters",
-    "base_identity": "adapters",
-    "weights_hash": "adapters",
-    "load_policy": "load",
-    "describe_model": "load",
-    "ModelInfo": "load",
-    "checkpoint_activations": "load",
-    "choose_device": "load",
-    "choose_dtype": "load",
-    "LogprobOutput": "logprobs",
-    "sequence_logprobs": "logprobs",
-    "forward_tokens": "logprobs",
-    "runs_packed": "logprobs",
-    "score": "logprobs",
-    "Critic": "critic",
-    "make_critic": "critic",
-    "sequence_values": "critic",
-    "save_pretrained": "export",
-    "refuse_full": "export",
-    "ModelEntry": "catalogue",
-    "models": "catalogue",
-    "get_model": "catalogue",
-    "fetch_smollm2": "smollm2",
-    "build_tiny": "tiny",
-}
-
-__all__ = [
-    "Policy",
-    "ModelSettings",
-    "AdapterSettings",
-    "AdapterInfo",
-    "has_adapter",
-    "linear_layers",
-    "effective_weight",
-    "effective_bias",
-    "merged_copy",
-    "copy_trained",
-    "base_tensors",
-    "base_identity",
-    "weights_hash",
-    "load_policy",
-    "describe_model",
-    "ModelInfo",
-    "checkpoint_activations",
-    "choose_device",
-    "choose_dtype",
-    "LogprobOutput",
-    "sequence_logprobs",
-    "forward_tokens",
-    "runs_packed",
-    "score",
-    "Critic",
-    "make_critic",
-    "sequence_values",
-    "save_pretrained",
-    "refuse_full",
-    "ModelEntry",
-    "models",
-    "get_model",
-    "fetch_smollm2",
-    "build_tiny",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'groupwise.policies' has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"groupwise.policies.{_HOMES[name]}"), name)
+__getattr__, __all__ = lazy_names(__name__, __file__)

@@ -6,40 +6,17 @@ name, not here. Left out: environments and verifiers (rollouts.py).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from groupwise.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from groupwise.samplers.contract import Sampler
-    from groupwise.samplers.local.sampler import LocalSampler
-    from groupwise.samplers.make import make_sampler, sample
-    from groupwise.samplers.scripted import ScriptedSampler
-    from groupwise.samplers.settings import SamplingSettings
-    from groupwise.samplers.transformers_sampler import TransformersSampler
+    from groupwise.samplers.contract import Sampler as Sampler
+    from groupwise.samplers.local.sampler import LocalSampler as LocalSampler
+    from groupwise.samplers.make import make_sampler as make_sampler
+    from groupwise.samplers.make import sample as sample
+    from groupwise.samplers.scripted import ScriptedSampler as ScriptedSampler
+    from groupwise.samplers.settings import SamplingSettings as SamplingSettings
+    from groupwise.samplers.transformers_sampler import TransformersSampler as TransformersSampler
 
-_HOMES = {
-    "Sampler": "contract",
-    "SamplingSettings": "settings",
-    "make_sampler": "make",
-    "sample": "make",
-    "LocalSampler": "local.sampler",
-    "ScriptedSampler": "scripted",
-    "TransformersSampler": "transformers_sampler",
-}
-
-__all__ = [
-    "Sampler",
-    "SamplingSettings",
-    "make_sampler",
-    "sample",
-    "LocalSampler",
-    "ScriptedSampler",
-    "TransformersSampler",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'groupwise.samplers' has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"groupwise.samplers.{_HOMES[name]}"), name)
+__getattr__, __all__ = lazy_names(__name__, __file__)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from groupwise.lazy import attributes_from
+from groupwise.lazy import lazy_names
 from groupwise.sandbox.results import (
     BROKEN_TESTS,
     Call,
@@ -50,7 +50,4 @@ __all__ = [
 
 
 # The pool needs Unix: it loads when it is asked for, so that importing works everywhere.
-__getattr__ = attributes_from(
-    __name__,
-    dict.fromkeys(("Sandbox", "make_job", "run_code", "shared_sandbox"), "groupwise.sandbox.pool"),
-)
+__getattr__, _ = lazy_names(__name__, __file__)

@@ -8,19 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from groupwise.lazy import attributes_from
+from groupwise.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from groupwise.scorers.classifiers import ProcessRewardModel, RewardModel
-    from groupwise.scorers.local_judge import LocalJudge
+    from groupwise.scorers.classifiers import ProcessRewardModel as ProcessRewardModel
+    from groupwise.scorers.classifiers import RewardModel as RewardModel
+    from groupwise.scorers.local_judge import LocalJudge as LocalJudge
 
-_HOMES = {
-    "LocalJudge": "groupwise.scorers.local_judge",
-    "ProcessRewardModel": "groupwise.scorers.classifiers",
-    "RewardModel": "groupwise.scorers.classifiers",
-}
-
-__all__ = ["LocalJudge", "ProcessRewardModel", "RewardModel"]
-
-
-__getattr__ = attributes_from(__name__, _HOMES)
+__getattr__, __all__ = lazy_names(__name__, __file__)
