@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import DynamicCache
 
 from groupwise.errors import RecipeError
 from groupwise.policies.heads import Head, head_of, text_config
 from groupwise.policies.policy import Policy, evaluating
-from groupwise.samplers.cache import make_cache
 from groupwise.samplers.contract import Then, check_length, play_in_waves
 from groupwise.samplers.draw import Draws
 from groupwise.samplers.rows import NextTokens, Picked, Row
@@ -95,7 +95,7 @@ class _Decoding:
         longest = max(len(row.request.prompt_ids) for row in rows)
         self.prefill_width = longest
         capacity = longest + max(row.request.max_tokens for row in rows)
-        self.cache = make_cache(config, capacity, policy.dtype)
+        self.cache = DynamicCache(config=config)
         names = inspect.signature(type(head.decoder).forward).parameters
         self.cache_name = "cache" if "cache" in names else "past_key_values"
         self.mask = torch.zeros((0, capacity), dtype=torch.int64)
