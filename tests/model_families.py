@@ -5,8 +5,10 @@ Weights are large enough that logits, soft caps and scales matter.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+import pytest
 import torch
 import transformers
 from torch import nn
@@ -84,6 +86,17 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
 }
+
+# Families that differ in kind: the fast suite runs these, the slow one all.
+_IN_EVERY_RUN = ("llama", "mistral", "gemma2", "granite", "gpt2", "gpt_neox", "qwen3_moe")
+
+
+def cases(families: Iterable[str] = tuple(FAMILIES)) -> list[Any]:
+    """The families as parameters of a test, those alike to another one marked slow."""
+    return [
+        pytest.param(name, marks=() if name in _IN_EVERY_RUN else pytest.mark.slow)
+        for name in families
+    ]
 
 
 def family_template(tokens: int = VOCABULARY) -> Template:

@@ -1,8 +1,4 @@
-"""The 95 % interval of a share: what evaluation, audits and reports put beside every one.
-
-Pure numbers, no imports, so that every room can use it. Left out: intervals of means over prompts
-(`evaluation/estimates.py`).
-"""
+"""The 95 % interval of a share, which evaluations, audits and reports show beside it."""
 
 from __future__ import annotations
 

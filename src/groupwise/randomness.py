@@ -52,5 +52,5 @@ def uniforms(keys: np.ndarray, positions: np.ndarray) -> np.ndarray:
 
 
 def generator(seed: int, purpose: Purpose, *parts: str | int) -> random.Random:
-    """A `random.Random` of its own for one stream: shuffles, data generators."""
+    """A `random.Random` for one stream: shuffles, data generators."""
     return random.Random(stream_key(seed, purpose, *parts))

@@ -243,7 +243,7 @@ def _set(table: dict[str, Any], dotted: str, value: Any) -> None:
         node = node.setdefault(part, {})
         if not isinstance(node, dict | list):
             where = ".".join(parents[: depth + 1])
-            raise RecipeError(f"{dotted}: {where!r} is a value ({node!r}), it has no fields")
+            raise RecipeError(f"{dotted}: {where!r} is a value ({node!r}) without fields")
     if isinstance(node, list):
         node[_index(node, last, dotted)] = value
     else:
@@ -252,7 +252,7 @@ def _set(table: dict[str, Any], dotted: str, value: Any) -> None:
 
 def _index(node: Sequence[Any], part: str, dotted: str) -> int:
     if not part.isdecimal() or int(part) >= len(node):
-        raise RecipeError(f"{dotted}: {part!r} is no index of a list of {len(node)}")
+        raise RecipeError(f"{dotted}: {part!r} is not an index of a list of {len(node)}")
     return int(part)
 
 
@@ -317,7 +317,7 @@ def _table_at(location: Sequence[str]) -> type[BaseModel] | None:
 
 
 def check(recipe: Recipe) -> None:
-    """Combinations that no single room can see. Raises RecipeError."""
+    """Checks combinations of fields from different tables. Raises RecipeError."""
     sampling, training, algorithm = recipe.sampling, recipe.training, recipe.algorithm
     if training.minibatches > training.prompts_per_step:
         raise RecipeError(
@@ -336,7 +336,7 @@ def check(recipe: Recipe) -> None:
 
 
 def _check_selection(recipe: Recipe) -> None:
-    """Group sizes that the algorithm cannot take, and replay that nothing corrects."""
+    """Refuses group sizes that the algorithm does not support, and replay without a correction."""
     selection, algorithm = recipe.selection, recipe.algorithm
     group_size = recipe.sampling.group_size
     sizes, train_on = selection.sizes, selection.train_on
@@ -368,8 +368,8 @@ def _check_selection(recipe: Recipe) -> None:
     corrected = algorithm.anchor == "sampler" or not isinstance(algorithm.correction, NoCorrection)
     if selection.replay is not None and not corrected:
         raise RecipeError(
-            f"selection.replay: replayed rollouts are of an older policy, and algorithm "
-            f"{algorithm.name!r} weighs nothing against the sampler; set algorithm.correction = "
+            f"selection.replay: replayed rollouts come from an older policy, and algorithm "
+            f"{algorithm.name!r} does not correct for it; set algorithm.correction = "
             '"truncate" (or take a preset whose anchor is the sampler, for example scale_rl)'
         )
 

@@ -1,7 +1,4 @@
-"""Text that came from somebody else's code, made fit to be encoded and bounded in length.
-
-Left out: the prompts of a data set, which are refused and not repaired (`templates/template.py`).
-"""
+"""Makes text from untrusted code encodable, and limits its length."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def test_maj_at_k_by_hand():
     assert maj_at_k(["7", "8", None], [True, False, False]) == 0.5
     assert maj_at_k([None, None], [False, False]) == 0.0
     assert maj_at_k(["7", "8"], [True, False], k=1) == 0.5
-    with pytest.raises(ValueError, match="one to one"):
+    with pytest.raises(ValueError, match="give one verdict per vote"):
         maj_at_k(["7"], [])
     with pytest.raises(ValueError, match="k = 0"):
         maj_at_k([], [])

@@ -73,5 +73,5 @@ def test_a_shared_head_moves_the_trunk_and_a_separate_one_does_not() -> None:
             sequence_values(critic, policy, PROMPTS, COMPLETIONS).sum().backward()
         trunk = [p.grad for p in policy.model.model.parameters()]
         assert all((grad is not None) is shared for grad in trunk)
-    with pytest.raises(ValueError, match="no decoder of its own"):
+    with pytest.raises(ValueError, match="a shared critic has no decoder"):
         sequence_values(make_critic(policy, shared=True), policy, PROMPTS, COMPLETIONS)

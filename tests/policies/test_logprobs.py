@@ -16,14 +16,14 @@ from groupwise.policies.chunked import token_logprobs
 from groupwise.policies.heads import Head, LogitRule, head_of
 from groupwise.policies.load import checkpoint_activations
 from groupwise.policies.logprobs import as_ids
-from model_families import FAMILIES, VOCABULARY, family_policy, family_template
+from model_families import FAMILIES, VOCABULARY, cases, family_policy, family_template
 from plain_pass import assert_same_gradients, gradients, plain
 
 PROMPTS: list[list[int]] = [[5, 2, 9], [4], [7, 8, 2, 2, 11, 13, 6]]
 COMPLETIONS: list[list[int]] = [[3, 2, 2, 17], [19], [30, 31, 32, 33, 34, 35, 2]]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", cases())
 def test_value_and_gradient_of_every_family(family: str) -> None:
     policy = family_policy(family)
     factors = torch.randn(3, 7, generator=torch.Generator().manual_seed(1))

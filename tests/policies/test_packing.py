@@ -24,7 +24,7 @@ from groupwise.policies.load import checkpoint_activations
 from groupwise.policies.packable import packable
 from groupwise.policies.packing import pack, packed_tokens
 from helpers import make_policy
-from model_families import FAMILIES, VOCABULARY, family_policy
+from model_families import VOCABULARY, cases, family_policy
 from plain_pass import assert_same_gradients, gradient_error, gradients, plain
 
 # Three prompts, a group of 1 among them, rows of a group apart; completions with no, one and many
@@ -76,7 +76,7 @@ def assert_equals_naive(policy: Policy, value: float, gradient: float) -> None:
     assert_same_gradients(gradients(policy, total), gradients(policy, expected), gradient)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", cases())
 def test_every_family_equals_the_naive_pass(family: str) -> None:
     policy = family_policy(family)
     assert packable(head_of(policy.model).decoder)

@@ -24,7 +24,7 @@ from groupwise.samplers.local.schedule import PATIENCE
 from groupwise.samplers.local.static import StaticSteps, frame_rows
 from groupwise.samplers.local.weights import Matrix, can_pack
 from groupwise.types import Completion, Request
-from model_families import FAMILIES, family_policy
+from model_families import FAMILIES, cases, family_policy
 from sampler_requests import PROMPTS, requests, unending
 
 DECODED_HERE = [name for name in FAMILIES if name not in ("granite", "cohere", "phi")]
@@ -43,7 +43,7 @@ def learned(policy: Policy, asked: Sequence[Request], made: Sequence[Completion]
         ).logprobs
 
 
-@pytest.mark.parametrize("family", DECODED_HERE)
+@pytest.mark.parametrize("family", cases(DECODED_HERE))
 def test_families_are_decoded_here_and_past_every_growth_of_the_cache(family: str) -> None:
     """Windows of 6, own parts that outgrow their first buffers, rows refilled from a queue."""
     policy = unending(family_policy(family))
@@ -71,7 +71,7 @@ def test_another_family_falls_back_in_words(family: str) -> None:
         assert isinstance(sampler, TransformersSampler)
         assert sampler.notes == (
             "sampled by transformers, not by the faster local sampler: models of type "
-            f"{family!r} are not among those it decodes itself",
+            f"{family!r} are not supported by the local sampler",
         )
     assert make_sampler("transformers", family_policy("llama")).notes == ()
 
@@ -177,7 +177,7 @@ def follow(request: Request, completion: Completion, context: tuple[int, ...]) -
     )
 
 
-@pytest.mark.parametrize("family", ["llama", "mistral", "gemma2", "gemma3", "gpt2"])
+@pytest.mark.parametrize("family", cases(["llama", "mistral", "gemma2", "gemma3", "gpt2"]))
 def test_a_turn_goes_on_without_running_its_history(family: str) -> None:
     policy = unending(family_policy(family))
     asked = requests(6, max_tokens=5)
@@ -249,7 +249,7 @@ def test_an_answer_in_the_making_does_not_hold_the_others_and_waits_a_fixed_numb
 def test_what_follows_must_go_on_from_the_history() -> None:
     policy = unending(family_policy("llama"))
     sampler = local(policy)
-    with pytest.raises(ValueError, match="must begin with the 4 ids"):
+    with pytest.raises(ValueError, match="must start with the 4 ids"):
         sampler.play([Request((5, 6), key=1, max_tokens=2)], lambda _, __: Request((5,), 2, 3))
 
 
@@ -463,7 +463,7 @@ def test_the_half_head_is_near_the_exact_one_where_the_probability_is() -> None:
 # --- fixed shapes (what a CUDA graph replays) ----------------------------------------------------
 
 
-@pytest.mark.parametrize("family", ["llama", "mistral", "gemma3", "gpt2", "qwen3_moe"])
+@pytest.mark.parametrize("family", cases(["llama", "mistral", "gemma3", "gpt2", "qwen3_moe"]))
 @pytest.mark.parametrize("rows", [3, 20])
 def test_steps_of_fixed_shapes_give_the_same_completions(family: str, rows: int) -> None:
     """Rows that are not there fill the shapes up and write to the spare row alone."""

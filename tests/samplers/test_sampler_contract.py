@@ -17,7 +17,7 @@ from groupwise.randomness import stream_key
 from groupwise.samplers import Sampler, make_sampler
 from groupwise.templates import Template
 from groupwise.types import Completion, Request
-from model_families import FAMILIES, family_policy
+from model_families import cases, family_policy
 from sampler_requests import PROMPTS, requests, unending
 from toy_tokenizers import merging
 
@@ -37,7 +37,7 @@ def sampled(name: str) -> Sampled:
     return sample
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", cases())
 def test_greedy_ids_equal_generate(family: str, sampled: Sampled) -> None:
     policy = family_policy(family)
     asked = requests(5, max_tokens=14, greedy=True)
@@ -50,7 +50,7 @@ def test_greedy_ids_equal_generate(family: str, sampled: Sampled) -> None:
         assert completion.token_ids == tuple(expected[0, ids.shape[1] :].tolist())
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", cases())
 @pytest.mark.parametrize("temperature", [0.7, 1.5])
 def test_sampler_logprobs_equal_the_learners(
     family: str, temperature: float, sampled: Sampled

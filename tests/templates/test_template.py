@@ -141,7 +141,7 @@ def test_a_chat_without_a_chat_template_is_refused() -> None:
 
 def test_an_empty_text_is_refused_by_name() -> None:
     template = Template(words(["<e>"], LETTERS), None, special_tokens={"eos_token": "<e>"})
-    with pytest.raises(RecipeError, match="prompt 'nothing': has no tokens"):
+    with pytest.raises(RecipeError, match="prompt 'nothing': is empty"):
         template.encode_prompt(Prompt("nothing", text=""))
 
 

@@ -1,7 +1,6 @@
 """Estimates from counts of right answers: pass@k, majority votes, means and their 95 % intervals.
 
-Pure functions of numbers, so that every figure of an evaluation can be checked by hand. Left out:
-sampling and scoring.
+Pure functions of numbers, so that every figure of an evaluation can be checked by hand.
 """
 
 from __future__ import annotations
@@ -49,7 +48,9 @@ def maj_at_k(
     (1.0, 0.5)
     """
     if len(votes) != len(correct):
-        raise ValueError(f"{len(votes)} votes and {len(correct)} verdicts; they must be one to one")
+        raise ValueError(
+            f"{len(votes)} votes and {len(correct)} verdicts; give one verdict per vote"
+        )
     number = len(votes) if k is None else k
     if number < 1:
         raise ValueError(f"k = {number}; give 1 or more")

@@ -1,9 +1,8 @@
-"""Evaluating one version of the policy: every prompt once, sampled and greedy, in one collection.
+"""Evaluates one version of the policy: every prompt once, sampled and greedy, in one collection.
 
-Nothing here depends on training's group size: `samples` completions a prompt (1 is fine), at the
+It does not depend on training's group size: `samples` completions a prompt (1 is fine), at the
 training temperature, plus one greedy. Noise is keyed by (seed, "evaluation", prompt, version), so
-the same version of the same run always gives the same figures. Left out: when to evaluate, and
-writing it down.
+the same version of the same run always gives the same figures.
 """
 
 from __future__ import annotations
@@ -48,8 +47,8 @@ def evaluation_sets(
 ) -> EvaluationSets:
     """The prompts to evaluate, the same for a whole run.
 
-    `settings.splits` unset means every split that is no guard. Of a split with more than
-    `max_prompts` prompts a keyed choice is taken, in the split's own order.
+    Without `settings.splits` every split that is not a guard is evaluated. From a split with more
+    than `max_prompts` prompts a keyed choice is taken, in the split's order.
 
     Raises RecipeError naming the splits that there are.
     """
@@ -109,7 +108,7 @@ def evaluate(
         sets = evaluation_sets(environment, settings, seed=seed)
     prompts = {p.id: p for each in (*sets.splits.values(), *sets.guards.values()) for p in each}
     if not prompts:
-        raise ValueError("there is no prompt to evaluate")
+        raise ValueError("no prompts to evaluate")
     groups = collect(
         environment,
         sampler,

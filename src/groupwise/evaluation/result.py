@@ -1,4 +1,4 @@
-"""What an evaluation found: per set of prompts, as metrics, as rows.
+"""The results of an evaluation, per set of prompts, as metrics and as rows.
 
 A completion is correct where its score's outcome is "correct", which a composed verifier takes from
 its weightiest part. One without a score (a verifier failed) did not pass: it stays in every n, of

@@ -1,7 +1,7 @@
-"""The held-out judgement: a stricter verifier on the same completions, and its gap to the reward.
+"""Scores an evaluation's completions with a stricter verifier, and measures its gap to the reward.
 
-A reward that is gamed rises while this one does not; the gap between the two is the sign, long
-before a person reads a sample. No completion is made for it: it scores what an evaluation sampled.
+A gamed reward rises while the strict score does not: the gap shows it long before a person reads a
+sample. No extra completions are sampled.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Two methods on one recipe: what each holds in memory, kind by kind, and what that is at 7B.
-
-Left out: time and accuracy, which are measured (benchmarks/ppo_comparison.py).
-"""
+"""Two methods on one recipe: what each holds in memory, kind by kind, and what that is at 7B."""
 
 from __future__ import annotations
 

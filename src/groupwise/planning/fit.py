@@ -1,7 +1,7 @@
-"""A memory budget to how learning runs: recompute activations or not, tokens of a micro-batch.
+"""Chooses how learning runs within a memory budget; neither choice changes the result.
 
-Neither changes the result, so they are chosen: first as asked, then with activations recomputed in
-the backward pass, then with smaller micro-batches. Left out: sampling's memory, and measuring.
+First as requested, then with activations recomputed in the backward pass, then with smaller
+micro-batches.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Bytes by kind: what a run holds at its fullest, and what its checkpoints take on disk.
+"""Estimates the bytes that a run needs in memory, by kind, and for its checkpoints on disk.
 
 Parameters, gradients, moments and caches are exact; activations are an estimate for decoders with
-gated MLPs and fused attention. Left out: the framework's own memory, fragmentation, the data.
+gated MLPs and fused attention.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The plan of a run: how much it samples, learns, holds and writes, before anything loads.
 
-Every number has its unit in its name; prompts, completions and tokens are never mixed. Left out:
-time, which depends on the machine and is measured.
+Every number has its unit in its name; prompts, completions and tokens are never mixed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The numbers of a model that decide its memory, from its configuration; weights are never loaded.
-
-Left out: what the numbers cost (`memory.py`).
-"""
+"""Reads from a model's configuration the sizes that decide its memory, without loading weights."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What a pass over a step's rollouts runs through: the formula that the counted work must equal.
-
-Left out: how long it takes, which is measured.
-"""
+"""Counts the tokens of a pass over a step's rollouts, which tests compare with the learner's."""
 
 from __future__ import annotations
 

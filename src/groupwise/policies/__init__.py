@@ -2,7 +2,6 @@
 
 `load_policy` gives a `Policy`; `sequence_logprobs` and `score` give per-token log-probabilities
 from hidden states in chunks. torch and transformers load on first use of these names, not here.
-Left out: sampling (samplers) and the optimiser (learner/).
 """
 
 from __future__ import annotations

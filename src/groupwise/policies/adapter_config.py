@@ -1,6 +1,6 @@
-"""What an adapter is to be, before weights load: settings or a folder to peft's configuration.
+"""Turns adapter settings, or an adapter's folder, into peft's configuration before weights load.
 
-Every name is checked on the model's skeleton. Left out: the adapter in a model (adapters.py).
+Every layer name is checked against the model's structure.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class AdapterInfo:
 def lora_config(settings: AdapterSettings, model: nn.Module, base: str | None) -> Any:
     """peft's configuration for `settings` on `model`, whose weights may be on the meta device.
 
-    `base` is where the frozen weights can be loaded from, None where nowhere.
+    `base` is where the frozen weights can be loaded from, or None.
     Raises RecipeError for a name that the model does not have, with the nearest ones.
     """
     from peft import LoraConfig
@@ -78,8 +78,8 @@ def lora_config(settings: AdapterSettings, model: nn.Module, base: str | None) -
 
 
 def read_config(folder: Path) -> Any:
-    """The configuration in an adapter's folder. Raises RecipeError for one that is not plain LoRA:
-    anything that this project's merge, sampler and export would leave out."""
+    """Reads the configuration in an adapter's folder. Raises RecipeError unless it is plain LoRA:
+    merge, sampler and export would drop anything else."""
     from peft import LoraConfig
 
     file = folder / ADAPTER_CONFIG
@@ -92,7 +92,7 @@ def read_config(folder: Path) -> Any:
     if config is None or beyond:
         raise RecipeError(
             f"the adapter in {str(folder)!r} has {', '.join(beyond)}; plain LoRA on linear layers "
-            "is known here"
+            "is supported"
         )
     config.inference_mode, config.init_lora_weights = False, True
     return config
@@ -108,7 +108,7 @@ def _beyond_lora(config: Any) -> list[str]:
 
 
 def count_adapter(model: nn.Module, config: Any, folder: Path | None) -> int:
-    """What trains with this adapter, put into `model` (on the meta device) to find out.
+    """Counts what trains with this adapter, by adding it to `model` (on the meta device).
 
     Raises RecipeError where the adapter does not fit the model.
     """
@@ -131,7 +131,7 @@ def _check_names(field: str, names: Iterable[str], known: Iterable[str], what: s
 
 
 def _check_tied(model: nn.Module, head: str | None, targets: list[str], whole: list[str]) -> None:
-    """An output layer that is the embedding too cannot change alone."""
+    """Refuses to train an output layer that shares its tensor with the embedding."""
     lm = causal_lm(model)
     if not getattr(lm.config.get_text_config(decoder=True), "tie_word_embeddings", False):
         return

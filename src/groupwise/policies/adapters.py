@@ -1,9 +1,7 @@
-"""LoRA adapters: put into a model, read, merged, written. A layer computes with W + s B A.
+"""Adds LoRA adapters to a model, reads, merges and saves them. A layer computes with W + s B A.
 
-peft's layers stand inside the model, which stays a transformers model with its own name for
-everything else. W and all other weights are frozen and shared; A and B are float32 and train.
-Left out: its configuration and the checks of it (adapter_config.py), finding its base model
-(load.py).
+peft's layers replace linear layers in place; the model keeps its class and all other names. W and
+all other weights are frozen and shared; A and B are float32 and train.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ def attach(
 ) -> None:
     """Put a new adapter into `model`, in place, and freeze everything else.
 
-    A is drawn from the seed's own stream whatever was drawn before; `draw` False leaves A and B on
+    A is drawn from a stream keyed by the seed; `draw` False leaves A and B on
     the meta device. Raises RecipeError where peft refuses.
     """
     from peft import inject_adapter_in_model
@@ -55,7 +53,7 @@ def attach(
 
 def load_weights(model: nn.Module, folder: Path) -> None:
     """Read an adapter's weights into the one that is in `model`. Raises RecipeError where names or
-    shapes differ: a name that is passed over would leave the base model in its place."""
+    shapes differ: an ignored name would silently leave that layer untrained."""
     from peft import set_peft_model_state_dict
     from peft.utils.save_and_load import load_peft_weights
     from safetensors import SafetensorError
@@ -141,7 +139,7 @@ def weights_hash(tensors: Mapping[str, Tensor]) -> str:
 
 
 def base_identity(model: nn.Module) -> dict[str, str | None]:
-    """What a checkpoint says of the frozen weights that it does not hold: `name` and `hash`."""
+    """Identifies the frozen weights, which checkpoints do not store: `name` and `hash`."""
     name = adapter_config(model).base_model_name_or_path
     return {"name": name, "hash": weights_hash(base_tensors(model))}
 
@@ -171,7 +169,7 @@ def effective_weight(module: nn.Module) -> Tensor:
 
 
 def effective_bias(module: nn.Module) -> Tensor | None:
-    """The bias beside `effective_weight`, None where there is none. LoRA leaves it as it is."""
+    """The bias that goes with `effective_weight`, or None. LoRA does not change it."""
     inner = _inner(module)
     bias = getattr(inner.base_layer if _is_lora(inner) else inner, "bias", None)
     return None if bias is None else bias.detach().float()

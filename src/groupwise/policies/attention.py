@@ -1,9 +1,8 @@
-"""Attention over a packed row, given to a model's own modules through transformers' interface.
+"""Attention over a packed row, registered as an attention function of transformers.
 
-One function serves every family that takes its attention from transformers: keys and values of a
-prompt are read by all its completions, soft caps, scales and sliding windows included. Its backward
-pass computes the scores again, so that nothing as large as the scores is kept.
-Left out: the layout (packing.py), and whether a model can be run so (packable.py).
+It serves every model that takes its attention from transformers. All completions of a prompt read
+its keys and values; soft caps, scales and sliding windows are supported. The backward pass
+recomputes the scores, so nothing as large as the scores is stored.
 Shapes: N tokens, H query heads, G key and value heads, D their width; of a block R segments, C
 query and K key slots.
 """
@@ -34,12 +33,12 @@ _SCORE_BYTES = 16 * 2**20
 
 
 class PackingError(Exception):
-    """The model asks something of attention that is not known here."""
+    """The model uses an attention feature that is not supported here."""
 
 
 @dataclass
 class Pass:
-    """What attention needs to know while a packed row runs; `windows` is what the layers asked."""
+    """The layout of a packed pass in progress; `windows` records each layer's window."""
 
     layout: Layout
     windows: dict[int, int | None] = field(default_factory=dict[int, int | None])
@@ -69,7 +68,7 @@ def packed_attention(
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """Attention as transformers calls it: query [1, H, N, D] and key, value [1, G, N, D] to
-    [1, N, H, D]. Raises PackingError for anything that it would have to leave out."""
+    [1, N, H, D]. Raises PackingError for any argument that it does not support."""
     current = _CURRENT.get()
     strange = [
         name
@@ -212,7 +211,7 @@ def _gather(batch: _Batch, query: Tensor, key: Tensor, value: Tensor) -> tuple[T
 def _weights(
     query: Tensor, key: Tensor, batch: _Batch, layout: Layout, rule: _Rule
 ) -> tuple[Tensor, Tensor | None]:
-    """Attention weights [R G, H/G C, K], and where there is a soft cap its derivative."""
+    """Attention weights [R G, H/G C, K], and the soft cap's derivative, or None without a cap."""
     scores = torch.bmm(query, key.transpose(1, 2)).mul_(rule.scale)
     slope = None
     if rule.softcap is not None:
@@ -244,9 +243,9 @@ def _ungroup(tensor: Tensor, width: int, groups: int) -> Tensor:
 
 @contextmanager
 def packed(decoder: nn.Module, layout: Layout) -> Iterator[None]:
-    """Inside, a pass of `decoder` over `layout.input_ids` attends as the layout says.
+    """Makes a forward pass of `decoder` over `layout.input_ids` attend as the layout says.
 
-    Checkpointed layers come back to it when the backward pass runs them again.
+    Checkpointed layers use it again when the backward pass recomputes them.
     """
     current = Pass(layout)
 

@@ -1,7 +1,4 @@
-"""The user's cache of model folders: where it is, and how a folder appears whole or not at all.
-
-No torch.
-"""
+"""The user's cache of model folders; a folder appears in it complete or not at all. No torch."""
 
 from __future__ import annotations
 
@@ -27,8 +24,8 @@ def cache_folder() -> Path:
 def cached_folder(name: str, build: Callable[[Path], None]) -> Path:
     """The folder `models/<name>` of the cache; built by `build(empty folder)` when it is not there.
 
-    Built beside its place and renamed into it, so a folder with this name is complete, and of two
-    processes that build at once the first wins. Raises GroupwiseError where the cache cannot be
+    Built in a temporary folder and renamed, so a folder with this name is complete; if two
+    processes build at once, the first wins. Raises GroupwiseError where the cache cannot be
     written.
     """
     target = cache_folder() / "models" / name

@@ -1,9 +1,8 @@
-"""From hidden states to log-probabilities and entropies, a chunk of positions at a time.
+"""Computes log-probabilities and entropies from hidden states, a chunk of positions at a time.
 
 The head, the log-softmax and everything after are float32 at least; the backward pass computes the
 logits of a chunk again, so that no tensor over all positions and the vocabulary exists. The
 distribution is over the ids that have a token, and where sampling kept a part of them, over those.
-Left out: where hidden states come from (logprobs.py).
 Shapes: N positions, n of a chunk, D hidden, V vocabulary, M ids asked for at a position.
 """
 
@@ -133,7 +132,7 @@ class _Settings:
 def _plain_head(
     hidden: Tensor, targets: Tensor, linear: nn.Module, settings: _Settings, start: int
 ) -> tuple[Tensor, Tensor]:
-    """The same by autograd's own operations, for a head that is not a plain linear layer."""
+    """The same with autograd, for a head that is not a plain linear layer."""
     raw = linear(hidden.to(next(linear.parameters()).dtype))
     raw = raw if raw.dtype == torch.float64 else raw.float()
     logits = settings.rule.apply_(raw * 1.0) / settings.temperature
@@ -224,8 +223,8 @@ class _ChunkedHead(torch.autograd.Function):
 def _logits(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, settings: _Settings, start: int
 ) -> tuple[Tensor, Tensor | None]:
-    """Tempered logits of a chunk over what was kept; and the model's own where its rule bends
-    them, for the backward pass."""
+    """Tempered logits of a chunk over the kept ids, and for the backward pass the model's own
+    logits if its rule changes them, else None."""
     raw = hidden @ weight.T
     if bias is not None:
         raw.add_(bias.to(raw.dtype))

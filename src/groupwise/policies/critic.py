@@ -1,8 +1,7 @@
 """The PPO comparator's critic: a value for every completion position, from a decoder and a head.
 
-The honest standard is a model of its own, as large as the policy and starting as a copy of its
-decoder; a head on the policy's hidden states is the cheap form. Left out: its loss (algorithms/)
-and its optimiser (learner/).
+The full form is a second model, which starts as a copy of the policy's decoder; the cheap form is a
+head on the policy's hidden states.
 Shapes: B rows, T tokens of the longest completion, N completion tokens of all rows, D hidden.
 """
 
@@ -24,7 +23,7 @@ class ValueHead(nn.Module):
     """[N, D] hidden states to [N, 1] values, float32 at least; 0 everywhere at the start."""
 
     def __init__(self, width: int, like: Tensor) -> None:
-        """`like` gives the device, and float64 where it has it."""
+        """`like` sets the device, and float64 if it is float64."""
         super().__init__()
         dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
         self.linear = nn.Linear(width, 1, device=like.device, dtype=dtype)
@@ -37,7 +36,7 @@ class ValueHead(nn.Module):
 
 
 class Critic(nn.Module):
-    """A value head, and a decoder of its own unless it shares the policy's (`trunk` None).
+    """A value head, with its own decoder or (`trunk` None) on the policy's.
 
     V_t is the value of the state before completion token t: prompt and tokens 0 to t - 1.
     """
@@ -70,13 +69,13 @@ def sequence_values(
     prompt_ids: Sequence[Sequence[int]],
     completion_ids: Sequence[Sequence[int]],
 ) -> Float[Tensor, "B T"]:
-    """The values of every completion position under a critic with its own decoder, 0 behind a row.
+    """Values of every completion position under a critic with its own decoder, 0 after a row's end.
 
     `policy` gives padding, device and precision. Raises ValueError for a shared critic, whose
     values come with the policy's log-probabilities (`sequence_logprobs(value_head=...)`).
     """
     if critic.trunk is None:
-        raise ValueError("a shared critic has no decoder of its own; ask sequence_logprobs")
+        raise ValueError("a shared critic has no decoder; use sequence_logprobs(value_head=...)")
     own = Head(critic.trunk, critic.head.linear, LogitRule())
     hidden = completion_states(policy, critic, own, prompt_ids, completion_ids)
     return token_table(critic.head(hidden)[:, 0], [len(ids) for ids in completion_ids])

@@ -1,5 +1,4 @@
-"""A policy as a folder: a model that transformers' Auto classes load, weights in float32, or an
-adapter that peft loads."""
+"""Saves a policy as a float32 folder for transformers' Auto classes, or as a peft adapter."""
 
 from __future__ import annotations
 
@@ -17,11 +16,11 @@ from groupwise.templates import Template
 def save_pretrained(policy: Policy, folder: str | Path, *, merge: bool = False) -> Path:
     """Write model, tokenizer, chat template and stop ids into `folder`; returns it.
 
-    Of a policy with an adapter the adapter alone is written, or, with `merge`, the whole model with
-    the adapter in its weights; the policy itself stays as it is.
+    For a policy with an adapter only the adapter is saved, or with `merge` the whole model with the
+    adapter merged into its weights; the policy is not changed.
 
-    Raises RecipeError where the folder holds anything already, and for `merge` without an adapter;
-    GroupwiseError where no folder holds the adapter's base.
+    Raises RecipeError if the folder is not empty, and for `merge` without an adapter;
+    GroupwiseError if the adapter's base model is in no folder.
 
     A model's generation config holds every stop id, so `generate` stops where the samplers do.
     """
@@ -29,7 +28,7 @@ def save_pretrained(policy: Policy, folder: str | Path, *, merge: bool = False) 
     target = Path(folder)
     adapted = has_adapter(policy.model)
     if merge and not adapted:
-        raise RecipeError("merge: this policy has no adapter; without merge it is written whole")
+        raise RecipeError("merge: this policy has no adapter; drop merge to save the whole model")
     if adapted and not merge:
         save_adapter(policy.model, target)
         tokenizer_of(policy.template).save_pretrained(target)
@@ -46,7 +45,7 @@ def save_pretrained(policy: Policy, folder: str | Path, *, merge: bool = False) 
 
 
 def refuse_full(folder: str | Path) -> None:
-    """Raises RecipeError where `folder` is a file or holds anything: nothing is written over."""
+    """Raises RecipeError if `folder` is a file or not empty: nothing is overwritten."""
     target = Path(folder)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         kind = "not empty" if target.is_dir() else "a file"

@@ -1,8 +1,7 @@
-"""From a causal language model of any family: its decoder, its head, and what happens to logits.
+"""Splits a causal language model into decoder, head, and what the model does to its logits.
 
 Families differ in what they do after the head (a scale, a soft cap). Which of the config's numbers
-apply, and how, is found by comparing with the model's own logits on a few tokens, once a model.
-Left out: the log-probabilities themselves (logprobs.py).
+apply is found once a model, by comparing with its own logits on a few tokens.
 """
 
 from __future__ import annotations
@@ -96,7 +95,7 @@ def _find_head(model: nn.Module) -> Head:
     decoder, linear = lm.get_decoder(), lm.get_output_embeddings()
     if linear is None or decoder is lm:
         raise GroupwiseError(
-            f"{type(lm).__name__} has no decoder and output layer that can be told apart; "
+            f"{type(lm).__name__} does not expose a decoder and an output layer; "
             "load a causal language model"
         )
     device = next(lm.parameters()).device
@@ -115,8 +114,8 @@ def _find_head(model: nn.Module) -> Head:
         if error <= 1e-3 * size + 1e-6:
             return Head(decoder, linear, rule)
     raise GroupwiseError(
-        f"{type(lm).__name__} changes its logits after the output layer in a way that is not "
-        "known here (a scale or a soft cap named in its config is)"
+        f"{type(lm).__name__} changes its logits after the output layer in an unsupported way "
+        "(only a scale or a soft cap named in its config is supported)"
     )
 
 

@@ -1,8 +1,7 @@
-"""A name to a `Policy`: a built-in model, a folder, or a hub id, by transformers' Auto classes.
+"""Loads a `Policy` by name: a built-in model, a folder, or a hub id, through transformers.
 
-`describe_model` says everything that can be known before weights load. Code that comes with a model
-runs only when asked for. A folder with an adapter names its own base. Left out: how the built-in
-models are made (tiny.py, smollm2.py), and what is done with an adapter (adapters.py).
+`describe_model` collects everything that is known before weights load. Code that comes with a model
+runs only if asked for. A folder with an adapter names its base model.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ class ModelInfo:
 def describe_model(
     name: str, *, trust_remote_code: bool = False, adapter: AdapterSettings | None = None
 ) -> ModelInfo:
-    """Everything about a model but its weights; built-in ones are made or fetched first.
+    """Everything about a model except its weights; built-in models are built or fetched first.
 
     Raises RecipeError: no such folder, an unreachable hub, no tokenizer, not a causal language
     model, an adapter that does not fit; GroupwiseError where a built-in model cannot be fetched.
@@ -119,7 +118,7 @@ def describe_model(
 def _describe_adapter(
     skeleton: Any, source: str, found: Path | None, adapter: AdapterSettings | None
 ) -> AdapterInfo | None:
-    """The adapter that trains: the one asked for, else the one in the folder, which goes on."""
+    """The adapter that trains: the requested one, else the one in the folder."""
     if adapter is not None:
         config = lora_config(adapter, skeleton, source if found is None else None)
         return AdapterInfo(config, None, found, count_adapter(skeleton, config, None))
@@ -146,8 +145,8 @@ def load_policy(
     the matrix products. Dropout is off until someone calls `train()`.
 
     `adapter` puts a new LoRA adapter over the model, drawn by `seed`; the adapter alone trains. A
-    folder that peft wrote is loaded with its base, and its adapter goes on training; where
-    `adapter` is given too, the folder's own is merged into the base first.
+    folder that peft wrote is loaded with its base, and its adapter continues training; if `adapter`
+    is also given, the folder's adapter is merged into the base first.
 
     Raises RecipeError and GroupwiseError as `describe_model` does.
     """
@@ -209,8 +208,8 @@ def _adapter_settings(
 def _with_adapter(model: Any, adapter: AdapterInfo | None, seed: int) -> Any:
     if has_adapter(model):  # transformers follows an adapter_config.json that a hub id holds
         raise RecipeError(
-            "model.name: this hub id holds an adapter beside a model; download it and give the "
-            "folder, whose adapter then goes on training"
+            "model.name: this hub id holds both an adapter and a model; download it and give the "
+            "folder to continue training its adapter"
         )
     if adapter is None:
         return model
@@ -225,7 +224,7 @@ def _with_adapter(model: Any, adapter: AdapterInfo | None, seed: int) -> Any:
 
 
 def _check_weights(name: str, found: Mapping[str, Any]) -> None:
-    """Refuses weights of another shape or missing ones: transformers would draw new ones."""
+    """Refuses mismatched or missing weights, which transformers would initialise at random."""
     for key, shape, wanted in sorted(found["mismatched_keys"]):
         raise RecipeError(
             f"model.name = {name!r}: cannot be loaded ({key} has the shape {tuple(shape)} and "
@@ -299,7 +298,7 @@ def _cpu_is_fast_in_bfloat16() -> bool:
 
 
 def _load_template(name: str, source: str, trust_remote_code: bool) -> Template:
-    """From `tokenizer.json` where there is one, else from what AutoTokenizer makes of it."""
+    """From `tokenizer.json` if the model has one, else through AutoTokenizer."""
     folder = Path(source) if Path(source).is_dir() else _hub_folder(source)
     if folder is not None and (folder / "tokenizer.json").is_file():
         return Template.from_folder(folder)
@@ -310,7 +309,7 @@ def _load_template(name: str, source: str, trust_remote_code: bool) -> Template:
         backend = tokenizer.backend_tokenizer
     except Exception as error:
         raise RecipeError(
-            f"model.name = {name!r}: has no tokenizer that can be loaded ({first_line(error)}); "
+            f"model.name = {name!r}: its tokenizer cannot be loaded ({first_line(error)}); "
             "save one beside the model with AutoTokenizer.save_pretrained"
         ) from error
     stop_ids, pad_id = read_ids(folder) if folder is not None else ((), None)

@@ -1,8 +1,7 @@
 """Log-probabilities of completions under a policy, differentiable, never [B, T, V].
 
-The decoder runs over every prompt once and its completions (packing.py); the head only over the
-positions that predict a completion token (chunked.py).
-Left out: micro-batches and which rows share one (learner/).
+The decoder runs over every distinct prompt once (packing.py), the head only over the positions that
+predict a completion token (chunked.py).
 Shapes: B rows, T tokens of the longest completion, N completion tokens of all rows, D hidden, V
 vocabulary, K ids asked for at a position, M = 1 + K.
 """
@@ -57,8 +56,8 @@ def sequence_logprobs(
 ) -> LogprobOutput:
     """log p(completion token | prompt, tokens before it) for every row, T as long as the longest.
 
-    Dropout is off inside whatever the model's mode; activation checkpointing stays on where the
-    policy has it. Under `torch.no_grad` nothing is kept for a backward pass.
+    Dropout is always off; activation checkpointing stays on if the policy uses it. Under
+    `torch.no_grad` nothing is kept for a backward pass.
 
     Args:
         prompt_ids: one list of ids a row, each at least one id long.
@@ -121,7 +120,7 @@ def _supports(
 
 
 def runs_packed(policy: Policy) -> bool:
-    """Whether a prompt that rows share runs once; else every row runs for itself, padded."""
+    """Whether a prompt shared by several rows runs once; if not, rows run separately, padded."""
     return packable(head_of(policy.model).decoder)
 
 
@@ -222,7 +221,7 @@ def _check(
         )
     if len(prompt_ids) != len(completion_ids):
         raise ValueError(
-            f"{len(prompt_ids)} prompts and {len(completion_ids)} completions; give one to one"
+            f"{len(prompt_ids)} prompts and {len(completion_ids)} completions; give one per prompt"
         )
     for row, (prompt, completion) in enumerate(zip(prompt_ids, completion_ids)):
         if not len(prompt):
@@ -239,7 +238,7 @@ def _layout(
 ) -> tuple[Int[Tensor, "B S"], Int[Tensor, " N"]]:
     """Right-padded inputs, and the flat positions whose next token is a completion token.
 
-    A row's last token predicts nothing that is scored, so it is no input.
+    A row's last token predicts nothing that is scored, so it is not an input.
     """
     lengths = [len(p) + max(len(c) - 1, 0) for p, c in zip(prompt_ids, completion_ids)]
     width = max(lengths, default=0)

@@ -1,7 +1,4 @@
-"""Whether a model can run packed rows: found out by a pass over a few tokens, once a decoder.
-
-Left out: the packed pass itself (attention.py).
-"""
+"""Finds out whether a model can run packed rows, by one pass over a few tokens."""
 
 from __future__ import annotations
 
@@ -30,9 +27,9 @@ _PROBE_COMPLETIONS = ((5, 6, 7, 8), (9,), (10, 11, 12))
 
 
 def packable(decoder: nn.Module) -> bool:
-    """Whether a packed pass gives the decoder's own hidden states; found out once a decoder.
+    """Whether a packed pass reproduces the decoder's hidden states; tested once per decoder.
 
-    Where it does not, one line says why; such a model trains on padded rows.
+    If not, the reason is logged and the model trains on padded rows.
     """
     if decoder not in _REASONS:
         reason = _REASONS[decoder] = _why_not(decoder)
@@ -41,7 +38,7 @@ def packable(decoder: nn.Module) -> bool:
     return _REASONS[decoder] is None
 
 
-# What the code of a model that takes no positions, or no such attention, raises.
+# What a model without position ids, or with another attention interface, raises.
 _FOREIGN = (PackingError, TypeError, ValueError, LookupError, AttributeError, RuntimeError)
 
 
@@ -78,10 +75,10 @@ def _difference(decoder: Any) -> str | None:
             )
     wanted = _expected_windows(decoder.config)
     if wanted is None or current.windows != wanted:
-        return "its layers attend in a way that is not known here"
+        return "its layers use an unsupported kind of attention"
     error = float((ours - theirs).abs().max())
     if error > 1e-3 * float(theirs.abs().max()) + 1e-6:
-        return "a packed pass gives other hidden states"
+        return "a packed pass gives different hidden states"
     return None
 
 
@@ -89,8 +86,8 @@ def _expected_windows(config: Any) -> dict[int, int | None] | None:
     """The sliding window of every layer by its configuration; None for another kind of attention.
 
     A model that masks by a window and does not tell its attention so would be wrong only on rows
-    longer than the probe's. Masks go by `layer_types` where there are any, whatever
-    `use_sliding_window` says, which some attention modules read instead.
+    longer than the probe's. Masks follow `layer_types` if set, even against
+    `use_sliding_window`, which some attention modules read instead.
     """
     layers = int(config.num_hidden_layers)
     window = getattr(config, "sliding_window", None)

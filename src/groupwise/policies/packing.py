@@ -1,10 +1,9 @@
-"""The packed layout: every prompt once, its completions behind it, no padding.
+"""Packs a micro-batch into one row: every distinct prompt once, then its completions, no padding.
 
-One long row of N tokens. For every distinct prompt a segment of its tokens, then one segment for
-each of its completions without its last token, which predicts nothing that is scored. Positions go
-on from the prompt, so a token has the position that it has in a row of its own. Only attention has
-to know: `Layout.blocks` say which tokens attend as one batch, padded there and nowhere else.
-Left out: attention itself (attention.py) and which rows share a pass (batches.py).
+Each prompt is a segment of its tokens, followed by one segment per completion without its last
+token, which predicts nothing that is scored. Positions continue from the prompt, so a token has the
+same position as in a separate row. Only attention needs the layout: `Layout.blocks` lists which
+tokens attend as one batch, and padding exists only there.
 Shapes: N tokens, M completion tokens of all rows, R segments of a block, C query and K key slots.
 """
 

@@ -1,7 +1,4 @@
-"""`Policy`: a causal language model, its template, and where and how it computes.
-
-Left out: loading (load.py) and log-probabilities (logprobs.py).
-"""
+"""`Policy`: a causal language model with its template, device and precision."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from groupwise.templates import Template
 
 @dataclass
 class Policy:
-    """A model with what belongs to it. The same object is trained and sampled from.
+    """A model, its template and how it computes. The same object is trained and sampled from.
 
     `model` is a transformers causal language model with float32 parameters: they are the master
     weights. `dtype` is the precision of its matrix products: under bfloat16 they run in autocast,
@@ -63,7 +60,7 @@ class Policy:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Dropout off inside; every module's own training flag is put back afterwards."""
+    """Turns dropout off inside; restores every module's training flag afterwards."""
     was_training = [module for module in model.modules() if module.training]
     model.eval()
     try:

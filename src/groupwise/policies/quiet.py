@@ -1,4 +1,4 @@
-"""transformers without its progress bars and advice, for loads that are part of something else."""
+"""Silences transformers' progress bars and warnings during a load."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Errors still raise; bars and warnings of transformers are off inside."""
+    """No progress bars and warnings of transformers inside; errors still raise."""
     from transformers.utils import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

@@ -34,7 +34,7 @@ def base_of(folder: Path) -> str:
     except (OSError, ValueError, AttributeError) as error:
         raise RecipeError(f"{file} cannot be read ({first_line(error)})") from error
     if not base or not isinstance(base, str):
-        raise RecipeError(f"{file} names no base model: set base_model_name_or_path")
+        raise RecipeError(f"{file} does not name its base model: set base_model_name_or_path")
     beside = folder / base
     source = str(beside) if beside.is_dir() else base
     if not Path(source).is_dir():
@@ -44,12 +44,12 @@ def base_of(folder: Path) -> str:
             return str(named[0].get())
         if Path(base).is_absolute():
             raise RecipeError(
-                f"the base model {base!r} of the adapter in {str(folder)!r} is not there; put it "
+                f"the base model {base!r} of the adapter in {str(folder)!r} is missing; copy it "
                 f"there, or set base_model_name_or_path in {file.name}"
             )
     if (Path(source) / ADAPTER_CONFIG).is_file():
         raise RecipeError(
-            f"the adapter in {str(folder)!r} has another adapter, {source!r}, as its base; merge "
+            f"the adapter in {str(folder)!r} is based on another adapter, {source!r}; merge "
             "that one into a model first"
         )
     return source_of(source)
@@ -78,7 +78,7 @@ def source_of(name: str) -> str:
             )
         return str(path)
     if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
-        raise RecipeError(f"model.name: there is no folder {name!r}")
+        raise RecipeError(f"model.name = {name!r}: no such folder")
     return name
 
 
@@ -89,7 +89,7 @@ def cannot_load(name: str, source: str, error: Exception) -> str:
     if Path(source).is_dir():
         return f"model.name = {name!r}: cannot be loaded ({first_line(error)})"
     return (
-        f"model.name = {name!r}: not a built-in model or a folder, and the hub did not give it "
+        f"model.name = {name!r}: not a built-in model or a folder, and the hub failed to load it "
         f"({first_line(error)}){hint}"
     )
 

@@ -1,8 +1,8 @@
 """`tiny`: a small decoder that adds single digits, and is right about 42 % of the time.
 
-Built where it is used, in seconds, from nothing but this file: a Llama of 2 layers, a tokenizer of
-single characters, a chat format, and a supervised start on its own table of 55 sums with noisy
-labels. Cached by the hash of everything that decides its weights. Left out: learning to do better.
+Built on first use, in seconds, from this file alone: a Llama of 2 layers, a tokenizer of single
+characters, a chat format, and a supervised start on a table of 55 sums with noisy labels. Cached by
+the hash of everything that decides its weights.
 """
 
 from __future__ import annotations

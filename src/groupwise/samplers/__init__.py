@@ -1,7 +1,7 @@
 """Prompts to completions. One contract (`Sampler`), one sampling rule, several engines.
 
 `make_sampler` builds one by name; `sample` is the one-call form. torch loads on first use of a
-name, not here. Left out: environments and verifiers (rollouts.py).
+name, not here.
 """
 
 from __future__ import annotations

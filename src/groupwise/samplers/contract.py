@@ -1,4 +1,4 @@
-"""What every sampler promises."""
+"""The interface that every sampler implements."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from groupwise.errors import RecipeError
 from groupwise.policies.policy import Policy
 from groupwise.types import Completion, Request
 
-# What follows a finished completion, given its place: nothing, the next request of that place
-# (whose prompt ids go on from everything before), or a future of either.
+# Called with a request's place and its finished completion. Returns None, the next request of that
+# place (its prompt ids start with all ids so far), or a future of either.
 Then = Callable[[int, Completion], "Request | Future[Request | None] | None"]
 
 
@@ -30,7 +30,7 @@ class Sampler(Protocol):
         """One completion per request, in order. Raises NonFiniteError naming the request."""
 
     def play(self, requests: Sequence[Request], then: Then) -> None:
-        """Sample every request and whatever follows it; `then` gets each completion as it ends.
+        """Sample every request and its follow-ups; `then` gets each completion when it ends.
 
         `then` is called in this thread and must not block: slow work goes into a future. A request
         that follows starts with the ids of the request and completion before it.

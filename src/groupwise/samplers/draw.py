@@ -1,7 +1,6 @@
 """The sampling rule: one uniform per token, inverse CDF in token-id order, float32.
 
-Every sampler draws here, so the same key and logits give the same token in all of them. Left out:
-where logits come from.
+Every sampler uses it, so the same key and logits give the same token in all of them.
 Shapes: R rows, V vocabulary, K most likely tokens.
 """
 

@@ -1,7 +1,4 @@
-"""Requests while they are being sampled: their tokens so far, the next draw, and why they ended.
-
-Shared by every sampler that decodes token by token. Left out: where keys and values are.
-"""
+"""Requests in progress: their tokens so far, the next draw, and why they ended."""
 
 from __future__ import annotations
 
@@ -83,7 +80,7 @@ class Row:
         return self.finish_reason is not None
 
     def completion(self, template: Template, version: int) -> Completion:
-        """What the sampler gives back for this row."""
+        """The completion that the sampler returns for this row."""
         text = template.decode_completion(self.ids)
         request = self.request
         asked_top = request.top_k > 0

@@ -1,7 +1,4 @@
-"""The `scripted` sampler: says what it is told. For tests of everything behind a sampler.
-
-No model is run; log-probabilities are given or constant. Left out: anything random.
-"""
+"""The `scripted` sampler: returns completions from a script, without a model. For tests."""
 
 from __future__ import annotations
 

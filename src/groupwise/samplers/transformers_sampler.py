@@ -1,7 +1,6 @@
 """The `transformers` sampler: any causal language model, one batch at a time, with a KV cache.
 
-Each distinct prompt of a batch is prefilled once. Rows leave the batch as they finish. Left out:
-refilling the batch from waiting requests, and fused kernels.
+Each distinct prompt of a batch is prefilled once. Rows leave the batch as they finish.
 Shapes: R rows in the batch, U distinct prompts, S tokens of the longest, V vocabulary.
 """
 
@@ -183,7 +182,7 @@ class _Decoding:
         return logits if absent is None else logits.index_fill_(1, absent, -torch.inf)
 
     def _compact(self, alive: list[int]) -> Tensor:
-        """Keep only the rows that go on; returns their places."""
+        """Keep only the rows in `alive`; returns their places."""
         keep = torch.tensor(alive, device=self.policy.device)
         self.rows = [self.rows[place] for place in alive]
         self.cache.batch_select_indices(keep)

@@ -50,7 +50,7 @@ class SamplingWeights:
         """True where these weights are this policy's: the same parameter objects."""
         present = list(policy.model.parameters())
         return len(present) == len(self._sources) and all(
-            ours is theirs for ours, theirs in zip(self._sources, present)
+            known is found for known, found in zip(self._sources, present)
         )
 
     @torch.no_grad()

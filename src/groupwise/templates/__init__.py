@@ -2,7 +2,7 @@
 
 `Template` holds a tokenizer with its chat template and special ids; `StopStrings` finds stop
 strings across token boundaries; `token_ends` finds the tokens that end parts of a text;
-`parse_tool_calls` reads the calls in a completion. Left out: weights, sampling, running tools.
+`parse_tool_calls` reads the calls in a completion.
 """
 
 from groupwise.templates.alignment import token_ends

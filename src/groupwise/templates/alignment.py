@@ -1,6 +1,6 @@
-"""From characters of a completion's text to the tokens that wrote them, without encoding anything.
+"""Maps character positions in a completion's text to its tokens, without encoding anything.
 
-The sampled ids are the truth: prefixes of them are decoded until they say what the text says.
+Prefixes of the sampled ids are decoded until they match the text.
 """
 
 from __future__ import annotations

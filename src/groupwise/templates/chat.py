@@ -1,7 +1,4 @@
-"""Chat template text to prompt text: the sandboxed jinja2 environment that model folders expect.
-
-Left out: token ids (template.py) and where a template's text is found (folder.py).
-"""
+"""Renders chat templates in the sandboxed jinja2 environment that model folders expect."""
 
 from __future__ import annotations
 
@@ -58,7 +55,7 @@ def _tojson(
 
 
 RESERVED = ("messages", "tools", "documents", "add_generation_prompt")
-"""What a chat template is given for each chat, beside the special tokens' texts."""
+"""The variables that every chat template gets, besides the special tokens' texts."""
 
 
 def chat_variables(text: str) -> frozenset[str]:

@@ -1,7 +1,6 @@
-"""What a model folder says about text: tokenizer, chat template, special tokens, stop and pad ids.
+"""Reads a model folder's tokenizer, chat template, special tokens, stop and pad ids.
 
-Of the generation config only stop and pad ids are taken, never its sampling defaults. Left out:
-folders whose tokenizer is not a `tokenizer.json` (the policies convert those).
+Only stop and pad ids are taken from the generation config, never its sampling defaults.
 """
 
 from __future__ import annotations
@@ -94,7 +93,7 @@ def _read_json(file: Path) -> dict[str, Any]:
 
 
 def _chat_template(folder: Path, settings: dict[str, Any]) -> str | None:
-    """The default chat template: a file of its own goes before the tokenizer's settings."""
+    """The default chat template; `chat_template.jinja` goes before the tokenizer's settings."""
     file = folder / "chat_template.jinja"
     if file.is_file():
         return file.read_text(encoding="utf-8")

@@ -1,7 +1,7 @@
-"""What a tokenizer and a chat template do by themselves, found by trying them.
+"""Finds out by trial what a tokenizer and a chat template add to a text.
 
-Model folders say it in many ways, and not always rightly; what the two give for a short text does
-not lie. Left out: what a model folder says (folder.py).
+Model folders describe this in many ways, not always correctly; the result for a short text is
+reliable.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The recipe's `[template]` table: what the chat template is given, the same for a whole run."""
+"""The recipe's `[template]` table: variables and date for the chat template, fixed for a run."""
 
 from __future__ import annotations
 

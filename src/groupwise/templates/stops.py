@@ -1,7 +1,4 @@
-"""Where a completion ends: stop strings found across token boundaries, ids never re-encoded.
-
-Left out: stop ids, which are a plain set membership (`Template.stop_ids`).
-"""
+"""Finds stop strings across token boundaries, without re-encoding ids."""
 
 from __future__ import annotations
 
@@ -49,10 +46,10 @@ class StopStrings:
         return any(string in tail for string in self.strings)
 
     def cut(self, text: str) -> str:
-        """`text` up to the end of the stop string that ends first; all of it where there is none.
+        """`text` up to the end of the stop string that ends first, or all of it without one.
 
-        The last token may go on past the stop string. Its id stays (ids are never re-encoded), but
-        what it adds is not part of the completion's text.
+        The last token may extend past the stop string. Its id stays (ids are never re-encoded), but
+        the extra characters are not part of the completion's text.
         """
         ends = [at + len(string) for string in self.strings if (at := text.find(string)) >= 0]
         return text[: min(ends)] if ends else text

@@ -1,8 +1,6 @@
 """A tokenizer with its chat template and special ids: messages to ids, ids to text.
 
-Sampled ids are never re-encoded: text goes to ids for prompts only. Left out: finding these parts
-in a model folder (folder.py), the jinja2 environment (chat.py), stop strings (stops.py), how a
-further turn becomes ids (turns.py).
+Sampled ids are never re-encoded: text goes to ids for prompts only.
 """
 
 from __future__ import annotations
@@ -181,14 +179,16 @@ class Template:
         except UnicodeEncodeError as error:
             raise RecipeError(
                 f"prompt {prompt.id!r}: holds {text[error.start]!r}, half of a surrogate pair, "
-                "which is no character; write the whole character or take it out"
+                "which is not a character; write the whole character or remove it"
             ) from error
         ids = self.encode(text)
         if prompt.text is not None and ids[: len(self._prefix)] != self._prefix:
             ids = self._prefix + ids
         ids = self._with_one_bos(ids)
         if not ids:
-            raise RecipeError(f"prompt {prompt.id!r}: has no tokens; give one that is not empty")
+            raise RecipeError(
+                f"prompt {prompt.id!r}: is empty; give a text with at least one token"
+            )
         return ids
 
     def _with_one_bos(self, ids: tuple[int, ...]) -> tuple[int, ...]:

@@ -66,8 +66,8 @@ class _MalformedError(ValueError):
 
 
 def tool_style(template: Template, tools: Sequence[Mapping[str, Any]] = ()) -> ToolStyle:
-    """How a template's family writes calls: its own parser, told of `tools` so that arguments have
-    their types, else a style by the markers that its chat template or ids have."""
+    """How a model writes calls: its own parser (which needs `tools` to convert arguments), else a
+    style chosen by the markers in its chat template or vocabulary."""
     if template.response_parser is not None:
         parser = template.response_parser
         return lambda text: parser(text, tools)
@@ -84,8 +84,8 @@ def tool_style(template: Template, tools: Sequence[Mapping[str, Any]] = ()) -> T
 def parse_tool_calls(text: str, style: ToolStyle = "plain") -> ParsedCalls:
     """The tool calls in a completion's text. Never raises for what a policy wrote.
 
-    What stands in a `<think>` section is no call. A call that was cut off, is no JSON, or lacks a
-    name or an object of arguments becomes an error that can be shown to the policy.
+    Calls inside a `<think>` section are ignored. A call that was cut off, is not JSON, or has no
+    name or no object of arguments becomes an error that can be shown to the policy.
 
     >>> parse_tool_calls('<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>').calls
     (ToolCall(name='add', arguments={'a': 1}, id='call00000'),)
@@ -254,7 +254,7 @@ def _loads(text: str, closed: bool = True) -> Any:
         return json.loads(text)
     except json.JSONDecodeError as error:
         if not closed:
-            raise _MalformedError("it is not closed; the completion ended within it") from error
+            raise _MalformedError("it is not closed: the completion ended inside it") from error
         raise _MalformedError(f"not JSON ({error})") from error
     except RecursionError as error:
         raise _MalformedError("JSON nested too deeply") from error
@@ -289,7 +289,7 @@ def _keywords(text: str) -> dict[str, Any]:
     try:
         return {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
     except (ValueError, RecursionError) as error:
-        raise _MalformedError("its arguments are no literals") from error
+        raise _MalformedError("its arguments are not literals") from error
 
 
 def _call(value: Any, place: int) -> ToolCall:
@@ -297,7 +297,7 @@ def _call(value: Any, place: int) -> ToolCall:
     if isinstance(value, dict) and isinstance(value.get("function"), dict):
         value = {**value["function"], "id": value.get("id")}
     if not isinstance(value, dict):
-        raise _MalformedError(f"{value!r:.40} is no object with a name and arguments")
+        raise _MalformedError(f"{value!r:.40} is not an object with a name and arguments")
     name = value.get("name", value.get("function"))
     if not isinstance(name, str) or not name:
         raise _MalformedError('it has no "name"')
@@ -305,6 +305,6 @@ def _call(value: Any, place: int) -> ToolCall:
     if isinstance(arguments, str):
         arguments = _loads(arguments)
     if not isinstance(arguments, dict):
-        raise _MalformedError(f'"arguments" of {name!r} is no object but {arguments!r:.40}')
+        raise _MalformedError(f'"arguments" of {name!r} must be an object, not {arguments!r:.40}')
     own = value.get("id")
     return ToolCall(name, arguments, own if isinstance(own, str) and own else f"call{place:05d}")

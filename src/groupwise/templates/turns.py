@@ -1,8 +1,6 @@
-"""A further turn as ids behind a sampled completion, and what a chat template would do to earlier
-ones.
+"""Extends a sampled completion by the next turn's ids, and detects templates that rewrite history.
 
-History grows by concatenation: context ids + sampled ids + what `follow_up` gives. Left out: who
-speaks (the environment) and tool calls in a completion's text (tool_calls.py).
+History grows by concatenation: context ids + sampled ids + the ids from `follow_up`.
 """
 
 from __future__ import annotations
@@ -48,7 +46,7 @@ def follow_up(
         [*chat, *shown], add_generation_prompt=add_generation_prompt, **variables
     )
     behind = text.partition(STAND_IN)[2]
-    _check_told(shown, behind)
+    _check_included(shown, behind)
     if completion_ids and completion_ids[-1] in template.stop_ids:
         closing = template.encode(behind.lstrip())
         if closing and closing[0] in (completion_ids[-1], template.turn_end_id):
@@ -68,7 +66,7 @@ def rewriting(template: Template, role: str, system: bool, **variables: Any) -> 
     for completion in tried:
         answer: Message = {"role": "assistant", "content": completion}
         text = template.render([*first, answer, last], **variables)
-        _check_told([last], text)
+        _check_included([last], text)
         if text.startswith(prompt + completion):
             continue
         if text.count(STAND_IN) == completion.count(STAND_IN):
@@ -82,16 +80,16 @@ def holds_markers(template: Template, content: Any) -> bool:
     return isinstance(content, str) and any(marker in content for marker in template.markers)
 
 
-def _check_told(messages: Sequence[Message], text: str) -> None:
-    """RecipeError where a message is not in the text: some templates pass over roles."""
+def _check_included(messages: Sequence[Message], text: str) -> None:
+    """Raises RecipeError if a message is missing from the text: some templates skip roles."""
     for message in messages:
         content = message.get("content")
         if not isinstance(content, str):
             continue
         if content.strip() not in text and json.dumps(content)[1:-1] not in text:
             raise RecipeError(
-                f"messages: the chat template leaves out a message of the role "
-                f"{message.get('role')!r}; use a model whose template writes it"
+                f"messages: the chat template skips a message with the role "
+                f"{message.get('role')!r}; use a model whose template supports it"
             )
 
 

@@ -5,7 +5,6 @@ packed for the machine's matrix kernels, and a row goes on from turn to turn wit
 being run again. `architecture.py` reads a transformers model as a description (`Decoder`),
 `families.py` is the table of those that can be read, `decoder.py` runs it, `cache.py` and
 `attention.py` hold and attend keys and values, `schedule.py` decides what runs next.
-Left out: families that are not in the table (`make_sampler("auto")` falls back and says so).
 """
 
 from __future__ import annotations

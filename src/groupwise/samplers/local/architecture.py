@@ -1,8 +1,7 @@
-"""A decoder as a description that one forward pass can run, whatever its family.
+"""Describes a decoder of any family so that one forward pass can run it.
 
-What families differ in is a field here: where norms stand, how positions enter, what a window or a
-soft cap does, whether the two halves of a layer run side by side. Left out: how a transformers
-model is read into this (families.py) and the pass itself (decoder.py).
+Every difference between families is a field: where norms stand, how positions enter, what a window
+or a soft cap does, whether the two halves of a layer run side by side.
 """
 
 from __future__ import annotations

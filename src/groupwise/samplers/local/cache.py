@@ -1,8 +1,7 @@
-"""Keys and values of the rows in flight: prompts once a group, everything later once a row.
+"""Stores keys and values of the running rows: a prompt once per group, the rest once per row.
 
 A prompt's part is shared by its group; a row's own part grows with it. Rows in flight are always
-the first ones: where one leaves, the last takes its place. Left out: who is in flight (schedule.py)
-and how it is attended (attention.py).
+the first ones: where one leaves, the last takes its place.
 Shapes: R rows, G groups, Hk key heads, P prompt positions, T own positions, W head width.
 """
 

@@ -4,7 +4,6 @@ Everything but attention works token by token, so the tokens of any number of se
 stage, are one matrix product; `attend` knows which token belongs where. The residual stream and
 norms are float32 (float64 where the weights are), matrix products are in the decoder's dtype: what
 the learner's autocast does.
-Left out: keys and values (cache.py, attention.py).
 Shapes: N tokens, D hidden, Hq query heads, Hk key heads, W head width.
 """
 

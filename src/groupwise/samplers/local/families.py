@@ -1,7 +1,7 @@
-"""The table of families that can be decoded here, each a small reader of a transformers model.
+"""The model families that the local sampler supports, each read from its transformers model.
 
-Most are one layout with other norms; GPT-2 and GPT-NeoX have names and matrices of their own. A
-family that is not here, or a model of one that the reader does not fit, is decoded by transformers.
+Most share one layout with different norms; GPT-2 and GPT-NeoX have their own names and matrices.
+Any other model is decoded by transformers.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from groupwise.samplers.local.weights import Matrix, Norm
 # Position codes that depend on the length of the sequence at hand cannot come from a table.
 _CHANGING_ROPES = ("dynamic", "longrope")
 
-# Whose mask follows each layer's type, and whose has one window for all layers; the others' has
-# none, whatever their configuration says.
+# Families whose mask follows each layer's type, and those with one window for all layers. The
+# others have none, even if their configuration names one.
 _WINDOW_BY_TYPE = ("qwen2", "qwen3", "gemma2", "gemma3_text", "smollm3")
 _ONE_WINDOW = ("mistral", "mixtral", "phi3", "qwen3_moe")
 
@@ -45,12 +45,12 @@ class _Reading:
 
 
 def read_decoder(model: nn.Module, dtype: torch.dtype, *, pack: bool = True) -> Decoder | str:
-    """The description of a model's decoder, or why there is none."""
+    """The description of a model's decoder, or the reason why it is not supported."""
     lm = causal_lm(model)
     config = text_config(model)
     reader = FAMILIES.get(config.model_type)
     if reader is None:
-        return f"models of type {config.model_type!r} are not among those it decodes itself"
+        return f"models of type {config.model_type!r} are not supported by the local sampler"
     if getattr(config, "use_bidirectional_attention", False):
         return "its attention looks ahead"
     if _changing_rope(config):
@@ -140,7 +140,7 @@ def _window(attention: Any, config: Any) -> int | None:
 
 
 def _rope_name(attention: Any, config: Any) -> str | None:
-    """The rotary table of a layer: by its type where types have their own; none where left out."""
+    """The rotary table of a layer, which may depend on the layer's type; None without one."""
     if getattr(attention, "use_rope", True) in (False, 0):  # SmolLM3 leaves some layers without
         return None
     parameters = getattr(config, "rope_parameters", None) or {}

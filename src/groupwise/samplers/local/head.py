@@ -1,4 +1,4 @@
-"""Logits from the states of the last layer, in float32 or, while decoding, nearly as exact in half.
+"""Computes logits, in float32 or, while decoding, in bfloat16 with nearly the same accuracy.
 
 bfloat16 products are added up in float32 but rounded to 8 bits at the end: a logit near 20 is off
 by up to 0.06. `near` takes the best logit of the row's last token away before that rounding, by

@@ -1,6 +1,5 @@
 """One call of the local sampler: prefill, extend, decode, draw, until every request has ended.
 
-Left out: who runs (schedule.py) and the model itself (decoder.py).
 Shapes: n rows, N tokens, D hidden, V vocabulary.
 """
 

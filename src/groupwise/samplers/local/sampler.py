@@ -1,7 +1,4 @@
-"""`LocalSampler`: the contract of a sampler, over the learner's own weights.
-
-Left out: how one call runs (run.py).
-"""
+"""`LocalSampler`: implements `Sampler` on the learner's own weights."""
 
 from __future__ import annotations
 
@@ -107,7 +104,7 @@ class LocalSampler:
         return [made[place] for place in range(len(requests))]
 
     def play(self, requests: Sequence[Request], then: Then) -> None:
-        """Sample every request and whatever follows it; see `Sampler.play`."""
+        """Sample every request and its follow-ups; see `Sampler.play`."""
         if not requests:
             return
         assert self.decoder is not None
@@ -122,7 +119,7 @@ class LocalSampler:
         self._play_left(schedule, then)
 
     def _play_left(self, schedule: Schedule, then: Then) -> None:
-        """What follows requests that ended while they waited, as a call of its own."""
+        """Sample the follow-ups of requests that ended while they waited."""
         answers = [
             (place, answer.result() if isinstance(answer, Future) else answer)
             for place, answer in schedule.left
@@ -192,9 +189,9 @@ def why_not(policy: Policy) -> str | None:
 
 
 def _decoder_of(policy: Policy) -> Decoder | str:
-    """The decoder of a policy, once its description was seen to be right; else why there is none.
+    """The decoder of a policy, tested against the model itself; else the reason why not.
 
-    The description is tried in float32 where a second copy of the weights is little.
+    The test is in float32 if a second copy of the weights is small.
     """
     exact = torch.promote_types(head_of(policy.model).dtype, torch.float32)
     dtype = policy.dtype if policy.dtype == torch.bfloat16 else exact
@@ -203,7 +200,7 @@ def _decoder_of(policy: Policy) -> Decoder | str:
     if isinstance(probe, str):
         return probe
     if not _agrees(policy, probe):
-        return "it has something that other models of its family do not have"
+        return "it differs from the other models of its family"
     if tried == dtype and policy.num_parameters < SMALL:
         return probe
     return read_decoder(policy.model, dtype, pack=policy.num_parameters >= SMALL)
@@ -211,8 +208,8 @@ def _decoder_of(policy: Policy) -> Decoder | str:
 
 @torch.inference_mode()
 def _agrees(policy: Policy, decoder: Decoder) -> bool:
-    """Whether the description gives the model's own hidden states on a few tokens: a variant with
-    something that no field here describes does not."""
+    """Whether the description reproduces the model's hidden states on a few tokens; a variant with
+    a feature that no field describes does not."""
     head = head_of(policy.model)
     vocabulary = policy.model.get_input_embeddings().weight.shape[0]  # type: ignore[operator]
     ids = torch.arange(1, _TOKENS_TRIED + 1, device=policy.device) * 7919 % vocabulary

@@ -1,10 +1,9 @@
-"""Who runs: requests enter as rows leave, turns go on, everything past its deadline ends.
+"""Decides which requests run: they enter as rows leave, continue over turns, and end at deadlines.
 
 Requests wait in the order given and a free place is filled at once. A prompt enters the cache with
-its first member and leaves with its last. A finished completion goes to `then`; what follows it
-goes on in the same place, on the same keys and values. An answer that is still being made is
-waited for a fixed number of steps later, so that what is decoded together never depends on a clock.
-Left out: the forward pass and the draw (run.py).
+its first row and leaves with its last. A finished completion goes to `then`; a follow-up continues
+in the same place, on the same keys and values. An answer that is not ready is awaited after a fixed
+number of steps, so what is decoded together never depends on a clock.
 """
 
 from __future__ import annotations
@@ -138,8 +137,8 @@ class Schedule:
         before = (*row.request.prompt_ids, *row.ids)
         if request.prompt_ids[: len(before)] != before:
             raise ValueError(
-                f"request {row.place}: what follows a completion must begin with the "
-                f"{len(before)} ids of its prompt and tokens"
+                f"request {row.place}: a follow-up must start with the "
+                f"{len(before)} ids of the prompt and completion before it"
             )
         check_length(self.policy, row.place, request)
         place.row = Row.of(row.place, request, self.policy.template)

@@ -1,9 +1,9 @@
-"""One decoding step on tensors that keep their shapes and places, so that a GPU can replay it.
+"""Runs a decoding step on tensors of fixed shape and address, so that a CUDA graph can replay it.
 
-On a GPU a step of small kernels is bound by their launches; a CUDA graph replays all of them in one
-call, but on the very tensors it was captured with. Rows are filled up to a few sizes and layouts to
-the call's largest; a graph is captured again when a buffer grows. Without a GPU the same step runs
-as it is, which is how its shapes are tested. Left out: the draw, which follows outside.
+On a GPU a step of small kernels is bound by their launches; a graph replays all of them in one
+call, but only on the tensors it was captured with. Rows are padded to a few sizes and layouts to
+the largest of the call; a graph is captured again when a buffer grows. Without a GPU the same step
+runs without a graph, which is how its shapes are tested.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 A `Matrix` is one or several of the model's linear layers side by side (queries, keys and values;
 gate and up). Its copy is made again by `refresh` after every optimiser step; norms and embeddings
 are small or read by rows, and stay the learner's own tensors.
-Left out: which layers belong together (families.py).
 Shapes: N tokens, I inputs, O outputs.
 """
 
