@@ -24,7 +24,7 @@ from groupwise.types import Prompt
 PAGE = Path(__file__).parent / "environments.md"
 GENERATED = ("countdown",)
 WRITTEN = ("code", "sql", "instructions")
-GAMES = ("tic_tac_toe", "grid_world")
+GAMES = ("tic_tac_toe",)
 SHAPED = ("gsm8k", "math", "mmlu", "ifeval", "humaneval", "mbpp")
 
 INTRO = """\

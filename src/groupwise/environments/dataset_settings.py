@@ -89,14 +89,14 @@ class DatasetSettings(BaseModel):
     )
     streaming: bool = Field(
         default=False,
-        description="Read training rows as the run goes, in bounded memory, however many there "
-        "are. Held-out prompts then come from a source of their own.",
+        description="Read training rows during the run, in bounded memory, however many there "
+        "are. Held-out prompts then come from their own source.",
     )
     shuffle_buffer: int = Field(
         default=10_000,
         ge=1,
-        description="Streaming: a row is visited up to so many rows after its place, by a keyed "
-        "draw; 1 keeps the file's order.",
+        description="Streaming: rows are shuffled within blocks of so many, by the seed; 1 keeps "
+        "the file's order.",
     )
     checked_rows: int = Field(
         default=1000,

@@ -71,9 +71,6 @@ BUILTIN: dict[str, Entry] = {
     "tic_tac_toe": Entry(
         "Episode against an opponent", "games.base:make_game", "games.tic_tac_toe:TicTacToeSettings"
     ),
-    "grid_world": Entry(
-        "Walk to a goal step by step", "games.base:make_game", "games.grid_world:GridWorldSettings"
-    ),
     "dataset": Entry("Your own rows", "dataset:from_rows", "dataset:DatasetSettings"),
     "mixture": Entry(
         "Several environments in one run", "registry:_mixture", "mixture:MixtureSettings"
@@ -98,6 +95,7 @@ REMOVED: dict[str, str] = {
     "calendar": "reasoning_gym:calendar_arithmetic",
     "code_package": "code",
     "blackjack": "tic_tac_toe",
+    "grid_world": "tic_tac_toe",
 }
 """Environments of earlier versions and the nearest one that replaces each."""
 

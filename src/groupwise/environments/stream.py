@@ -1,17 +1,20 @@
-"""Training rows that are read as the run goes, each checked when it is reached; bounded memory.
+"""Training rows that are read during the run, each checked when it is reached, in bounded memory.
 
-Left out: in which order they come (stream_order.py), the checks of a row by itself (tasks.py), and
-data that fits into memory (dataset.py).
+Each epoch's rows are visited block by block, every block in an order keyed by (seed, epoch, place):
+a resumed run needs the block's first row and how many of its rows are done.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from itertools import islice
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from itertools import chain, islice
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from groupwise.environments.base import Environment
 from groupwise.environments.dataset_settings import DatasetSettings
@@ -19,7 +22,6 @@ from groupwise.environments.identity import normalised_text
 from groupwise.environments.order import Cursor
 from groupwise.environments.overlap import Elsewhere, HeldOut, common_runs
 from groupwise.environments.readers import Row, is_file, iter_rows
-from groupwise.environments.stream_order import StreamCursor
 from groupwise.environments.tasks import (
     Task,
     accepted,
@@ -29,6 +31,7 @@ from groupwise.environments.tasks import (
     tasks_of,
 )
 from groupwise.errors import RecipeError
+from groupwise.randomness import stream_key, uniforms
 from groupwise.types import Prompt
 from groupwise.verifiers import Verifier
 
@@ -36,6 +39,12 @@ PREVIEW = 256
 """Rows of a stream that stand for its training split: audits, plans, evaluations on `train`."""
 REMEMBERED = 20_000
 """Prompts of a stream that can still be asked for by their id."""
+BATCH = 64
+"""Rows that are checked together."""
+_USED_UP = (
+    "it gave no rows at all. Rows are read again every epoch, and a generator that is used up "
+    "gives none, so name the function that makes it"
+)
 
 
 def from_stream(settings: DatasetSettings, seed: int, verifier: Verifier) -> StreamEnvironment:
@@ -206,3 +215,116 @@ class StreamEnvironment(Environment):
         self._remembered[prompt.id] = prompt
         while len(self._remembered) > REMEMBERED:
             self._remembered.popitem(last=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a stream is: the first row of its block, how many of its rows are done, and its size.
+
+    A size of 0 is not known yet.
+    """
+
+    epoch: int = 0
+    start: int = 0
+    done: int = 0
+    size: int = 0
+
+
+class StreamCursor:
+    """A stream's prompts, block by block. It only goes forward."""
+
+    def __init__(self, source: StreamEnvironment, seed: int, block: int) -> None:
+        self._source = source
+        self._seed = seed
+        self._block = block
+        self._dropped: Counter[str] = Counter()  # up to the last visit
+        self._seen: Counter[str] = Counter()  # including rows read ahead
+        self._given = -1
+        self._last: tuple[int, str] | None = None
+        self._begin(Place())
+
+    def __len__(self) -> int:
+        """Prompts known so far: the first rows."""
+        return len(self._source.prompts())
+
+    def at(self, index: int) -> tuple[int, str]:
+        """Epoch and prompt id of the `index`-th visit, asked for in order.
+
+        Raises ValueError if the stream is past it, RecipeError for a row that cannot be used.
+        """
+        if index == self._given and self._last is not None:
+            return self._last
+        if index < self._given:
+            raise ValueError(f"the stream is past visit {index}; it is at {self._given}")
+        while self._given < index:
+            while not self._ready:
+                self._prepare()
+            prompt, self._after, self._dropped = self._ready.popleft()
+            self._source.remember(prompt)
+            self._last = (self._after.epoch, prompt.id)
+            self._given += 1
+        assert self._last is not None
+        return self._last
+
+    def state_dict(self) -> dict[str, Any]:
+        """The place after the last visit."""
+        return {"given": self._given, "dropped": dict(self._dropped), **asdict(self._after)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue at that place; rows before its block are skipped.
+
+        Raises RecipeError if its block has other rows than before.
+        """
+        self._given = int(state["given"])
+        self._last = None
+        self._dropped, self._seen = Counter(state["dropped"]), Counter(state["dropped"])
+        self._begin(Place(*(int(state[field.name]) for field in fields(Place))))
+        self._rows = chain(list(islice(self._rows, 1)), self._rows)  # reads the block now
+
+    def _begin(self, place: Place) -> None:
+        self._after = place
+        self._empty = place == Place(place.epoch)  # no usable row in this epoch so far
+        self._ready: deque[tuple[Prompt, Place, Counter[str]]] = deque()
+        self._rows: Iterator[tuple[int, Row, Place]] = self._visits(place)
+
+    def _visits(self, place: Place) -> Iterator[tuple[int, Row, Place]]:
+        """The rest of an epoch: number and row in visiting order, and the place after each."""
+        rows = self._source.rows(place.start)
+        start, done, size = place.start, place.done, place.size
+        key = np.uint64(stream_key(self._seed, "order", "stream", place.epoch))
+        while block := list(islice(rows, self._block)):
+            keys = np.full(len(block), key, dtype=np.uint64)
+            positions = np.arange(start, start + len(block), dtype=np.int64)
+            order = np.argsort(uniforms(keys, positions), kind="stable")
+            if size not in (0, len(block)):
+                break
+            for number, at in enumerate(order[done:], start=done + 1):
+                after = Place(place.epoch, start, number, len(block))
+                yield start + int(at), block[at], after
+            start, done, size = start + len(block), 0, 0
+        if size:
+            raise RecipeError(
+                f"the stream had {size} rows from row {start + 1} on and has others now; a run "
+                "cannot be resumed with data that has changed"
+            )
+
+    def _prepare(self) -> None:
+        """Check the next rows together and queue the usable ones."""
+        rows = list(islice(self._rows, BATCH))
+        if not rows:
+            epoch = self._after.epoch
+            if self._empty:
+                raise RecipeError(
+                    f"the stream gave no usable row in epoch {epoch}: "
+                    + (f"dropped so far {dict(self._seen)}" if self._seen else _USED_UP)
+                )
+            self._begin(Place(epoch + 1))
+            return
+        usable = self._source.usable([row for _, row, _ in rows], [each[0] for each in rows])
+        for each, (_, _, place) in zip(usable, rows, strict=True):
+            if isinstance(each, Prompt):
+                self._ready.append((each, place, Counter(self._seen)))
+                self._empty = False
+            else:
+                self._seen[each] += 1
+                self._source.tell(each, self._seen[each])

@@ -12,7 +12,6 @@ import pytest
 from groupwise.environments import Environment, load_environment
 from groupwise.environments.games import GameEnvironment, GameEpisode
 from groupwise.environments.games.base import read_move
-from groupwise.environments.games.grid_world import GridWorld
 from groupwise.environments.games.tic_tac_toe import TicTacToe, winner
 from groupwise.environments.identity import normalised_text
 from groupwise.errors import RecipeError
@@ -21,7 +20,7 @@ from groupwise.rollouts import collect
 from groupwise.samplers import SamplingSettings, ScriptedSampler
 from groupwise.types import Prompt, Score
 
-NAMES = ("tic_tac_toe", "grid_world")
+NAMES = ("tic_tac_toe",)
 LEVELS = ("easy", "medium", "hard")
 FEW = {"num_train": 60, "num_heldout": 15}
 Choose = Callable[[GameEpisode, random.Random], str]
@@ -104,28 +103,6 @@ def test_the_best_opponent_never_loses() -> None:
     assert sum(score.value or 0 for score in easy) / 60 > sum(s.value or 0 for s in scores) / 180
 
 
-def test_a_walk_that_arrives_earns_one_in_shares() -> None:
-    environment = made("grid_world", level="medium", turn_rewards=True)
-    assert environment.gives_steps
-
-    def shortest(play: GameEpisode, _: random.Random) -> str:
-        game = play.game
-        assert isinstance(game, GridWorld)
-        return min(
-            game.moves(),
-            key=lambda move: game.ways.get(game._next(game.place, move) or game.place, 99),
-        )
-
-    for prompt in environment.prompts():
-        score = finished(environment, prompt, shortest)
-        assert (score.value, score.outcome, score.reason) == (1.0, "correct", "arrived")
-
-
-def test_hard_maps_are_out_of_sight() -> None:
-    prompt = made("grid_world", level="hard").prompts(1)[0]
-    assert prompt.last_text.count("?") > 20
-
-
 def test_illegal_moves_are_pointed_out_and_then_lose() -> None:
     environment = made("tic_tac_toe", max_illegal=1)
     play = environment.start(environment.prompts(1)[0])
@@ -192,4 +169,4 @@ def test_too_few_positions_are_refused() -> None:
     with pytest.raises(RecipeError, match="too few starting positions"):
         GameEnvironment("one", One, GameSettings(num_train=3, num_heldout=1), 0)
     with pytest.raises(RecipeError, match="did you mean 'max_illegal'"):
-        load_environment("grid_world", max_ilegal=1)
+        load_environment("tic_tac_toe", max_ilegal=1)
