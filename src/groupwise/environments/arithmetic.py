@@ -1,8 +1,8 @@
-"""Seeded arithmetic: from the table of single-digit sums to word problems of several steps.
+"""Seeded arithmetic: from the table of single-digit sums to questions of several steps.
 
-`level` sets the bounds; every bound can be set by itself. Training and held-out problems never
-overlap. The reward reads the last number; where an answer format is asked for, a gated bonus for
-the format is added and the strict reading (right inside the format) is reported as its own part.
+`level` sets the bounds; every bound can also be set by itself. Training and held-out problems never
+overlap. The reward reads the last number; if an answer format is asked for, a gated bonus for the
+format is added and the strict reading (right inside the format) is reported as its own part.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from groupwise.environments.base import Environment
 from groupwise.environments.generated import from_prompts
 from groupwise.environments.identity import prompt_id
 from groupwise.environments.problems import Problem, Space, split_problems
-from groupwise.environments.wording import phrase
 from groupwise.errors import RecipeError
+from groupwise.randomness import generator
 from groupwise.types import Message, Prompt
 from groupwise.verifiers import VerifierSettings
 
 Operation = Literal["add", "subtract", "multiply"]
-Phrasing = Literal["bare", "question", "word", "mixed"]
-Level = Literal["table", "below_20", "below_100", "products", "multi_step", "word"]
+Phrasing = Literal["bare", "question"]
+Level = Literal["table", "below_20", "below_100", "products", "multi_step"]
 
 LEVELS: dict[str, dict[str, Any]] = {
     "table": {
@@ -49,11 +49,6 @@ LEVELS: dict[str, dict[str, Any]] = {
         "max_value": 200, "num_operations": (2, 3), "phrasing": "question", "num_train": 2000,
         "num_heldout": 200,
     },
-    "word": {
-        "operations": ("add", "subtract"), "min_operand": 2, "max_operand": 30, "max_value": 50,
-        "num_operations": (1, 2), "phrasing": "word", "num_train": 2000,
-        "num_heldout": 200,
-    },
 }  # fmt: skip
 """What each level sets. `table` is the 55 ordered sums of at most 9."""
 
@@ -67,6 +62,9 @@ REPLIES = {
     "boxed": "{expression} = {answer}\n\\boxed{{{answer}}}",
     "tagged": "{expression} = {answer}\n<answer>{answer}</answer>",
 }
+QUESTIONS = (
+    "What is {}?", "Calculate {}.", "How much is {}?", "Compute {}.", "Find the value of {}.",
+)  # fmt: skip
 
 
 class ArithmeticSettings(BaseModel):
@@ -76,7 +74,7 @@ class ArithmeticSettings(BaseModel):
 
     level: Level = Field(
         default="table",
-        description="table, below_20, below_100, products, multi_step or word: sets the bounds.",
+        description="table, below_20, below_100, products or multi_step: sets the bounds.",
     )
     operations: tuple[Operation, ...] | None = Field(
         default=None, min_length=1, description="Which of add, subtract, multiply."
@@ -103,7 +101,7 @@ class ArithmeticSettings(BaseModel):
         "(default of the table level).",
     )
     phrasing: Phrasing | None = Field(
-        default=None, description="bare (3+4=), question, word (a small story) or mixed."
+        default=None, description="bare (3+4=) or question (What is 3 + 4?)."
     )
     instructions: Literal["none", "boxed", "tagged"] = Field(
         default="none", description="The answer format that is asked for and, if any, rewarded."
@@ -114,9 +112,6 @@ class ArithmeticSettings(BaseModel):
     system: str | None = Field(default=None, description="A system message.")
     examples: int = Field(
         default=0, ge=0, le=32, description="Solved examples before the question."
-    )
-    example_reply: str | None = Field(
-        default=None, description="An example's reply, with {expression} and {answer}."
     )
     format_weight: float = Field(
         default=0.2,
@@ -134,6 +129,17 @@ class ArithmeticSettings(BaseModel):
         allow_inf_nan=False,
         description="What a right answer inside the format adds; 0 only reports it.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_no_stories(cls, values: Any) -> Any:
+        for name in ("level", "phrasing"):
+            if isinstance(values, Mapping) and values.get(name) in ("word", "mixed"):
+                raise ValueError(
+                    f"{name} = {values[name]!r} was removed; for problems in words use the "
+                    "environment reasoning_gym:gsm_symbolic"
+                )
+        return values
 
     def of_level(self, name: str) -> Any:
         """A field, or the level's value where it is not set."""
@@ -212,7 +218,10 @@ def _question(problem: Problem, settings: ArithmeticSettings, seed: int) -> str:
     text = settings.instructions_text
     if text is None:
         text = INSTRUCTIONS[settings.instructions]
-    question = phrase(problem, settings.of_level("phrasing"), seed)
+    question = f"{problem.compact}="
+    if settings.of_level("phrasing") == "question":
+        draw = generator(seed, "data", "wording", problem.expression)
+        question = draw.choice(QUESTIONS).format(problem.expression)
     return f"{question}\n{text}" if text else question
 
 
@@ -220,23 +229,15 @@ def _examples(
     settings: ArithmeticSettings, train: Sequence[Problem], seed: int
 ) -> list[tuple[Problem, tuple[Message, Message]]]:
     """One more example than asked for, so that no prompt has to show its own solution."""
-    if not settings.examples:
-        return []
-    if len(train) <= settings.examples:
+    if settings.examples and len(train) <= settings.examples:
         raise RecipeError(
-            f"environment.examples = {settings.examples} needs more training problems than the "
-            f"{len(train)} there are; give examples = {max(len(train) - 1, 0)}"
+            f"environment.examples = {settings.examples} needs more than the {len(train)} training "
+            f"problems; give examples = {max(len(train) - 1, 0)}"
         )
-    reply = settings.example_reply or REPLIES[settings.instructions]
+    reply = REPLIES[settings.instructions]
     shown: list[tuple[Problem, tuple[Message, Message]]] = []
-    for problem in train[: settings.examples + 1]:
-        try:
-            content = reply.format(expression=problem.expression, answer=problem.value)
-        except (KeyError, IndexError, ValueError) as error:
-            raise RecipeError(
-                f"environment.example_reply = {reply!r} cannot be filled in ({error!r}); use "
-                "{expression} and {answer}, and double every other brace"
-            ) from error
+    for problem in train[: settings.examples + 1] if settings.examples else ():
+        content = reply.format(expression=problem.expression, answer=problem.value)
         user = {"role": "user", "content": _question(problem, settings, seed)}
         shown.append((problem, (user, {"role": "assistant", "content": content})))
     return shown

@@ -1,9 +1,8 @@
-"""The `instructions` environment: write on a subject, and follow a few rules that can be checked.
+"""The `instructions` environment: write on a subject and follow rules that can be checked.
 
-The rules are IFEval's, all 25 of them, combined by the seed; every task comes with a text that
-follows its rules (the column `example`), so they can all be followed at once; a text without
-content follows none of the sets. Tasks with the same rules and words are one family. What the text
-says is not judged.
+The rules are IFEval's, all 25 of them, combined by the seed. Every task has a text that follows its
+rules (the column `example`), so they can all be followed at once; texts without content follow no
+task's rules. Tasks with the same rules and words are one family. What the text says is not judged.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -45,203 +45,167 @@ class Rule:
     order: int = 0
 
 
-Maker = Callable[[random.Random], Rule]
+@dataclass(frozen=True, slots=True)
+class Maker:
+    """A kind of rule. `drawn` are its values by name, passed as `v` to the other functions."""
+
+    id: str
+    drawn: Mapping[str, Callable[[random.Random], Any]]
+    words: Callable[[Any], str]
+    arguments: Callable[[Any], Mapping[str, Any]]
+    follow: Callable[[str, Any], str]
+    order: int = 0
+
+    def __call__(self, draw: random.Random) -> Rule:
+        v = SimpleNamespace()
+        for name, draws in self.drawn.items():
+            setattr(v, name, draws(draw))
+        return Rule(
+            self.words(v), self.id, self.arguments(v), lambda text: self.follow(text, v), self.order
+        )
 
 
-def _plus(more: str) -> Callable[[str], str]:
-    return lambda text: f"{text} {more}"
+def _int(low: int, high: int) -> Callable[[random.Random], int]:
+    return lambda draw: draw.randint(low, high)
 
 
-def _same(text: str) -> str:
-    return text
+def _one(values: Sequence[str]) -> Callable[[random.Random], str]:
+    return lambda draw: draw.choice(values)
 
 
-def _existence(draw: random.Random) -> Rule:
-    keywords = draw.sample(WORDS, draw.randint(1, 3))
-    return Rule(f"Use the words {listed(keywords)}." if keywords[1:] else
-                f"Use the word {keywords[0]}.", "keywords:existence", {"keywords": keywords},
-                _plus(f"There is {listed(keywords)}."))  # fmt: skip
+def _some(draw: random.Random) -> list[str]:
+    return draw.sample(WORDS, draw.randint(1, 3))
 
 
-def _frequency(draw: random.Random) -> Rule:
-    keyword, times = draw.choice(WORDS), draw.randint(2, 4)
-    arguments = {"keyword": keyword, "frequency": times, "relation": "at least"}
-    return Rule(f"Use the word {keyword} at least {times} times.", "keywords:frequency", arguments,
-                _plus(f"Here is {' and '.join([keyword] * times)}."))  # fmt: skip
+def _two(draw: random.Random) -> list[str]:
+    return draw.sample(WORDS, 2)
 
 
-def _forbidden(draw: random.Random) -> Rule:
-    words = draw.sample(WORDS, draw.randint(1, 3))
-    return Rule(f"Do not use any of these words: {', '.join(words)}.", "keywords:forbidden_words",
-                {"forbidden_words": words}, _same)  # fmt: skip
+def _plain(count: int) -> list[str]:
+    return [f"{_PLAIN}."] * count
 
 
-def _letter(draw: random.Random) -> Rule:
-    letter, times = draw.choice("bjkqvxz"), draw.randint(3, 8)
-    arguments = {"letter": letter, "let_frequency": times, "let_relation": "at least"}
-    return Rule(f"Let the letter {letter} appear at least {times} times.",
-                "keywords:letter_frequency", arguments,
-                _plus(f"One says {' '.join([letter] * times)}."))  # fmt: skip
-
-
-def _language(draw: random.Random) -> Rule:
-    code = draw.choice(sorted(_LANGUAGES))
-    name, sentence = _LANGUAGES[code]
-    return Rule(f"Write the whole text in {name}.", "language:response_language",
-                {"language": code}, lambda text: text.replace(f"{_PLAIN}.", sentence))  # fmt: skip
-
-
-def _sentences(draw: random.Random) -> Rule:
-    number = draw.randint(3, 6)
-    return Rule(f"Write at least {number} sentences.", "length_constraints:number_sentences",
-                {"num_sentences": number, "relation": "at least"},
-                _plus(" ".join([f"{_PLAIN}."] * (number - 1))))  # fmt: skip
-
-
-def _few_words(draw: random.Random) -> Rule:
-    number = draw.randint(40, 90)
-    return Rule(f"Write fewer than {number} words.", "length_constraints:number_words",
-                {"num_words": number, "relation": "less than"}, _same)  # fmt: skip
-
-
-def _many_words(draw: random.Random) -> Rule:
-    number = 10 * draw.randint(3, 8)
-    return Rule(f"Write at least {number} words.", "length_constraints:number_words",
-                {"num_words": number, "relation": "at least"},
-                _plus(" ".join([f"{_PLAIN}."] * (number // 14 + 1))))  # fmt: skip
-
-
-def _paragraphs(draw: random.Random) -> Rule:
+def _place(draw: random.Random) -> tuple[int, int]:
+    """How many paragraphs, and which of them."""
     number = draw.randint(2, 4)
-    return Rule(f"Write {number} paragraphs, separated by a line with three asterisks: ***",
-                "length_constraints:number_paragraphs", {"num_paragraphs": number},
-                lambda text: "\n***\n".join([text, *[f"{_PLAIN}."] * (number - 1)]), 1)  # fmt: skip
+    return number, draw.randint(1, number)
 
 
-def _first_word(draw: random.Random) -> Rule:
-    number = draw.randint(2, 4)
-    which, word = draw.randint(1, number), draw.choice(WORDS)
-    arguments = {"num_paragraphs": number, "nth_paragraph": which, "first_word": word}
-
-    def follow(text: str) -> str:
-        parts = [text, *[f"{_PLAIN}."] * (number - 1)]
-        parts[which - 1] = f"{word.title()} comes first. {parts[which - 1]}"
-        return "\n\n".join(parts)
-
-    return Rule(f"Write {number} paragraphs, separated by empty lines; paragraph {which} begins "
-                f"with the word {word}.", "length_constraints:nth_paragraph_first_word", arguments,
-                follow, 1)  # fmt: skip
+def _with_first_word(text: str, v: Any) -> str:
+    number, which = v.at
+    parts = [text, *_plain(number - 1)]
+    parts[which - 1] = f"{v.word.title()} comes first. {parts[which - 1]}"
+    return "\n\n".join(parts)
 
 
-def _placeholders(draw: random.Random) -> Rule:
-    number = draw.randint(1, 4)
-    return Rule(f"Include at least {number} placeholders in square brackets, as [address].",
-                "detectable_content:number_placeholders", {"num_placeholders": number},
-                _plus(f"It is {' '.join(f'[name {n}]' for n in range(number))}."))  # fmt: skip
-
-
-def _postscript(draw: random.Random) -> Rule:
-    marker = draw.choice(["P.S.", "P.P.S"])
-    return Rule(f"Add a postscript at the end that starts with {marker}",
-                "detectable_content:postscript", {"postscript_marker": marker},
-                lambda text: f"{text}\n\n{marker} {_PLAIN}.", 2)  # fmt: skip
-
-
-def _bullets(draw: random.Random) -> Rule:
-    number = draw.randint(2, 5)
-    points = "\n".join(f"* point {n + 1}" for n in range(number))
-    return Rule(f"Include exactly {number} bullet points, as: * This is a point.",
-                "detectable_format:number_bullet_lists", {"num_bullets": number},
-                lambda text: f"{text}\n{points}", 1)  # fmt: skip
-
-
-def _yes_or_no(draw: random.Random) -> Rule:
-    chosen = draw.choice(["yes", "no", "maybe"])
-    return Rule("Include exactly one of these sentences: My answer is yes. My answer is no. My "
-                "answer is maybe.", "detectable_format:constrained_response", {},
-                _plus(f"My answer is {chosen}."))  # fmt: skip
-
-
-def _highlights(draw: random.Random) -> Rule:
-    number = draw.randint(1, 4)
-    return Rule(f"Highlight at least {number} parts with asterisks, as *this*.",
-                "detectable_format:number_highlighted_sections", {"num_highlights": number},
-                _plus(" ".join(f"*part {n + 1}*" for n in range(number)) + "."))  # fmt: skip
-
-
-def _sections(draw: random.Random) -> Rule:
-    name, number = draw.choice(["Section", "Part"]), draw.randint(2, 4)
-    more = "\n".join(f"{name} {n + 1}\n{_PLAIN}." for n in range(1, number))
-    return Rule(f"Write {number} sections and mark the beginning of each by {name} and its number, "
-                f"as {name} 1.", "detectable_format:multiple_sections",
-                {"section_spliter": name, "num_sections": number},
-                lambda text: f"{name} 1\n{text}\n{more}", 1)  # fmt: skip
-
-
-def _json(draw: random.Random) -> Rule:
-    return Rule("Give all of it as JSON.", "detectable_format:json_format", {},
-                lambda text: json.dumps({"text": text}), 5)  # fmt: skip
-
-
-def _title(draw: random.Random) -> Rule:
-    return Rule("Give it a title in double angular brackets, as <<a title>>.",
-                "detectable_format:title", {},
-                lambda text: f"<<What we see>>\n{text}", 2)  # fmt: skip
-
-
-def _two_responses(draw: random.Random) -> Rule:
-    return Rule("Give two different texts, separated by six asterisks: ******",
-                "combination:two_responses", {},
-                lambda text: f"{text}\n******\nSomething else is here.", 3)  # fmt: skip
-
-
-def _repeat(draw: random.Random) -> Rule:
-    words = " ".join(["Let us begin with the", *draw.sample(WORDS, 2)])
-    return Rule(f"Begin with these words, letter by letter: {words}", "combination:repeat_prompt",
-                {"prompt_to_repeat": words}, lambda text: f"{words}. {text}", 3)  # fmt: skip
-
-
-def _end(draw: random.Random) -> Rule:
-    phrase = " ".join(["and that is the", *draw.sample(WORDS, 2)])
-    return Rule(f"End with exactly these words and nothing behind them: {phrase}",
-                "startend:end_checker", {"end_phrase": phrase},
-                lambda text: f"{text} {phrase}", 3)  # fmt: skip
-
-
-def _quotation(draw: random.Random) -> Rule:
-    return Rule("Put all of it between double quotation marks.", "startend:quotation", {},
-                lambda text: f'"{text}"', 5)  # fmt: skip
-
-
-def _capital_words(draw: random.Random) -> Rule:
-    number = draw.randint(2, 5)
-    return Rule(f"Write at least {number} words in capital letters only.",
-                "change_case:capital_word_frequency",
-                {"capital_frequency": number, "capital_relation": "at least"},
-                _plus(f"This is {' '.join(['LOUD'] * number)}."))  # fmt: skip
-
-
-def _capital(draw: random.Random) -> Rule:
-    return Rule("Write in English and in capital letters only.", "change_case:english_capital", {},
-                str.upper, 4)  # fmt: skip
-
-
-def _lowercase(draw: random.Random) -> Rule:
-    return Rule("Write in English and without any capital letter.",
-                "change_case:english_lowercase", {}, str.lower, 4)  # fmt: skip
-
-
-def _no_comma(draw: random.Random) -> Rule:
-    return Rule("Do not use any comma.", "punctuation:no_comma", {},
-                lambda text: text.replace(",", ""), 4)  # fmt: skip
+def _in_sections(text: str, v: Any) -> str:
+    more = (f"{v.name} {n + 1}\n{_PLAIN}." for n in range(1, v.number))
+    return "\n".join([f"{v.name} 1\n{text}", *more])
 
 
 MAKERS: tuple[Maker, ...] = (
-    _existence, _frequency, _forbidden, _letter, _language, _sentences, _few_words, _many_words,
-    _paragraphs, _first_word, _placeholders, _postscript, _bullets, _yes_or_no, _highlights,
-    _sections, _json, _title, _two_responses, _repeat, _end, _quotation, _capital_words, _capital,
-    _lowercase, _no_comma,
+    Maker("keywords:existence", {"keywords": _some},
+          lambda v: f"Use the word{'s' * (len(v.keywords) > 1)} {listed(v.keywords)}.",
+          lambda v: {"keywords": v.keywords},
+          lambda text, v: f"{text} There is {listed(v.keywords)}."),
+    Maker("keywords:frequency", {"keyword": _one(WORDS), "times": _int(2, 4)},
+          lambda v: f"Use the word {v.keyword} at least {v.times} times.",
+          lambda v: {"keyword": v.keyword, "frequency": v.times, "relation": "at least"},
+          lambda text, v: f"{text} Here is {' and '.join([v.keyword] * v.times)}."),
+    Maker("keywords:forbidden_words", {"words": _some},
+          lambda v: f"Do not use any of these words: {', '.join(v.words)}.",
+          lambda v: {"forbidden_words": v.words}, lambda text, v: text),
+    Maker("keywords:letter_frequency", {"letter": _one("bjkqvxz"), "times": _int(3, 8)},
+          lambda v: f"Let the letter {v.letter} appear at least {v.times} times.",
+          lambda v: {"letter": v.letter, "let_frequency": v.times, "let_relation": "at least"},
+          lambda text, v: f"{text} One says {' '.join([v.letter] * v.times)}."),
+    Maker("language:response_language", {"code": _one(sorted(_LANGUAGES))},
+          lambda v: f"Write the whole text in {_LANGUAGES[v.code][0]}.",
+          lambda v: {"language": v.code},
+          lambda text, v: text.replace(f"{_PLAIN}.", _LANGUAGES[v.code][1])),
+    Maker("length_constraints:number_sentences", {"number": _int(3, 6)},
+          lambda v: f"Write at least {v.number} sentences.",
+          lambda v: {"num_sentences": v.number, "relation": "at least"},
+          lambda text, v: " ".join([text, *_plain(v.number - 1)])),
+    Maker("length_constraints:number_words", {"number": _int(40, 90)},
+          lambda v: f"Write fewer than {v.number} words.",
+          lambda v: {"num_words": v.number, "relation": "less than"}, lambda text, v: text),
+    Maker("length_constraints:number_words", {"tens": _int(3, 8)},
+          lambda v: f"Write at least {10 * v.tens} words.",
+          lambda v: {"num_words": 10 * v.tens, "relation": "at least"},
+          lambda text, v: " ".join([text, *_plain(10 * v.tens // 14 + 1)])),
+    Maker("length_constraints:number_paragraphs", {"number": _int(2, 4)},
+          lambda v: f"Write {v.number} paragraphs, separated by a line with three asterisks: ***",
+          lambda v: {"num_paragraphs": v.number},
+          lambda text, v: "\n***\n".join([text, *_plain(v.number - 1)]), 1),
+    Maker("length_constraints:nth_paragraph_first_word", {"at": _place, "word": _one(WORDS)},
+          lambda v: f"Write {v.at[0]} paragraphs, separated by empty lines; paragraph {v.at[1]} "
+          f"begins with the word {v.word}.",
+          lambda v: {"num_paragraphs": v.at[0], "nth_paragraph": v.at[1], "first_word": v.word},
+          _with_first_word, 1),
+    Maker("detectable_content:number_placeholders", {"number": _int(1, 4)},
+          lambda v: f"Include at least {v.number} placeholders in square brackets, as [address].",
+          lambda v: {"num_placeholders": v.number},
+          lambda text, v: f"{text} It is {' '.join(f'[name {n}]' for n in range(v.number))}."),
+    Maker("detectable_content:postscript", {"marker": _one(["P.S.", "P.P.S"])},
+          lambda v: f"Add a postscript at the end that starts with {v.marker}",
+          lambda v: {"postscript_marker": v.marker},
+          lambda text, v: f"{text}\n\n{v.marker} {_PLAIN}.", 2),
+    Maker("detectable_format:number_bullet_lists", {"number": _int(2, 5)},
+          lambda v: f"Include exactly {v.number} bullet points, as: * This is a point.",
+          lambda v: {"num_bullets": v.number},
+          lambda text, v: "\n".join([text, *(f"* point {n + 1}" for n in range(v.number))]), 1),
+    Maker("detectable_format:constrained_response", {"chosen": _one(["yes", "no", "maybe"])},
+          lambda v: "Include exactly one of these sentences: My answer is yes. My answer is no. My "
+          "answer is maybe.",
+          lambda v: {}, lambda text, v: f"{text} My answer is {v.chosen}."),
+    Maker("detectable_format:number_highlighted_sections", {"number": _int(1, 4)},
+          lambda v: f"Highlight at least {v.number} parts with asterisks, as *this*.",
+          lambda v: {"num_highlights": v.number},
+          lambda text, v: f"{text} {' '.join(f'*part {n + 1}*' for n in range(v.number))}."),
+    Maker("detectable_format:multiple_sections",
+          {"name": _one(["Section", "Part"]), "number": _int(2, 4)},
+          lambda v: f"Write {v.number} sections and mark the beginning of each by {v.name} and its "
+          f"number, as {v.name} 1.",
+          lambda v: {"section_spliter": v.name, "num_sections": v.number}, _in_sections, 1),
+    Maker("detectable_format:json_format", {}, lambda v: "Give all of it as JSON.", lambda v: {},
+          lambda text, v: json.dumps({"text": text}), 5),
+    Maker("detectable_format:title", {},
+          lambda v: "Give it a title in double angular brackets, as <<a title>>.",
+          lambda v: {}, lambda text, v: f"<<What we see>>\n{text}", 2),
+    Maker("combination:two_responses", {},
+          lambda v: "Give two different texts, separated by six asterisks: ******",
+          lambda v: {}, lambda text, v: f"{text}\n******\nSomething else is here.", 3),
+    Maker("combination:repeat_prompt", {"words": _two},
+          lambda v: f"Begin with these words, letter by letter: {_beginning(v)}",
+          lambda v: {"prompt_to_repeat": _beginning(v)},
+          lambda text, v: f"{_beginning(v)}. {text}", 3),
+    Maker("startend:end_checker", {"words": _two},
+          lambda v: f"End with exactly these words and nothing behind them: {_end(v)}",
+          lambda v: {"end_phrase": _end(v)}, lambda text, v: f"{text} {_end(v)}", 3),
+    Maker("startend:quotation", {}, lambda v: "Put all of it between double quotation marks.",
+          lambda v: {}, lambda text, v: f'"{text}"', 5),
+    Maker("change_case:capital_word_frequency", {"number": _int(2, 5)},
+          lambda v: f"Write at least {v.number} words in capital letters only.",
+          lambda v: {"capital_frequency": v.number, "capital_relation": "at least"},
+          lambda text, v: f"{text} This is {' '.join(['LOUD'] * v.number)}."),
+    Maker("change_case:english_capital", {},
+          lambda v: "Write in English and in capital letters only.",
+          lambda v: {}, lambda text, v: text.upper(), 4),
+    Maker("change_case:english_lowercase", {},
+          lambda v: "Write in English and without any capital letter.",
+          lambda v: {}, lambda text, v: text.lower(), 4),
+    Maker("punctuation:no_comma", {}, lambda v: "Do not use any comma.", lambda v: {},
+          lambda text, v: text.replace(",", ""), 4),
 )  # fmt: skip
+
+
+def _beginning(v: Any) -> str:
+    return " ".join(["Let us begin with the", *v.words])
+
+
+def _end(v: Any) -> str:
+    return " ".join(["and that is the", *v.words])
 
 
 class InstructionsSettings(DrawnSettings):

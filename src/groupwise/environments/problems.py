@@ -1,8 +1,7 @@
 """Arithmetic problems: chains of operations, all of them or drawn, split without overlap.
 
-A problem starts with a number and applies operations to it from left to right; every result on the
-way stays within bounds. Problems of one `family` (3+4 and 4+3) go to the same split, so that a
-held-out problem has no twin in training. Left out: words (`wording.py`).
+A problem starts with a number and applies operations from left to right; every intermediate result
+stays within bounds. Problems of one `family` (3+4 and 4+3) go to the same split.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class Problem:
         return self.expression.replace(" ", "")
 
     def family(self, ordered: bool) -> str:
-        """What is held out together: the problem, or the problem up to order of the first two."""
+        """What is held out together; unless `ordered`, 3+4 and 4+3 are."""
         operation, operand = self.steps[0]
         first = (self.start, operand)
         if not ordered and operation in ("add", "multiply"):

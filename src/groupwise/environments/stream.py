@@ -241,6 +241,7 @@ class StreamCursor:
         self._seen: Counter[str] = Counter()  # including rows read ahead
         self._given = -1
         self._last: tuple[int, str] | None = None
+        self._rows: Iterator[tuple[int, Row, Place]] = iter(())
         self._begin(Place())
 
     def __len__(self) -> int:
@@ -285,7 +286,7 @@ class StreamCursor:
         self._after = place
         self._empty = place == Place(place.epoch)  # no usable row in this epoch so far
         self._ready: deque[tuple[Prompt, Place, Counter[str]]] = deque()
-        self._rows: Iterator[tuple[int, Row, Place]] = self._visits(place)
+        self._rows = self._visits(place)
 
     def _visits(self, place: Place) -> Iterator[tuple[int, Row, Place]]:
         """The rest of an epoch: number and row in visiting order, and the place after each."""
