@@ -69,7 +69,7 @@ BUILTIN: dict[str, Entry] = {
         "instruction_tasks:InstructionsSettings",
     ),
     "tic_tac_toe": Entry(
-        "Episode against an opponent", "games.base:make_game", "games.tic_tac_toe:TicTacToeSettings"
+        "Episode against an opponent", "tic_tac_toe:TicTacToe", "tic_tac_toe:TicTacToeSettings"
     ),
     "dataset": Entry("Your own rows", "dataset:from_rows", "dataset:DatasetSettings"),
     "mixture": Entry(

@@ -9,32 +9,29 @@ from typing import Any
 
 import pytest
 
-from groupwise.environments import Environment, load_environment
-from groupwise.environments.games import GameEnvironment, GameEpisode
-from groupwise.environments.games.base import read_move
-from groupwise.environments.games.tic_tac_toe import TicTacToe, winner
+from groupwise.environments import Environment, load_environment, tic_tac_toe
 from groupwise.environments.identity import normalised_text
+from groupwise.environments.tic_tac_toe import Game, TicTacToe, free, read_move, winner
 from groupwise.errors import RecipeError
 from groupwise.policies import load_policy
 from groupwise.rollouts import collect
 from groupwise.samplers import SamplingSettings, ScriptedSampler
 from groupwise.types import Prompt, Score
 
-NAMES = ("tic_tac_toe",)
 LEVELS = ("easy", "medium", "hard")
 FEW = {"num_train": 60, "num_heldout": 15}
-Choose = Callable[[GameEpisode, random.Random], str]
+Choose = Callable[[Game, random.Random], str]
 
 
-def made(name: str, seed: int = 0, **arguments: Any) -> GameEnvironment:
-    environment = load_environment(name, seed=seed, **{**FEW, **arguments})
-    assert isinstance(environment, GameEnvironment)
+def made(seed: int = 0, **arguments: Any) -> TicTacToe:
+    environment = load_environment("tic_tac_toe", seed=seed, **{**FEW, **arguments})
+    assert isinstance(environment, TicTacToe)
     return environment
 
 
 def finished(environment: Environment, prompt: Prompt, choose: Choose, seed: int = 0) -> Score:
     play = environment.start(prompt)
-    assert isinstance(play, GameEpisode)
+    assert isinstance(play, Game)
     draw = random.Random(seed)
     for _ in range(100):
         if play.next(choose(play, draw)) is None:
@@ -42,16 +39,15 @@ def finished(environment: Environment, prompt: Prompt, choose: Choose, seed: int
     raise AssertionError("no end")
 
 
-def anything(play: GameEpisode, draw: random.Random) -> str:
-    return f"I take {draw.choice(list(play.game.moves()))}."
+def anything(play: Game, draw: random.Random) -> str:
+    return f"I take {draw.choice(free(play.board)) + 1}."
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_seeds_splits_and_levels(name: str) -> None:
+def test_seeds_splits_and_levels() -> None:
     for level in (*LEVELS, "mixed"):
-        environment = made(name, level=level)
-        assert environment.prompts() == made(name, level=level).prompts()
-        assert environment.prompts() != made(name, seed=1, level=level).prompts()
+        environment = made(level=level)
+        assert environment.prompts() == made(level=level).prompts()
+        assert environment.prompts() != made(seed=1, level=level).prompts()
         ids = [prompt.id for prompt in environment.prompts(split="all")]
         assert len(set(ids)) == len(ids) == 75
         texts = [
@@ -64,9 +60,8 @@ def test_seeds_splits_and_levels(name: str) -> None:
         )
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_same_moves_give_the_same_game(name: str) -> None:
-    environment = made(name)
+def test_the_same_moves_give_the_same_game() -> None:
+    environment = made()
     outcomes: Counter[str] = Counter()
     for number, prompt in enumerate(environment.prompts()):
         first = finished(environment, prompt, anything, seed=number)
@@ -78,33 +73,40 @@ def test_the_same_moves_give_the_same_game(name: str) -> None:
 
 
 def test_a_verdict_is_the_games_end() -> None:
-    game = TicTacToe("easy", random.Random(0))
-    game.board = "XX.OO...."
-    assert game.moves() == ["3", "6", "7", "8", "9"]
-    step = game.step("3")
-    assert (step.reward, step.ended, step.observation.splitlines()[0]) == (1.0, "won", "X X X")
-    game.board = "OO.XX...."
-    game.draw = random.Random(0)
-    game.level = "hard"
-    step = game.step("9")  # the best answer is the open row
-    assert (step.reward, step.ended) == (0.0, "lost")
+    environment = made(level="hard")
+    prompt = environment.prompts(1)[0]
+    won, lost = (environment.start(prompt) for _ in range(2))
+    assert isinstance(won, Game)
+    assert isinstance(lost, Game)
+    won.board = "XX.OO...."
+    assert won.next("3") is None
+    assert (won.rewards, won.ended) == ([1.0], "won")
+    lost.board = "OO.XX...."
+    assert lost.next("9") is None  # the best answer is the open row
+    assert (lost.rewards, lost.ended) == ([0.0], "lost")
+    drawn = environment.start(prompt)
+    assert isinstance(drawn, Game)
+    drawn.board = "XOXXOOOX."
+    assert drawn.next("9") is None
+    assert drawn.result() == Score(0.5, "partial", "a draw")
+    assert environment.start(prompt).result() == Score(0, "limit", "not played to its end")
     assert (winner("XXX......"), winner("X.OXO.O.."), winner("." * 9)) == ("X", "O", None)
 
 
 def test_the_best_opponent_never_loses() -> None:
-    environment = made("tic_tac_toe", level="hard")
+    environment = made(level="hard")
     scores = [
         finished(environment, prompt, anything, seed)
         for seed in range(3)
         for prompt in environment.prompts()
     ]
-    lost = made("tic_tac_toe", level="easy")
+    lost = made(level="easy")
     easy = [finished(lost, prompt, anything) for prompt in lost.prompts()]
     assert sum(score.value or 0 for score in easy) / 60 > sum(s.value or 0 for s in scores) / 180
 
 
 def test_illegal_moves_are_pointed_out_and_then_lose() -> None:
-    environment = made("tic_tac_toe", max_illegal=1)
+    environment = made(max_illegal=1)
     play = environment.start(environment.prompts(1)[0])
     (message,) = play.next("42") or ()  # type: ignore[misc]
     assert message["content"].startswith("That is not a legal move. Legal moves: ")
@@ -122,10 +124,10 @@ def test_illegal_moves_are_pointed_out_and_then_lose() -> None:
 def test_moves_are_read_behind_reasoning() -> None:
     assert read_move("<think>3</think> 5", ["3", "5"]) == "5"
     assert read_move("<think>3", ["3", "5"]) is None
-    assert read_move("Up, then LEFT!", ["up", "left"]) == "left"
+    assert read_move("3? No: 5!", ["3", "5"]) == "5"
 
 
-def winning_start(environment: GameEnvironment) -> tuple[Prompt, str]:
+def winning_start(environment: TicTacToe) -> tuple[Prompt, str]:
     """A prompt and the move that wins it at once."""
     for prompt in environment.prompts():
         for cell in "123456789":
@@ -137,7 +139,7 @@ def winning_start(environment: GameEnvironment) -> tuple[Prompt, str]:
 
 def test_a_game_is_collected_with_rewards_of_its_turns() -> None:
     template = load_policy("tiny", device="cpu").template
-    environment = made("tic_tac_toe", turn_rewards=True)
+    environment = made(turn_rewards=True)
     prompt, winning = winning_start(environment)
     (group,) = collect(
         environment,
@@ -159,14 +161,9 @@ def test_a_game_is_collected_with_rewards_of_its_turns() -> None:
     assert confused.extras.counts == {"illegal_moves": 3}
 
 
-def test_too_few_positions_are_refused() -> None:
-    class One(TicTacToe):
-        def reset(self) -> str:
-            return self.shown()
-
-    from groupwise.environments.games import GameSettings
-
+def test_too_few_positions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tic_tac_toe, "opening", lambda draw, level: "." * 9)
     with pytest.raises(RecipeError, match="too few starting positions"):
-        GameEnvironment("one", One, GameSettings(num_train=3, num_heldout=1), 0)
+        made(num_train=3, num_heldout=1)
     with pytest.raises(RecipeError, match="did you mean 'max_illegal'"):
         load_environment("tic_tac_toe", max_ilegal=1)
