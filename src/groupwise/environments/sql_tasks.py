@@ -1,8 +1,8 @@
-"""The `sql` environment: a question on two small tables, answered by a SQLite query.
+"""The `sql` environment: a question about two small tables, answered by a SQLite query.
 
-Schema, rows and question are drawn by the seed. The prompt shows the schema, not the rows; the
-query is judged by the rows it gives on databases of its own, several so that a lucky match is
-unlikely. The same query is one family, on whatever rows.
+Schema, rows and question are drawn by the seed. The prompt shows the schema, not the rows. The
+query is judged by the rows it returns on several databases, so that a lucky match is unlikely. The
+same query is one family, on whatever rows.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 import re
 import sqlite3
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -68,124 +67,63 @@ class Choice:
     low: int
     high: int
 
-
-Form = Callable[[Choice], tuple[str, str]]
-"""Words of a question, and the query that answers it."""
-
-
-def _above(c: Choice) -> tuple[str, str]:
-    t = c.theme
-    return (
-        f"the names of the {t.items} whose {c.number} is above {c.low}",
-        f"SELECT name FROM {t.items} WHERE {c.number} > {c.low}",
-    )
+    def fill(self, text: str) -> str:
+        """A form's text with the names and values of this choice."""
+        names = {name: getattr(self.theme, name) for name in ("items", "category", "owners")}
+        return text.format(
+            **names, owner=self.theme.owner, where=self.theme.place, value=self.value,
+            place=self.place, number=self.number, other=self.other, low=self.low, high=self.high,
+        )  # fmt: skip
 
 
-def _of_category(c: Choice) -> tuple[str, str]:
-    t = c.theme
-    return (
-        f"name and {c.number} of the {t.items} whose {t.category} is '{c.value}', the smallest "
-        f"{c.number} first, equal ones by name",
-        f"SELECT name, {c.number} FROM {t.items} WHERE {t.category} = '{c.value}' "
-        f"ORDER BY {c.number}, name",
-    )
-
-
-def _count(c: Choice) -> tuple[str, str]:
-    t = c.theme
-    return (
-        f"how many {t.items} there are whose {c.number} is at most {c.high}",
-        f"SELECT COUNT(*) FROM {t.items} WHERE {c.number} <= {c.high}",
-    )
-
-
-def _top(c: Choice) -> tuple[str, str]:
-    t = c.theme
-    return (
-        f"the name of the one of the {t.items} with the largest {c.number} among those whose "
-        f"{t.category} is not '{c.value}'; of equal ones the first by name",
-        f"SELECT name FROM {t.items} WHERE {t.category} <> '{c.value}' "
-        f"ORDER BY {c.number} DESC, name LIMIT 1",
-    )
-
-
-def _by_category(c: Choice) -> tuple[str, str]:
-    t = c.theme
-    return (
-        f"every {t.category} with the largest {c.other} of its {t.items} whose {c.number} is at "
-        f"least {c.low}",
-        f"SELECT {t.category}, MAX({c.other}) FROM {t.items} WHERE {c.number} >= {c.low} "
-        f"GROUP BY {t.category}",
-    )
-
-
-def _having(c: Choice) -> tuple[str, str]:
-    t = c.theme
-    return (
-        f"every {t.category} whose {t.items} have an average {c.number} above {c.low}, with the "
-        f"number of its {t.items}",
-        f"SELECT {t.category}, COUNT(*) FROM {t.items} GROUP BY {t.category} "
-        f"HAVING AVG({c.number}) > {c.low}",
-    )
-
-
-def _between(c: Choice) -> tuple[str, str]:
-    t = c.theme
-    return (
-        f"the sum of the {c.other} of the {t.items} whose {c.number} is from {c.low} to {c.high}, "
-        f"both included, and whose {t.category} is not '{c.value}'",
-        f"SELECT SUM({c.other}) FROM {t.items} WHERE {c.number} BETWEEN {c.low} AND {c.high} "
-        f"AND {t.category} <> '{c.value}'",
-    )
-
-
-def _joined(c: Choice) -> tuple[str, str]:
-    t = c.theme
-    return (
-        f"the names of the {t.items} whose {c.number} is above {c.low} and whose {t.owner}'s "
-        f"{t.place} is not '{c.place}'",
-        f"SELECT i.name FROM {t.items} i JOIN {t.owners} o ON o.id = i.{t.owner}_id "
-        f"WHERE i.{c.number} > {c.low} AND o.{t.place} <> '{c.place}'",
-    )
-
-
-def _per_owner(c: Choice) -> tuple[str, str]:
-    t = c.theme
-    return (
-        f"every {t.owner} with at least two {t.items} whose {c.number} is at most {c.high}: the "
-        f"name, and the sum of the {c.other} of these {t.items}; the largest sum first, equal ones "
-        "by name",
-        f"SELECT o.name, SUM(i.{c.other}) FROM {t.owners} o JOIN {t.items} i "
-        f"ON o.id = i.{t.owner}_id WHERE i.{c.number} <= {c.high} GROUP BY o.id "
-        f"HAVING COUNT(*) >= 2 ORDER BY SUM(i.{c.other}) DESC, o.name",
-    )
-
-
-def _without(c: Choice) -> tuple[str, str]:
-    t = c.theme
-    return (
-        f"the names of the {t.owners} that have none of the {t.items} whose {c.number} is above "
-        f"{c.high}",
-        f"SELECT name FROM {t.owners} WHERE id NOT IN "
-        f"(SELECT {t.owner}_id FROM {t.items} WHERE {c.number} > {c.high})",
-    )
-
-
-def _above_average(c: Choice) -> tuple[str, str]:
-    t = c.theme
-    return (
-        f"the names of the {t.items} whose {c.other} is above the average {c.other} of their "
-        f"{t.category}, and whose {c.number} is at least {c.low}",
-        f"SELECT name FROM {t.items} i WHERE {c.number} >= {c.low} AND {c.other} > "
-        f"(SELECT AVG({c.other}) FROM {t.items} WHERE {t.category} = i.{t.category})",
-    )
-
-
-FORMS: dict[Level, tuple[Form, ...]] = {
-    "easy": (_above, _of_category, _count, _top),
-    "medium": (_by_category, _having, _between),
-    "hard": (_joined, _per_owner, _without, _above_average),
-}
+FORMS: dict[Level, tuple[tuple[str, str], ...]] = {
+    "easy": (
+        ("the names of the {items} whose {number} is above {low}",
+         "SELECT name FROM {items} WHERE {number} > {low}"),
+        ("name and {number} of the {items} whose {category} is '{value}', the smallest {number} "
+         "first, equal ones by name",
+         "SELECT name, {number} FROM {items} WHERE {category} = '{value}' ORDER BY {number}, name"),
+        ("how many {items} there are whose {number} is at most {high}",
+         "SELECT COUNT(*) FROM {items} WHERE {number} <= {high}"),
+        ("the name of the one of the {items} with the largest {number} among those whose "
+         "{category} is not '{value}'; of equal ones the first by name",
+         "SELECT name FROM {items} WHERE {category} <> '{value}' "
+         "ORDER BY {number} DESC, name LIMIT 1"),
+    ),
+    "medium": (
+        ("every {category} with the largest {other} of its {items} whose {number} is at least "
+         "{low}",
+         "SELECT {category}, MAX({other}) FROM {items} WHERE {number} >= {low} "
+         "GROUP BY {category}"),
+        ("every {category} whose {items} have an average {number} above {low}, with the number of "
+         "its {items}",
+         "SELECT {category}, COUNT(*) FROM {items} GROUP BY {category} "
+         "HAVING AVG({number}) > {low}"),
+        ("the sum of the {other} of the {items} whose {number} is from {low} to {high}, both "
+         "included, and whose {category} is not '{value}'",
+         "SELECT SUM({other}) FROM {items} WHERE {number} BETWEEN {low} AND {high} "
+         "AND {category} <> '{value}'"),
+    ),
+    "hard": (
+        ("the names of the {items} whose {number} is above {low} and whose {owner}'s {where} is "
+         "not '{place}'",
+         "SELECT i.name FROM {items} i JOIN {owners} o ON o.id = i.{owner}_id "
+         "WHERE i.{number} > {low} AND o.{where} <> '{place}'"),
+        ("every {owner} with at least two {items} whose {number} is at most {high}: the name, and "
+         "the sum of the {other} of these {items}; the largest sum first, equal ones by name",
+         "SELECT o.name, SUM(i.{other}) FROM {owners} o JOIN {items} i ON o.id = i.{owner}_id "
+         "WHERE i.{number} <= {high} GROUP BY o.id HAVING COUNT(*) >= 2 "
+         "ORDER BY SUM(i.{other}) DESC, o.name"),
+        ("the names of the {owners} that have none of the {items} whose {number} is above {high}",
+         "SELECT name FROM {owners} WHERE id NOT IN "
+         "(SELECT {owner}_id FROM {items} WHERE {number} > {high})"),
+        ("the names of the {items} whose {other} is above the average {other} of their "
+         "{category}, and whose {number} is at least {low}",
+         "SELECT name FROM {items} i WHERE {number} >= {low} AND {other} > "
+         "(SELECT AVG({other}) FROM {items} WHERE {category} = i.{category})"),
+    ),
+}  # fmt: skip
+"""Questions by level, each with the query that answers it."""
 
 
 class SqlSettings(DrawnSettings):
@@ -219,7 +157,7 @@ class SqlSettings(DrawnSettings):
 
     def draw(self, random: random.Random, level: Level, seed: int) -> Task | None:
         choice = _choice(random)
-        words, query = random.choice(FORMS[level])(choice)
+        words, query = map(choice.fill, random.choice(FORMS[level]))
         num_rows = self.bound("num_rows", level)
         scripts = [_script(random, choice, num_rows) for _ in range(self.num_databases)]
         results = [_rows(script, query) for script in scripts]
@@ -281,7 +219,7 @@ def _script(draw: random.Random, choice: Choice, num_rows: int) -> str:
 
 
 def _rows(script: str, query: str) -> list[tuple[Any, ...]]:
-    """What one of this file's own queries gives."""
+    """The rows of one of this file's own queries."""
     connection = sqlite3.connect(":memory:")
     try:
         connection.executescript(script)

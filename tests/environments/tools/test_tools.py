@@ -64,7 +64,7 @@ def test_a_schema_from_signature_and_docstring() -> None:
                 "properties": {
                     "city": {"type": "string", "description": "where, with its country"},
                     "days": {"type": "integer", "description": "how many"},
-                    "unit": {"enum": ["C", "F"]},
+                    "unit": {"enum": ["C", "F"], "type": "string"},
                 },
                 "required": ["city"],
             },
@@ -94,10 +94,10 @@ def test_a_function_that_says_too_little_is_refused() -> None:
     ("arguments", "words"),
     [
         ({}, "needs the argument 'city'"),
-        ({"city": 3}, "'city' is 3; give a value of type string"),
-        ({"city": "x", "days": "2"}, "'days' is '2'"),
-        ({"city": "x", "days": True}, "'days' is True"),
-        ({"city": "x", "unit": "K"}, "one of 'C', 'F'"),
+        ({"city": 3}, "'city': 3 is not of type \"string\""),
+        ({"city": "x", "days": "2"}, "'days': \"2\" is not of type"),
+        ({"city": "x", "days": True}, "'days': true is not of type"),
+        ({"city": "x", "unit": "K"}, '"K" is not one of "C" or "F"'),
         ({"town": "x"}, "no argument 'town'; it takes city, days, unit"),
     ],
 )

@@ -1,7 +1,7 @@
-"""A Python function as a tool's JSON schema: from its signature, its type hints and its docstring.
+"""A tool's JSON schema from a Python function: its signature, type hints and docstring.
 
 The description is the docstring up to its arguments; each argument's is its line under `Args:` (or
-`:param name:`). Left out: calling the function (tool.py).
+`:param name:`).
 """
 
 from __future__ import annotations
@@ -9,16 +9,13 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-import types
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from collections.abc import Callable
+from typing import Any, get_type_hints
+
+from pydantic import PydanticUserError, TypeAdapter
 
 from groupwise.errors import RecipeError
 
-_SIMPLE: dict[Any, str] = {
-    str: "string", int: "integer", float: "number", bool: "boolean", list: "array",
-    dict: "object", tuple: "array", type(None): "null",
-}  # fmt: skip
 _SECTION = re.compile(r"^\s*(Args|Arguments|Parameters|Returns|Raises|Yields|Example[s]?):\s*$")
 _ARGUMENT = re.compile(r"^\s*(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$")
 _PARAM = re.compile(r"^\s*:(param\s+(\w+)|\w+[^:]*):\s*(.*)$")
@@ -75,25 +72,31 @@ def _behind(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def type_schema(hint: Any, where: str) -> dict[str, Any]:
-    """The JSON schema of a type hint; RecipeError for one that JSON has no word for.
+    """The JSON schema of a type hint. Raises RecipeError for one that JSON cannot express.
 
     >>> type_schema(list[int] | None, "here")
-    {'anyOf': [{'type': 'array', 'items': {'type': 'integer'}}, {'type': 'null'}]}
+    {'anyOf': [{'items': {'type': 'integer'}, 'type': 'array'}, {'type': 'null'}]}
     """
-    if hint is Any:
-        return {}
-    if hint in _SIMPLE:
-        return {"type": _SIMPLE[hint]}
-    origin, inner = get_origin(hint), get_args(hint)
-    if origin is Literal:
-        return {"enum": list(inner)}
-    if origin in (Union, types.UnionType):
-        return {"anyOf": [type_schema(each, where) for each in inner]}
-    if origin in (list, Sequence, tuple):
-        return {"type": "array", "items": type_schema(inner[0], where)}
-    if origin in (dict, Mapping):
-        return {"type": "object"}
-    raise RecipeError(f"{where}: {hint!r} has no JSON type; use str, int, float, bool, list, dict")
+    try:
+        found: dict[str, Any] = _plain(TypeAdapter(hint).json_schema())
+    except PydanticUserError as error:
+        raise RecipeError(
+            f"{where}: {hint!r} has no JSON type; use str, int, float, bool, list, dict"
+        ) from error
+    return found
+
+
+def _plain(schema: Any) -> Any:
+    """Without titles and entries that allow everything."""
+    if isinstance(schema, list):
+        return [_plain(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: _plain(value)
+        for key, value in schema.items()
+        if key != "title" and (key, value) not in (("additionalProperties", True), ("items", {}))
+    }
 
 
 def read_docstring(text: str) -> tuple[str, dict[str, str]]:

@@ -1,7 +1,4 @@
-"""One tool: a function that the policy may call, with its schema and what may go wrong.
-
-Left out: which calls a completion holds (`templates.tool_calls`) and their deadlines (toolbox.py).
-"""
+"""One tool: a function that the policy may call, its schema, and the errors of a call."""
 
 from __future__ import annotations
 
@@ -11,11 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from groupwise.environments.tools.schema import function_schema
-
-_KINDS: dict[str, tuple[type, ...]] = {
-    "string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,),
-    "array": (list,), "object": (dict,), "null": (type(None),),
-}  # fmt: skip
 
 
 class ToolError(Exception):
@@ -50,34 +42,35 @@ class Tool:
         name: str | None = None,
         facts: Mapping[str, Any] | None = None,
     ) -> Tool:
-        """A tool from a function; RecipeError where its schema cannot be made."""
+        """A tool from a function. Raises RecipeError if its schema cannot be made."""
         name = name or _name_of(function)
         return cls(name, function, function_schema(function, name), facts or {})
 
     def call(self, arguments: Mapping[str, Any]) -> Any:
-        """What the function gives (an awaitable from an async one).
+        """The function's result (an awaitable from an async one).
 
-        Raises ToolError where the arguments do not fit, and whatever the function raises.
+        Raises ToolError for arguments that do not fit, and whatever the function raises.
         """
         self._check(arguments)
         return self.function(**arguments)
 
     def _check(self, arguments: Mapping[str, Any]) -> None:
-        parameters = self.schema["function"]["parameters"]
-        known: Mapping[str, Any] = parameters["properties"]
+        import jsonschema_rs
+
+        parameters = self.schema["function"].get("parameters", {})
+        known: Mapping[str, Any] = parameters.get("properties", {})
         for name in arguments:
             if name not in known:
                 raise ToolError(
                     f"{self.name} has no argument {name!r}; it takes {', '.join(known)}"
                 )
-        for name in parameters["required"]:
+        for name in parameters.get("required", ()):
             if name not in arguments:
                 raise ToolError(f"{self.name} needs the argument {name!r}")
         for name, value in arguments.items():
-            if not _fits(value, known[name]):
-                raise ToolError(
-                    f"{self.name}: argument {name!r} is {value!r:.60}; give {_wanted(known[name])}"
-                )
+            error = next(jsonschema_rs.validator_for(known[name]).iter_errors(value), None)
+            if error is not None:
+                raise ToolError(f"{self.name}: argument {name!r}: {error.message}")
 
 
 def _name_of(function: Callable[..., Any]) -> str:
@@ -85,27 +78,3 @@ def _name_of(function: Callable[..., Any]) -> str:
     while isinstance(function, functools.partial):
         function = function.func
     return str(getattr(function, "__name__", type(function).__name__))
-
-
-def _fits(value: object, schema: Mapping[str, Any]) -> bool:
-    if "anyOf" in schema:
-        return any(_fits(value, each) for each in schema["anyOf"])
-    if "enum" in schema:
-        return value in list(schema["enum"])
-    kind = schema.get("type")
-    if kind is None:
-        return True
-    if isinstance(value, bool):
-        return bool(kind == "boolean")
-    if not isinstance(value, _KINDS[kind]):
-        return False
-    items = schema.get("items", {})
-    return not isinstance(value, list) or all(_fits(each, items) for each in value)
-
-
-def _wanted(schema: Mapping[str, Any]) -> str:
-    if "anyOf" in schema:
-        return " or ".join(_wanted(each) for each in schema["anyOf"])
-    if "enum" in schema:
-        return "one of " + ", ".join(map(repr, schema["enum"]))
-    return f"a value of type {schema.get('type')}"
