@@ -48,7 +48,7 @@ def refused(tmp_path, monkeypatch):
         (b"{'prompt': 'a'}\n", "data.jsonl, line 1: not JSON: Expecting property name enclosed in"),
         (b'[{"prompt":"a","answer":1}]\n', "data.jsonl, line 1: a list, not an object"),
         (b'{"prompt":"a","answer":1,"answer":2}', "line 1: the key 'answer' is there twice"),
-        (b'{"prompt":"a","answer":NaN}\n', "line 1 (answer nan): number: the answer nan is not"),
+        (b'{"prompt":"a","answer":NaN}\n', "line 1 (answer nan): number: the answer is missing"),
         ('{"prompt":"a","answer":1}'.encode("utf-16"), "line 1: not UTF-8 text; save it as UTF-8"),
         ([*GOOD, {"prompt": "x"}], "data.jsonl, line 7 has no such column; it has prompt"),
         ([*GOOD, {"prompt": "x", "answer": ""}], "line 7 (answer '')"),
