@@ -293,3 +293,27 @@ def test_one_prompt_with_different_answers_is_refused_with_its_rows(tmp_path):
     )
     allowed = load(jsonl(tmp_path, rows), on_conflict="allow")
     assert len(allowed) == 12
+
+
+@pytest.mark.parametrize(
+    ("verifier", "answers", "right", "wrong"),
+    [
+        ("number", ["4", "5"], ("4", "5"), ("6", "45")),
+        ("exact", ["four", "4"], ("four", "4"), ("five", "")),
+        ("math", ["\\frac12", "0.75"], ("\\boxed{1/2}", "\\boxed{0.75}"), ("\\boxed{2}",)),
+        ("text", ["Bern", "Berne"], ("<answer>Berne</answer>",), ("<answer>Basel</answer>",)),
+        ("boxed", ["7", "seven"], ("\\boxed{7}", "\\boxed{seven}"), ("\\boxed{8}", "7")),
+    ],
+)
+def test_a_list_of_gold_answers_means_any_of_them(tmp_path, verifier, answers, right, wrong):
+    path = jsonl(tmp_path, [{"prompt": "?", "answer": answers}])
+    environment = load(path, verifiers=[{"name": verifier}])
+    (prompt,) = environment.prompts()
+    assert [environment.verify(prompt, text).value for text in right] == [1.0] * len(right)
+    assert [environment.verify(prompt, text).value for text in wrong] == [0.0] * len(wrong)
+
+
+@pytest.mark.parametrize("answer", [None, [], {"a": 1}, [None], float("nan")])
+def test_gold_answers_that_are_none_are_refused_by_row(tmp_path, answer):
+    with pytest.raises(RecipeError, match=r"data.jsonl, line 1 \(answer"):
+        load(jsonl(tmp_path, [{"prompt": "?", "answer": answer}]))

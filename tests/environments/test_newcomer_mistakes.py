@@ -52,7 +52,6 @@ def refused(tmp_path, monkeypatch):
         ('{"prompt":"a","answer":1}'.encode("utf-16"), "line 1: not UTF-8 text; save it as UTF-8"),
         ([*GOOD, {"prompt": "x"}], "data.jsonl, line 7 has no such column; it has prompt"),
         ([*GOOD, {"prompt": "x", "answer": ""}], "line 7 (answer '')"),
-        ([*GOOD, {"prompt": "x", "answer": [1, 2]}], "line 7 (answer [1, 2])"),
         ([*GOOD, {"prompt": "x", "answer": "so\n#### 7"}], "line 7 (answer 'so\\n#### 7')"),
         ([*GOOD, {"prompt": 5, "answer": 1}], "line 7: column 'prompt' must be a text"),
         ([*GOOD, {"prompt": "  ", "answer": 1}], "line 7: column 'prompt' must be a text"),

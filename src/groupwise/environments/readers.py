@@ -104,9 +104,8 @@ def _is_function(path: str) -> bool:
 
 
 @contextmanager
-def _utf8(file: Path, newline: str | None = None) -> Iterator[TextIO]:
-    """The file opened as text; `RecipeError` with the line where it is not UTF-8, or why it cannot
-    be read."""
+def open_text(file: Path, newline: str | None = None) -> Iterator[TextIO]:
+    """The file opened as UTF-8. Raises RecipeError with the line that is not, or the reason."""
     try:
         with file.open(encoding="utf-8-sig", newline=newline) as text:
             yield text
@@ -131,7 +130,7 @@ def _first_undecodable_line(file: Path) -> int:
 
 
 def _read_jsonl(file: Path, start: int) -> Iterator[Row]:
-    with _utf8(file) as lines:
+    with open_text(file) as lines:
         written = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
         for number, line in islice(written, start, None):
             where = f"{file.name}, line {number}"
@@ -139,7 +138,7 @@ def _read_jsonl(file: Path, start: int) -> Iterator[Row]:
 
 
 def _read_json(file: Path, start: int) -> Iterator[Row]:
-    with _utf8(file) as text:
+    with open_text(file) as text:
         content = _json(text.read(), file.name)
     if not isinstance(content, list):
         raise RecipeError(
@@ -151,7 +150,7 @@ def _read_json(file: Path, start: int) -> Iterator[Row]:
 
 def _read_table(file: Path, delimiter: str, start: int) -> Iterator[Row]:
     csv.field_size_limit(LONGEST_FIELD)
-    with _utf8(file, newline="") as lines:
+    with open_text(file, newline="") as lines:
         reader = csv.DictReader(lines, delimiter=delimiter, strict=True)
         try:
             _check_header(reader.fieldnames or (), file)

@@ -367,7 +367,7 @@ def test_search_reads_what_editors_write(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b"\xef\xbb\xbf" + content.encode())
     passages = read_passages(tmp_path, 10)
     assert passages == [
-        Passage("a.jsonl:1", "one\u2028line\u0085still"),
+        Passage("a.jsonl, line 1", "one\u2028line\u0085still"),
         Passage("T", "half \ufffd"),
     ]
     (tmp_path / "b.txt").write_bytes(b"\xef\xbb\xbfone\r\n\r\ntwo\n")
@@ -383,8 +383,8 @@ def test_search_reads_what_editors_write(tmp_path: Path) -> None:
         ("a.txt", b"fine\ncaf\xe9\n", r"a\.txt, line 2: not UTF-8 text; save it as UTF-8"),
         ("a.jsonl", b'{"text": "x"}\n{"text": 3}\n', r"line 2: .*3.*; give a JSON object"),
         ("a.jsonl", b'{"text": "x", "title": ["t"]}\n', r"line 1: .*give a JSON object"),
-        ("a.jsonl", b"[1]\n", r"line 1: .*give a JSON object"),
-        ("a.jsonl", b"[" * 100_000 + b"\n", r"line 1: .*give a JSON object"),
+        ("a.jsonl", b"[1]\n", r"line 1: .*a list, not an object"),
+        ("a.jsonl", b"[" * 100_000 + b"\n", r"line 1: .*too deep to be read"),
     ],
 )
 def test_documents_that_cannot_be_read(

@@ -7,7 +7,6 @@ negative: log(1 + (N - n + 0.5) / (n + 0.5)). Left out: embeddings, and keeping 
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import re
 from collections import Counter
@@ -15,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from groupwise.environments.readers import Row, iter_rows, open_text
 from groupwise.errors import RecipeError
 from groupwise.texts import whole_text
 
@@ -92,17 +92,23 @@ def make_search(*, path: str, top: int = 3, words_a_passage: int = 120) -> Calla
 
 
 def read_passages(path: Path, words_a_passage: int) -> list[Passage]:
-    """Paragraphs, joined up to about `words_a_passage` words; a JSON line is a passage."""
+    """Paragraphs, joined up to about `words_a_passage` words; a JSON line is a passage.
+
+    Raises RecipeError naming the file and line that cannot be read.
+    """
     files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
-    files = [file for file in files if file.suffix in _SUFFIXES]
     passages: list[Passage] = []
-    for file in files:
-        name = file.name if path.is_file() else file.relative_to(path).as_posix()
-        text = _read(file, name)
-        if file.suffix == ".jsonl":
-            passages += _json_lines(name, text)
-        else:
-            passages += [Passage(name, each) for each in _pieces(text, words_a_passage)]
+    try:
+        for file in files:
+            name = file.name if path.is_file() else file.relative_to(path).as_posix()
+            if file.suffix == ".jsonl":
+                passages += map(_passage, iter_rows(str(file)))
+            elif file.suffix in _SUFFIXES:
+                with open_text(file) as text:
+                    pieces = _pieces(text.read(), words_a_passage)
+                passages += [Passage(name, each) for each in pieces]
+    except RecipeError as error:
+        raise RecipeError(f"tool 'search': {error}") from error
     if not passages:
         raise RecipeError(
             f"tool 'search': path = {str(path)!r} holds no text; give a file or a folder with "
@@ -119,43 +125,14 @@ def documents_hash(path: str) -> str:
     return digest.hexdigest()
 
 
-def _read(file: Path, name: str) -> str:
-    """The file's text, its lines ended by `\\n` alone. RecipeError where it is not UTF-8."""
-    try:
-        content = file.read_bytes()
-    except OSError as error:
-        raise RecipeError(f"tool 'search': {name} cannot be read: {error}") from error
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
+def _passage(row: Row) -> Passage:
+    text, title = row.values.get("text"), row.values.get("title")
+    if not isinstance(text, str) or not isinstance(title, str | None):
         raise RecipeError(
-            f"tool 'search': {name}, line {line}: not UTF-8 text; save it as UTF-8"
-        ) from error
-    return text.replace("\r\n", "\n").replace("\r", "\n")
-
-
-def _json_lines(name: str, text: str) -> list[Passage]:
-    """A passage a line. Only `\\n` ends a line: JSON texts may hold every other separator."""
-    found = []
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            row = None
-        row = row if isinstance(row, dict) else {}
-        title, words = row.get("title"), row.get("text")
-        if title is None:
-            title = f"{name}:{number}"
-        if not isinstance(title, str) or not isinstance(words, str):
-            raise RecipeError(
-                f"tool 'search': {name}, line {number}: {line.strip()!r:.60}; give a JSON object "
-                'with texts, as {"text": "...", "title": "..."}, the title where there is one'
-            )
-        found.append(Passage(whole_text(title), whole_text(words)))
-    return found
+            f"{row.where}: {row.values!r:.60}; give a JSON object with texts, as "
+            '{"text": "...", "title": "..."}, the title where there is one'
+        )
+    return Passage(whole_text(row.where if title is None else title), whole_text(text))
 
 
 def _pieces(text: str, size: int) -> list[str]:
