@@ -1,7 +1,7 @@
 """The isolation probes: 23 things that code in the sandbox must not be able to do.
 
-Each is a function of a context (paths, process ids, ports that the caller prepared) that returns
-what it got, or raises; none harms anything where it gets through. The same source runs in the
+Each is an expression over a context (paths, process ids, ports that the caller prepared) that is
+what it got, or raises; none harms anything if it gets through. The same source runs in the
 self-test at start and in the tests, per tier. What each one showed: docs/security.md.
 """
 
@@ -19,31 +19,35 @@ from groupwise.sandbox.runs import Ended, Solution
 from groupwise.sandbox.tiers import Tier
 from groupwise.sandbox.zygotes import Zygote
 
-PROBES: tuple[str, ...] = (
-    "read_file",
-    "list_folder",
-    "file_exists",
-    "create_file",
-    "change_file",
-    "delete_file",
-    "change_mode",
-    "read_environment",
-    "inherited_descriptor",
-    "read_parent_memory",
-    "trace_parent",
-    "signal_parent",
-    "signal_all",
-    "fork",
-    "execute",
-    "tcp_socket",
-    "udp_socket",
-    "unix_socket",
-    "new_namespace",
-    "mount",
-    "kernel_keys",
-    "shared_memory",
-    "raise_limits",
-)
+_EXPRESSIONS = {
+    "read_file": "open(c['secret']).read()",
+    "list_folder": "os.listdir(os.path.dirname(c['secret']))",
+    "file_exists": "os.stat(c['secret']).st_size",
+    "create_file": "first(create, (c['folder'], '/tmp', '/dev/shm', '.'), c)",
+    "change_file": "os.open(c['secret'], os.O_WRONLY)",
+    "delete_file": "[os.unlink(c['victim'])]",
+    "change_mode": "[os.chmod(c['secret'], stat.S_IMODE(c['mode']))]",
+    "read_environment": "first(environment, ('', 'self', c['pid']), c)",
+    "inherited_descriptor": "some(n for n in range(5, 128) if is_open(n))",
+    "read_parent_memory": "first(read_memory, parents(c), c)",
+    "trace_parent": "first(lambda pid, c: call(101, 117, 0x4206, pid, 0, 0), parents(c), c)",
+    "signal_parent": "first(lambda pid, c: [os.kill(pid, 0)], parents(c), c)",
+    "signal_all": "[os.kill(-1, 0)]",
+    "fork": "os.fork() or os._exit(0)",
+    "execute": "execute()",
+    "tcp_socket": "socket.socket(2, socket.SOCK_STREAM).connect_ex(('127.0.0.1', c['port']))",
+    "udp_socket": "socket.socket(2, socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', c['port']))",
+    "unix_socket": "socket.socket(1, socket.SOCK_STREAM).connect_ex('\\0' + c['canary'])",
+    "new_namespace": "call(272, 97, 0x10000000)",
+    "mount": "call(165, 40, 0, 0, 0, 0, 0)",
+    "kernel_keys": "call(250, 219, 0, -3, 1)",
+    "shared_memory": "first(lambda make, c: make(), (segment, memory_file), c)",
+    "raise_limits": "[resource.setrlimit(resource.RLIMIT_AS, (1 << 50, 1 << 50))]",
+}
+"""What each probe evaluates, with the context as `c`: a value means that it got through."""
+
+PROBES = tuple(_EXPRESSIONS)
+
 KNOWN_OPEN: dict[Tier, frozenset[str]] = {
     "A": frozenset(),
     "B": frozenset(),
@@ -51,164 +55,82 @@ KNOWN_OPEN: dict[Tier, frozenset[str]] = {
 }
 """What a tier is known to leave open, stated in docs/security.md."""
 
-SOURCE = """
+SOURCE = (
+    """
 import ctypes, os, platform, resource, socket, stat
 
 libc = ctypes.CDLL(None, use_errno=True)
-x86 = platform.machine() == "x86_64"
 
-def checked(result):
+def call(x86_number, arm_number, *arguments):
+    number = x86_number if platform.machine() == "x86_64" else arm_number
+    result = libc.syscall(ctypes.c_long(number), *(ctypes.c_long(a) for a in arguments))
     if result < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return int(result)
 
-def call(x86_number, arm_number, *arguments):
-    number = x86_number if x86 else arm_number
-    return checked(libc.syscall(ctypes.c_long(number), *(ctypes.c_long(a) for a in arguments)))
-
-def read_file(context):
-    return open(context["secret"]).read()
-
-def list_folder(context):
-    return os.listdir(os.path.dirname(context["secret"]))
-
-def file_exists(context):
-    return os.stat(context["secret"]).st_size
-
-def create_file(context):
-    for folder in (context["folder"], "/tmp", "/dev/shm", "."):
+def first(attempt, targets, context):
+    for target in targets:
         try:
-            path = os.path.join(folder, context["canary"] + ".made")
-            os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
-            os.unlink(path)
-            return folder
+            return attempt(target, context)
         except OSError as error:
             last = error
     raise last
 
-def change_file(context):
-    descriptor = os.open(context["secret"], os.O_WRONLY)
-    os.close(descriptor)
-    return "opened for writing"
-
-def delete_file(context):
-    os.unlink(context["victim"])
-    return "deleted"
-
-def change_mode(context):
-    os.chmod(context["secret"], stat.S_IMODE(context["mode"]))
-    return "set to what it was"
-
-def read_environment(context):
-    found = [v for v in os.environ.values() if context["canary"] in v]
-    try:
-        found += [open("/proc/self/environ").read(), open(f"/proc/{context['pid']}/environ").read()]
-    except OSError as error:
-        if not found:
-            raise
-    return found
-
-def inherited_descriptor(context):
-    found = []
-    for descriptor in range(5, 128):
-        try:
-            found.append([descriptor, os.fstat(descriptor).st_mode])
-        except OSError:
-            pass
-    for descriptor in (0, 1, 2):
-        if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
-            found.append([descriptor, "socket"])
+def some(found):
+    found = list(found)
     if not found:
         raise OSError("none")
     return found
 
-def read_parent_memory(context):
+def parents(context):
+    return [pid for pid in (context["pid"], os.getppid()) if pid]  # 0 where the filter hides it
+
+def create(folder, context):
+    path = os.path.join(folder, context["canary"] + ".made")
+    os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
+    os.unlink(path)
+    return folder
+
+def environment(process, context):
+    text = open(f"/proc/{process}/environ").read() if process else repr(os.environ)
+    return some([text] if process or context["canary"] in text else [])
+
+def is_open(descriptor):
+    try:
+        return os.lseek(descriptor, 0, os.SEEK_CUR) >= 0
+    except OSError as error:
+        return error.errno != 9  # EBADF
+
+def read_memory(pid, context):
     class Vector(ctypes.Structure):
         _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
-    buffer = ctypes.create_string_buffer(8)
-    local = Vector(ctypes.addressof(buffer), 8)
+    local = Vector(ctypes.addressof(ctypes.create_string_buffer(8)), 8)
     remote = Vector(context["address"], 8)
-    try:
-        return len(open(f"/proc/{context['pid']}/mem", "rb").read(1))
-    except OSError:
-        pass
-    for pid in (context["pid"], os.getppid()):
-        if libc.process_vm_readv(pid, ctypes.byref(local), 1, ctypes.byref(remote), 1, 0) >= 0:
-            return pid
-    raise OSError(ctypes.get_errno(), "process_vm_readv")
+    if libc.process_vm_readv(pid, ctypes.byref(local), 1, ctypes.byref(remote), 1, 0) < 0:
+        return len(open(f"/proc/{pid}/mem", "rb").read(1))
 
-def trace_parent(context):
-    for pid in (context["pid"], os.getppid()):
-        if call(101, 117, 0x4206, pid, 0, 0) >= 0:
-            return pid
-
-def signal_parent(context):
-    for pid in (context["pid"], os.getppid()):
-        try:
-            os.kill(pid, 0)
-            return pid
-        except OSError as error:
-            last = error
-    raise last
-
-def signal_all(context):
-    os.kill(-1, 0)
-    return "reached"
-
-def fork(context):
-    pid = os.fork()
-    if pid == 0:
-        os._exit(0)
-    return pid
-
-def execute(context):
+def execute():
     try:
         os.execv("/nonexistent/program", ["program"])
     except FileNotFoundError:
         return "reached the kernel"
 
-def tcp_socket(context):
-    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    return made.connect_ex(("127.0.0.1", context["port"]))
+def segment():
+    made = call(29, 194, 0, 4096, 0o1600)
+    call(31, 195, made, 0, 0)
+    return made
 
-def udp_socket(context):
-    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    return made.sendto(b"x", ("127.0.0.1", context["port"]))
+def memory_file():
+    return call(319, 279, ctypes.addressof(ctypes.create_string_buffer(b"x")), 0)
 
-def unix_socket(context):
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    return made.connect_ex("\\0" + context["canary"])
-
-def new_namespace(context):
-    return call(272, 97, 0x10000000)
-
-def mount(context):
-    return call(165, 40, 0, 0, 0, 0, 0)
-
-def kernel_keys(context):
-    return call(250, 219, 0, -3, 1)
-
-def shared_memory(context):
+def attempt(name, c):
     try:
-        segment = call(29, 194, 0, 4096, 0o1600)
-        call(31, 195, segment, 0, 0)
-        return segment
-    except OSError:
-        name = ctypes.create_string_buffer(b"x")
-        return call(319, 279, ctypes.addressof(name), 0)
-
-def raise_limits(context):
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (hard + (1 << 30), hard + (1 << 30)))
-    return "raised"
-
-def attempt(name, context):
-    try:
-        got = globals()[name](context)
+        return ["open", repr(eval(EXPRESSIONS[name], globals(), {"c": c}))[:200]]
     except BaseException as error:
         return ["closed", f"{type(error).__name__}: {error}"]
-    return ["open", repr(got)[:200]]
 """
+    + f"\nEXPRESSIONS = {_EXPRESSIONS!r}\n"
+)
 
 
 @dataclass(frozen=True, slots=True)
