@@ -14,9 +14,6 @@ from dataclasses import dataclass
 
 from groupwise.errors import RecipeError
 
-_WITH = {"numpy": ("numpy.random", "numpy.linalg")}
-"""What a package imports lazily and solutions use."""
-
 
 @dataclass(frozen=True, slots=True)
 class Packages:
@@ -42,8 +39,7 @@ def find_packages(names: Iterable[str]) -> Packages:
         for distribution in _with_requirements(name):
             for path in _top_level(distribution):
                 paths[path] = None
-    imported = [each for name in names for each in (name, *_WITH.get(name, ()))]
-    return Packages(tuple(imported), site, tuple(path for path in paths if os.path.exists(path)))
+    return Packages(names, site, tuple(path for path in paths if os.path.exists(path)))
 
 
 def _location(name: str) -> str:

@@ -13,7 +13,7 @@ import queue
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from groupwise.errors import RecipeError
@@ -172,16 +172,13 @@ class Sandbox:
     def close(self) -> None:
         """Ends every idle zygote; those at work end with their run. Safe to call twice."""
         self._closed = True
-        taken = 0
-        while not self._idle.empty():
-            try:
-                zygote = self._idle.get_nowait()
-            except queue.Empty:
-                break
-            taken += 1
+        taken: list[Zygote | None] = []
+        with suppress(queue.Empty):
+            while True:
+                taken.append(self._idle.get_nowait())
+        for zygote in taken:
             if zygote is not None:
                 zygote.close()
-        for _ in range(taken):
             self._idle.put(None)
 
     def __enter__(self) -> Sandbox:
@@ -204,25 +201,18 @@ def _start_strongest(choice: TierChoice, packages: Packages) -> tuple[Tier, Zygo
     for tier in candidates(choice):
         try:
             zygote = Zygote(plan(tier, packages))
-        except SandboxUnavailable as error:
+            through = [] if tier == "unsafe" else _found_open(tier, zygote)
+        except (SandboxUnavailable, ZygoteLost) as error:
             causes.append(str(error))
             continue
-        if tier == "unsafe":
-            _log(tier, zygote, causes)
-            return tier, zygote
-        try:
-            findings = run_probes(zygote, context_of())
-        except ZygoteLost as error:
-            zygote.close()
-            causes.append(f"tier {tier}: {error}")
-            continue
-        through = unexpectedly_open(tier, findings)
         if through:
-            zygote.close()
-            names = ", ".join(f"{each.name} ({each.evidence})" for each in through)
-            causes.append(f"tier {tier}: the self-test got through: {names}")
+            causes.append(f"tier {tier}: the self-test got through: {', '.join(through)}")
             continue
-        _log(tier, zygote, causes)
+        if tier == "unsafe":
+            logger.warning("sandbox tier unsafe: code that a model wrote runs with your rights")
+        else:
+            because = f" ({'; '.join(causes)})" if causes else ""
+            logger.info("sandbox tier %s, Landlock ABI %d%s", tier, zygote.landlock, because)
         return tier, zygote
     raise SandboxUnavailable(
         "code that a model wrote is not run without isolation, and none works here. "
@@ -231,12 +221,16 @@ def _start_strongest(choice: TierChoice, packages: Packages) -> tuple[Tier, Zygo
     )
 
 
-def _log(tier: Tier, zygote: Zygote, causes: Sequence[str]) -> None:
-    because = f" ({'; '.join(causes)})" if causes else ""
-    if tier == "unsafe":
-        logger.warning("sandbox tier unsafe: code that a model wrote runs with your rights")
-    else:
-        logger.info("sandbox tier %s, Landlock ABI %d%s", tier, zygote.landlock, because)
+def _found_open(tier: Tier, zygote: Zygote) -> list[str]:
+    """The probes that got through and should not have; the zygote is then closed."""
+    found: list[str] | None = None
+    try:
+        findings = unexpectedly_open(tier, run_probes(zygote, context_of()))
+        found = [f"{each.name} ({each.evidence})" for each in findings]
+        return found
+    finally:
+        if found != []:
+            zygote.close()
 
 
 _shared: dict[tuple[Any, ...], Sandbox] = {}

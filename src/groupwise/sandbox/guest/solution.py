@@ -9,6 +9,7 @@ import atexit
 import builtins
 import contextlib
 import errno
+import functools
 import os
 import random
 import selectors
@@ -81,31 +82,18 @@ def _submitted(_: Any, call: Any, /, *arguments: Any, **keywords: Any) -> Future
     return future
 
 
-class _End:
-    """One end of a pipe, with the methods of a socket that event loops use to wake themselves."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    def fileno(self) -> int:
-        return self._descriptor
-
-    def setblocking(self, blocking: bool) -> None:
-        os.set_blocking(self._descriptor, blocking)
-
-    def recv(self, count: int) -> bytes:
-        return os.read(self._descriptor, count)
-
-    def send(self, data: bytes) -> int:
-        return os.write(self._descriptor, data)
-
-    def close(self) -> None:
-        os.close(self._descriptor)
-
-
-def _pipe_ends(*_: Any, **__: Any) -> tuple[_End, _End]:
-    read, write = os.pipe()
-    return _End(read), _End(write)
+def _pipe_ends(*_: Any, **__: Any) -> list[Any]:
+    """The ends of a pipe, with the methods of a socket that event loops use to wake themselves."""
+    return [
+        types.SimpleNamespace(
+            fileno=lambda end=end: end,
+            setblocking=functools.partial(os.set_blocking, end),
+            recv=functools.partial(os.read, end),
+            send=functools.partial(os.write, end),
+            close=functools.partial(os.close, end),
+        )
+        for end in os.pipe()
+    ]
 
 
 def _fstat(descriptor: int) -> os.stat_result:
