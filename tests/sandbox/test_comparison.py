@@ -70,13 +70,13 @@ def test_hashes_that_collide_cost_nothing(name):
     many = [COLLIDING[name]] * (100 if name == "in frozensets" else 5_000)
     if name in ("fractions", "integers"):
         many = [["q", [["i", hex(_STEP * n)], 1]] for n in range(1, 5_000)]
-    began = time.perf_counter()
+    began = time.process_time()
     for told in (["s", many], ["d", [[each, 1] for each in many]], ["s", [["f", many]]]):
         assert not matches({1, 2}, told)
         assert not matches({1: 1}, told)
         assert not matches({frozenset({1})}, told)
         assert not matches(set(range(len(many))), told)
-    assert time.perf_counter() - began < 2.0
+    assert time.process_time() - began < 2.0
 
 
 EQUAL = [({1, 2.0}, {1.0, 2}), ({Fraction(1, 2)}, {Fraction(2, 4)}), ({b"a"}, {b"a"}),

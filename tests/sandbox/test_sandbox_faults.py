@@ -95,7 +95,7 @@ def test_no_grandchild_outlives_its_run(request, tier, end, kind):
         "asserts": f"assert g({name!r}) == {len(name)}",
     }[kind]
     source += f"print(g({name!r}))" if kind == "stdio" else ""
-    limits = Limits(time=1.5, total_time=3.0)
+    limits = Limits(time=1.0, total_time=3.0)
     result = sandbox.grade(make_job(source, [test], entry="g", kind=kind, limits=limits))
     assert running(name) == []
     ends = {"": "passed", "; os._exit(0)": "failed" if kind == "stdio" else "crash"}
@@ -148,7 +148,7 @@ def test_no_secret_is_in_the_environment(sandbox, monkeypatch):
 
 
 def test_fault_13_stuck_runs_end_and_the_good_one_is_graded(sandbox):
-    limits = Limits(time=1.0)
+    limits = Limits(time=0.5)
     stuck = make_job("def f():\n while True: pass", [((), 1)], entry="f", limits=limits)
     good = make_job("def f(): return 1", [((), 1)], entry="f", limits=limits)
     start = time.monotonic()
@@ -236,7 +236,7 @@ def test_closing_ends_every_process():
     sandbox.close()
     sandbox.close()
     assert not process.is_running()
-    assert psutil.Process().num_fds() == fds - 6
+    assert psutil.Process().num_fds() == fds - 8
 
 
 SUBREAPER = """

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import select
 import signal
 import socket
@@ -18,6 +19,7 @@ import weakref
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from groupwise.sandbox.guest.zygote import NAME
 from groupwise.sandbox.results import Limits, SandboxUnavailable
 from groupwise.sandbox.tiers import Start
 
@@ -88,46 +90,51 @@ class Zygote:
     """One warm process; `fork` gives children. Not thread-safe: one run at a time."""
 
     def __init__(self, start: Start) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._control = ours
-        self._ended: dict[int, int] = {}
+        kind = (socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control, its_control = socket.socketpair(*kind)  # with the supervisor
+        self._requests, its_requests = socket.socketpair(*kind)  # with the template
+        self._ended: dict[str, int] = {}
         self._inside: list[int] = []
         messages = os.memfd_create("groupwise-zygote", os.MFD_CLOEXEC)
         try:
             self._process = subprocess.Popen(
                 list(start.command),
-                stdin=theirs.fileno(),
+                stdin=its_control.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=messages,
                 env=start.environment,
                 process_group=0,  # out of reach of Ctrl-C, and in the trainer's scheduling group
             )
             _open.add(self)
-            theirs.close()
-            self.landlock = self._boot(start, messages)
+            its_control.close()
+            self.landlock = self._boot(start, its_requests, messages)
         except OSError as error:
-            theirs.close()
             self.close()
             raise SandboxUnavailable(f"tier {start.tier}: {error}") from error
         finally:
             os.close(messages)
+            its_control.close()
+            its_requests.close()
 
     @property
     def pid(self) -> int:
         """The process started here: the zygote's, or that of bubblewrap around it."""
         return self._process.pid
 
-    def _boot(self, start: Start, messages: int) -> int:
+    def _boot(self, start: Start, its_requests: socket.socket, messages: int) -> int:
         cause: Any = ""
         try:
             self._control.settimeout(BOOT_LIMIT)
-            self._control.send(json.dumps(start.settings).encode())
+            settings = json.dumps(start.settings).encode()
+            socket.send_fds(self._control, [settings], [its_requests.fileno()])
+            its_requests.close()
             raw, received, _, _ = socket.recv_fds(self._control, _PACKET, 2)
             reply = json.loads(raw or b"{}")
             cause = reply.get("error", "")
-            if reply.get("ready"):
+            if "landlock" in reply:
                 self._inside = received
                 self._control.settimeout(ANSWER_LIMIT)
+                self._requests.settimeout(ANSWER_LIMIT)
                 return int(reply["landlock"])
         except (OSError, ValueError) as error:
             cause = f"{type(error).__name__}: {error}"
@@ -164,7 +171,8 @@ class Zygote:
                 "memory": int(limits.memory),
                 "processor": int(limits.total_time) + _SECONDS_OF_CPU_BEYOND,
             }
-            number, pidfd = self._ask(request, [read, write, null, command_read, reply_write])
+            name = secrets.token_hex(NAME // 2)
+            pidfd = self._ask(name, request, [read, write, null, command_read, reply_write])
         except BaseException:
             for each in (command_write, reply_read, output):
                 if each is not None:
@@ -173,37 +181,31 @@ class Zygote:
         finally:
             for each in its:
                 os.close(each)
-        return Child(self, number, pidfd, command_write, reply_read, output)
+        return Child(self, name, pidfd, command_write, reply_read, output)
 
-    def _ask(self, request: Mapping[str, Any], descriptors: list[int]) -> tuple[int, int]:
+    def _ask(self, name: str, request: Mapping[str, Any], descriptors: list[int]) -> int:
         try:
-            socket.send_fds(self._control, [json.dumps(request).encode()], descriptors)
-            while True:
-                answer, received = self._hear()
-                if "child" in answer:
-                    return int(answer["child"]), received[0]
-                if "error" in answer:
-                    raise ZygoteLost(str(answer["error"]))
+            raw = (name + json.dumps(request)).encode()
+            socket.send_fds(self._requests, [raw], descriptors)
+            answer, received, _, _ = socket.recv_fds(self._requests, _PACKET, 1)
         except OSError as error:
             raise ZygoteLost(f"{type(error).__name__}: {error}") from error
+        if not received:
+            raise ZygoteLost(f"fork: {answer.decode()}" if answer else "the zygote has ended")
+        return received[0]
 
-    def _hear(self) -> tuple[dict[str, Any], list[int]]:
-        raw, received, _, _ = socket.recv_fds(self._control, _PACKET, 1)
-        if not raw:
-            raise ZygoteLost("the zygote has ended")
-        answer = json.loads(raw)
-        if "ended" in answer:
-            self._ended[answer["ended"]] = answer["code"]
-        return answer, received
-
-    def exit_code_of(self, number: int) -> int:
+    def exit_code_of(self, name: str) -> int:
         """The exit code of a child that has ended or was killed, -N for signal N."""
-        while number not in self._ended:
+        while name not in self._ended:
             try:
-                self._hear()
+                raw = self._control.recv(_PACKET)
             except OSError as error:
                 raise ZygoteLost(f"the end of a child was not reported: {error}") from error
-        return self._ended.pop(number)
+            if not raw:
+                raise ZygoteLost("the zygote has ended")
+            report = json.loads(raw)
+            self._ended[report["ended"]] = report["code"]
+        return self._ended.pop(name)
 
     def close(self) -> None:
         """Ends the zygote and what it forked. Safe to call twice."""
@@ -220,18 +222,19 @@ class Zygote:
             reap(self._inside.pop())
 
     def forget(self) -> None:
-        """Closes this process's end and nothing else."""
+        """Closes this process's ends and nothing else."""
         self._control.close()
+        self._requests.close()
 
 
 class Child:
     """One confined process: frames in and out, standard output where it was kept, and the kill."""
 
     def __init__(
-        self, zygote: Zygote, number: int, pidfd: int, command: int, reply: int, output: int | None
+        self, zygote: Zygote, name: str, pidfd: int, command: int, reply: int, output: int | None
     ) -> None:
         self._zygote = zygote
-        self._number = number
+        self._name = name
         self._pidfd = pidfd
         self._command = command
         self._reply = reply
@@ -329,7 +332,7 @@ class Child:
             self._code = -signal.SIGKILL
             try:
                 self.kill()
-                self._code = self._zygote.exit_code_of(self._number)
+                self._code = self._zygote.exit_code_of(self._name)
             finally:
                 reap(self._pidfd)
                 for each in (self._command, self._reply, self._output):

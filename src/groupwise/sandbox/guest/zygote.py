@@ -1,14 +1,12 @@
 """The warm process that every graded run is forked from.
 
 It is a fresh interpreter that has imported the standard library and given up its privileges; it
-holds no tests, no weights and no environment. Its standard input is a socket to the parent. One
-packet asks for one child and carries its five descriptors; the answer carries the child's pidfd,
-with which the parent keeps the clock and the kill. When the parent's end closes, it kills its
-children and ends.
-
-It is two processes. The *template* does nothing but copy itself; what a child inherits is its
-memory. The *supervisor* is the children's parent in the kernel's eyes, and the only one who learns
-how they ended: so no child can find in its memory what an earlier one did.
+holds no tests, no weights and no environment. It is two processes. The *template* does nothing but
+copy itself: a packet from the parent asks for one child and carries its five descriptors, the
+answer carries the child's pidfd, with which the parent keeps the clock and the kill. What a child
+inherits is the template's memory. The *supervisor* is the children's parent in the kernel's eyes,
+and the only one who learns how they ended: so no child can find in its memory what an earlier one
+did. When the parent's end closes, the supervisor kills its children and ends.
 """
 
 from __future__ import annotations
@@ -18,7 +16,6 @@ import contextlib
 import ctypes
 import gc
 import importlib
-import itertools
 import json
 import os
 import platform
@@ -47,6 +44,9 @@ from .tester import run_tests
 
 PACKET = 1 << 16
 
+NAME = 16
+"""Characters of the random name by which the parent knows a child, at the start of a request."""
+
 STRAYS = 1.5
 """Seconds to end what an unconfined child left; less than the parent waits for a zygote."""
 
@@ -72,7 +72,8 @@ STANDARD = (
     " operator os pathlib pickle pprint queue random re secrets shlex shutil signal sqlite3"
     " statistics string struct sys tempfile textwrap threading time timeit traceback types typing"
     " unicodedata unittest unittest.mock urllib.parse uuid warnings weakref xml.etree.ElementTree"
-    " zlib zoneinfo encodings.idna encodings.latin_1 encodings.ascii encodings.utf_16"
+    " zlib zoneinfo asyncio cProfile grp multiprocessing.shared_memory resource termios"
+    " encodings.idna encodings.latin_1 encodings.ascii encodings.utf_16"
 )
 
 
@@ -80,23 +81,26 @@ def main() -> None:
     """Boots from the first packet, then serves until the parent is gone."""
     control = socket.socket(fileno=0)
     _occupy_places(control)
-    settings = json.loads(control.recv(PACKET))
+    packet, received, _, _ = socket.recv_fds(control, PACKET, 1)
+    settings = json.loads(packet)
+    requests = socket.socket(fileno=received[0])
+    births, reports = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
-        asking, answering = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ready = _boot(settings)
         supervisor = os.getpid()
         template = os.fork()
         if template == 0:
-            asking.close()
-            _occupy_places(answering)
-            Template(answering, supervisor, settings["seccomp"], ready["base"]).serve()
-        answering.close()
+            births.close()
+            _occupy_places(requests)
+            Template(requests, reports, supervisor, ready).serve()
+        reports.close()
+        requests.close()
         pidfds = [os.pidfd_open(supervisor), os.pidfd_open(template)]
         socket.send_fds(control, [_packed(ready)], pidfds)
     except Exception as error:  # noqa: BLE001 (told to the parent, which raises it)
         control.send(_packed({"error": f"{type(error).__name__}: {error}"}))
         return
-    Supervisor(control, asking, None if settings["seccomp"] else template).serve()
+    Supervisor(control, births, None if settings["seccomp"] else template).serve()
     leave(0)
 
 
@@ -134,66 +138,59 @@ def _boot(settings: dict[str, Any]) -> dict[str, Any]:
         signal.signal(number, signal.SIG_IGN)
     gc.collect()
     gc.freeze()
-    return {"ready": True, "landlock": landlock, "base": address_space()}
+    confined = settings["seccomp"]
+    return {"confined": confined, "landlock": landlock, "base": address_space()}
 
 
 class Supervisor:
-    """Passes each request on to the template, and reports how each child ended."""
+    """The parent of every child: reports how each one ended."""
 
     def __init__(
-        self, control: socket.socket, template: socket.socket, unconfined: int | None
+        self, control: socket.socket, births: socket.socket, unconfined: int | None
     ) -> None:
         self._control = control
-        self._template = template
+        self._births = births
         self._unconfined = unconfined  # the template's process id, where children may start others
-        self._children: dict[int, int] = {}
-        self._numbers = itertools.count()
+        self._children: dict[int, str] = {}
 
     def serve(self) -> None:
         """Until the parent's end of the socket closes, or the template is gone."""
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
+        poll.register(self._births, select.POLLIN)
         while True:
             for descriptor, _ in poll.poll():
-                if descriptor != self._control.fileno():
+                if descriptor in self._children:
                     poll.unregister(descriptor)
                     self._reap(descriptor)
-                elif not self._request(poll):
-                    for pidfd in self._children:
-                        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-                    self._children.clear()
-                    self._end_strays()
-                    self._template.close()
-                    with contextlib.suppress(ChildProcessError):
-                        while True:
-                            os.wait()
+                    continue
+                born = (b"", [])
+                if descriptor == self._births.fileno():
+                    born = socket.recv_fds(self._births, PACKET, 1)[:2]
+                if not born[1]:
+                    self._end()
                     return
+                self._children[born[1][0]] = born[0].decode()
+                poll.register(born[1][0], select.POLLIN)
 
-    def _request(self, poll: select.poll) -> bool:
-        """Whether to go on."""
-        raw, descriptors, _, _ = socket.recv_fds(self._control, PACKET, 5)
-        if not raw:
-            return False
-        socket.send_fds(self._template, [raw], descriptors)
-        for each in descriptors:
-            os.close(each)
-        answer, pidfds, _, _ = socket.recv_fds(self._template, PACKET, 1)
-        if not pidfds:
-            self._control.send(_packed({"error": f"fork: {answer.decode() or 'no template'}"}))
-            return bool(answer)
-        number = self._children[pidfds[0]] = next(self._numbers)
-        poll.register(pidfds[0], select.POLLIN)
-        socket.send_fds(self._control, [_packed({"child": number})], pidfds)
-        return True
+    def _end(self) -> None:
+        for pidfd in self._children:
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        self._children.clear()
+        self._end_strays()
+        self._births.close()
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                os.wait()
 
     def _reap(self, pidfd: int) -> None:
-        number = self._children.pop(pidfd)
+        name = self._children.pop(pidfd)
         ended = os.waitid(os.P_PIDFD, pidfd, os.WEXITED)
         os.close(pidfd)
         self._end_strays()
         assert ended is not None
         code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
-        self._control.send(_packed({"ended": number, "code": code}))
+        self._control.send(_packed({"ended": name, "code": code}))
 
     def _end_strays(self) -> None:
         """Ends what unconfined children started, in whatever group or session it went.
@@ -226,13 +223,16 @@ class Template:
     process id of a child.
     """
 
-    def __init__(self, requests: socket.socket, supervisor: int, confined: bool, base: int) -> None:
+    def __init__(
+        self, requests: socket.socket, births: socket.socket, supervisor: int, ready: dict[str, Any]
+    ) -> None:
         self._requests = requests
+        self._births = births
         self._supervisor = supervisor
-        self._base = base
+        self._base = ready["base"]
         self._libc = c_library()
         die_with_parent(self._libc, supervisor)
-        self._filters = _prepared_filters() if confined else {}
+        self._filters = _prepared_filters() if ready["confined"] else {}
         self._clone = c_library().syscall
         self._clone.restype = None
         self._clone_arguments = (_CLONE[platform.machine()], _CLONE_PIDFD | _CLONE_PARENT | 17)
@@ -240,7 +240,7 @@ class Template:
             getattr(ctypes.pythonapi, hook).restype = None
 
     def serve(self) -> None:
-        """Until the supervisor's end of the socket closes. Never returns."""
+        """Until the parent's end of the socket closes. Never returns."""
         try:
             while True:
                 raw, descriptors, _, _ = socket.recv_fds(self._requests, PACKET, 5)
@@ -248,12 +248,13 @@ class Template:
                     return
                 pidfd = self._copy()
                 if pidfd == -1:
-                    self._become(json.loads(raw), descriptors)
+                    self._become(json.loads(raw[NAME:]), descriptors)
                 for each in descriptors:
                     os.close(each)
                 if pidfd < 0:
                     self._requests.send(os.strerror(ctypes.get_errno()).encode())
                     continue
+                socket.send_fds(self._births, [raw[:NAME]], [pidfd])
                 socket.send_fds(self._requests, [b"forked"], [pidfd])
                 os.close(pidfd)
         finally:
