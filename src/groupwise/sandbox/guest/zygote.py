@@ -164,14 +164,14 @@ class Supervisor:
                     poll.unregister(descriptor)
                     self._reap(descriptor)
                     continue
-                born = (b"", [])
+                name, pidfds = b"", list[int]()
                 if descriptor == self._births.fileno():
-                    born = socket.recv_fds(self._births, PACKET, 1)[:2]
-                if not born[1]:
+                    name, pidfds, _, _ = socket.recv_fds(self._births, PACKET, 1)
+                if not pidfds:
                     self._end()
                     return
-                self._children[born[1][0]] = born[0].decode()
-                poll.register(born[1][0], select.POLLIN)
+                self._children[pidfds[0]] = name.decode()
+                poll.register(pidfds[0], select.POLLIN)
 
     def _end(self) -> None:
         for pidfd in self._children:
