@@ -34,7 +34,7 @@ HEAD = """\
 <!-- Written by experiments/code_functions.py. -->
 
 `recipes/code_functions.toml`: functions of a whole number, asked for in a few words (`solve(x):
-add 7`). The policy is [`tiny-code`](index.md), built in seconds from a table of twelve kinds of
+add 7`). The policy is `tiny_code`, built in seconds from a table of twelve kinds of
 functions, with the program of another kind for most labels: it writes a program that runs, the
 right one about a third of the time, and its most likely program is wrong. The reward is 1 where all
 six cases pass in the sandbox, else 0. Held-out functions are none of those trained on; `strict` is

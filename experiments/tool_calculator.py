@@ -103,7 +103,7 @@ def page(rows: list[Row]) -> str:
     """The table that the docs show."""
     head = (
         "# The calculator is learnt\n\n<!-- Written by experiments/tool_calculator.py. -->\n\n"
-        "The policy `tiny-tools` is asked for products of two-digit numbers, 1000 to train on and "
+        "The policy `tiny_tools` is asked for products of two-digit numbers, 1000 to train on and "
         "200 held\nout, of which 100 are evaluated with 4 samples each. It cannot multiply; "
         "offered the calculator, it\ncalls it in about 8 % of its completions, and makes slips. "
         "30 steps of GRPO, groups of 16\n(`recipes/tool_calculator.toml`). With the tool off "

@@ -18,6 +18,7 @@ from pydantic.fields import FieldInfo
 from safetensors.torch import load_file
 
 import groupwise as gw
+from groupwise.algorithms import PRESETS
 from groupwise.errors import RecipeError
 from groupwise.recipe import Recipe, load_recipe
 from groupwise.records import diff
@@ -148,6 +149,13 @@ def test_free_arguments_survive_their_record(arguments: dict[str, Any]) -> None:
     verifier = {"name": "number", "arguments": arguments}
     environment = {"name": "arithmetic", "verifiers": [verifier], **names}
     survives(load_recipe({**BASE, "environment": environment}))
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_survives_its_record(name: str) -> None:
+    pairs = name in ("two_grpo", "online_pair_logistic")
+    sampling = {"group_size": 2 if pairs else 8}
+    survives(load_recipe({**BASE, "algorithm": {"preset": name}, "sampling": sampling}))
 
 
 @pytest.mark.parametrize(

@@ -62,9 +62,9 @@ def _difference(decoder: Any) -> str | None:
     current = Pass(layout)
     with evaluating(decoder):
         with running(decoder, current):
-            ours = run(decoder, layout)
+            packed_states = run(decoder, layout)
         with implementation(decoder, "eager"):
-            theirs = torch.cat(
+            expected = torch.cat(
                 [
                     decoder(
                         input_ids=torch.tensor([[*prompt, *completion]], device=device),
@@ -76,8 +76,8 @@ def _difference(decoder: Any) -> str | None:
     wanted = _expected_windows(decoder.config)
     if wanted is None or current.windows != wanted:
         return "its layers use an unsupported kind of attention"
-    error = float((ours - theirs).abs().max())
-    if error > 1e-3 * float(theirs.abs().max()) + 1e-6:
+    error = float((packed_states - expected).abs().max())
+    if error > 1e-3 * float(expected.abs().max()) + 1e-6:
         return "a packed pass gives different hidden states"
     return None
 

@@ -5,6 +5,7 @@ Prefixes of the sampled ids are decoded until they match the text.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
 
@@ -39,20 +40,10 @@ def token_ends(
             raise ValueError(f"a step ends after {end} of the {len(text)} characters of its text")
         if end == len(text):
             count = len(ids)
-        count = _shortest(prefix, end, count, len(ids))
+        counts = range(count, len(ids))  # the fewest ids whose text has `end` characters or more
+        count += bisect_left(counts, end, key=lambda each: len(prefix(each)))
         # A prefix may end within a character, and then decodes to something else in its place.
         while count < len(ids) and prefix(count)[:end] != text[:end]:
             count += 1
         found.append(count - 1)
     return tuple(found)
-
-
-def _shortest(prefix: Callable[[int], str], end: int, low: int, high: int) -> int:
-    """The fewest ids, `low` or more, whose text has `end` characters or more, by halving."""
-    while low < high:
-        middle = (low + high) // 2
-        if len(prefix(middle)) >= end:
-            high = middle
-        else:
-            low = middle + 1
-    return low

@@ -89,13 +89,13 @@ class Run:
         schedule = self.schedule
         while not schedule.done:
             schedule.expire()
-            schedule.hand_over()
+            schedule.deliver()
             entered = schedule.admit()
             if entered:
                 self._start(entered)
             back = schedule.returning()
             if back:
-                self._go_on(back)
+                self._resume(back)
             if schedule.running:
                 self._decode()
             schedule.step += 1
@@ -115,7 +115,7 @@ class Run:
         row_of = {number: row for row, number in enumerate(numbers)}
         index = torch.tensor([row_of[place.slot] for place in entered], device=self.device)
         self._draw(entered, logits[index])
-        self.schedule.hand_over()
+        self.schedule.deliver()
 
     def _prefill(self, numbers: Sequence[int]) -> None:
         slots = [self.schedule.slots[number] for number in numbers]
@@ -131,7 +131,7 @@ class Run:
             slot.ready = True
         self.counts.prefilled += sum(lengths)
 
-    def _go_on(self, back: Sequence[Place]) -> None:
+    def _resume(self, back: Sequence[Place]) -> None:
         """Run what a new turn adds, and draw its first token."""
         where = {id(place): row for row, place in enumerate(self.schedule.places)}
         rows = [
@@ -150,7 +150,7 @@ class Run:
             place.missing = ()
         self.counts.extended += sum(row.length for row in rows)
         self._draw(back, self._project(states[lengths.cumsum(0) - 1]))
-        self.schedule.hand_over()
+        self.schedule.deliver()
 
     def _decode(self) -> None:
         """One token for every row that runs."""

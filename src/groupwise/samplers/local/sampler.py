@@ -124,10 +124,10 @@ class LocalSampler:
             (place, answer.result() if isinstance(answer, Future) else answer)
             for place, answer in schedule.left
         ]
-        going_on = [(place, request) for place, request in answers if request is not None]
-        places = [place for place, _ in going_on]
+        following = [(place, request) for place, request in answers if request is not None]
+        places = [place for place, _ in following]
         self.play(
-            [request for _, request in going_on],
+            [request for _, request in following],
             lambda number, completion: then(places[number], completion),
         )
 

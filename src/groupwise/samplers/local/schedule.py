@@ -128,11 +128,11 @@ class Schedule:
             if following is None:
                 self._leave(place)
             else:
-                self._go_on(place, following)
+                self._resume(place, following)
                 back.append(place)
         return back
 
-    def _go_on(self, place: Place, request: Request) -> None:
+    def _resume(self, place: Place, request: Request) -> None:
         row = place.row
         before = (*row.request.prompt_ids, *row.ids)
         if request.prompt_ids[: len(before)] != before:
@@ -163,7 +163,7 @@ class Schedule:
             if answer is not None:
                 self.left.append((row.place, answer))
 
-    def hand_over(self) -> None:
+    def deliver(self) -> None:
         """Give every completion that has ended to `then`; its place is free, or out."""
         for place in [each for each in self.places[: self.running] if each.row.finish_reason]:
             completion = place.row.completion(self.policy.template, self.version)
