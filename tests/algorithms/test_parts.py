@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+from groupwise.algorithms.verified import DIFFERENTIABLE
 
 from algorithms.fixture import MASK, NEW, OLD, REF, SAMPLER, f64, run_loss
 from groupwise.algorithms import AlgorithmState, preset
 from groupwise.algorithms.filters import DynamicSampling, informative
 from groupwise.algorithms.gae import generalised_advantages, value_loss
 from groupwise.algorithms.kl import Kl
-from groupwise.algorithms.verified import DIFFERENTIABLE
 
 ONES = torch.ones(8, dtype=torch.float64)
 

@@ -9,12 +9,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from experiments.misread_forms import FORMS
 from torch import Tensor
 
 from conformance.reference import Case
-from groupwise.algorithms import Algorithm, AlgorithmState, UpdatePlan
+from groupwise.algorithms import PRESETS, Algorithm, AlgorithmState, UpdatePlan, override
+
+EVERY = {name: entry.algorithm for name, entry in PRESETS.items()} | FORMS
+"""The presets, and the forms that are held against the same references."""
 
 VOCABULARY = 30
+
+
+def make(name: str, **overrides: Any) -> Algorithm:
+    return override(EVERY[name], overrides)
 
 
 def random_case(
@@ -196,12 +204,16 @@ def token_inputs(algorithm: Algorithm, step: Step) -> dict[str, Tensor]:
     return out
 
 
-def plan_of(algorithm: Algorithm, step: Step, mask: Tensor) -> UpdatePlan:
+def plan_of(
+    algorithm: Algorithm, step: Step, mask: Tensor, dtype: torch.dtype = torch.float64
+) -> UpdatePlan:
     return algorithm.plan_update(
         mask,
         group_ids=step.group_ids,
         max_tokens=step.max_tokens,
         entropies=step.tokens["entropy"],
+        logprobs=step.tokens["old"].to(dtype),
+        advantages=advantages_of(algorithm, step).to(dtype),
     )
 
 

@@ -9,7 +9,9 @@ Legend: i, j rows; t tokens; lp live, old, mu (sampler), ref log-probabilities o
 
 from __future__ import annotations
 
+import itertools
 import math
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -485,12 +487,124 @@ def reinforce_pp(case: Case) -> Result:
 
 
 def reinforce_pp_baseline(case: Case) -> Result:
+    """Whitened over tokens: a completion counts once for each of its tokens."""
     centred = group_centred(case)
-    advantages = over_batch_std(case, centred, [centred[i] for i in scored_rows(case)])
+    scored = scored_rows(case)
+    tokens = [centred[i] for i in scored for _ in case.lp[i]]
+    advantages = (
+        [0.0] * len(centred)
+        if equal(tokens)
+        else per_row(case, lambda i: (centred[i] - mean(tokens)) / std(tokens))
+    )
     return token_loss(
         case, advantages, training_rows(case), token_mean, clip(0.2, 0.2), case.old,
         kl=("k2", 0.01),
     )  # fmt: skip
+
+
+def opo(case: Case) -> Result:
+    def f(i: int) -> float:
+        rows = members(case, i)
+        if equal([case.rewards[j] for j in rows]):
+            return 0.0
+        lengths = [len(case.lp[j]) for j in rows]
+        products = [n * case.rewards[j] for n, j in zip(lengths, rows, strict=True)]
+        return case.rewards[i] - math.fsum(products) / max(sum(lengths), 1)
+
+    return token_loss(case, per_row(case, f), training_rows(case), sequence_sum, plain_logp, None)
+
+
+def gpg(case: Case) -> Result:
+    groups = {g: [i for i, other in enumerate(case.groups) if other == g] for g in case.groups}
+    alive = 0
+    for rows in groups.values():
+        alive += not equal([case.rewards[i] for i in rows if i in scored_rows(case)])
+    scale = len(groups) / max(alive, 1)
+    advantages = [scale * a for a in group_centred(case)]
+    return token_loss(case, advantages, training_rows(case), token_mean, plain_logp, None)
+
+
+def pass_at_k(case: Case, k: int = 4) -> Result:
+    """By counting subsets: a completion's mean reward over the k-subsets that it is in, against the
+    mean over all of them, in units of their deviation."""
+
+    def f(i: int) -> float:
+        rows = members(case, i)
+        if len(rows) < k:
+            return 0.0
+        best = {
+            subset: float(any(case.rewards[j] >= 0.5 for j in subset))
+            for subset in itertools.combinations(rows, k)
+        }
+        everything = list(best.values())
+        if equal(everything):
+            return 0.0
+        own = [value for subset, value in best.items() if i in subset]
+        return (mean(own) - mean(everything)) / std(everything)
+
+    return token_loss(
+        case, per_row(case, f), training_rows(case), sequence_mean, clip(0.2, 0.2), case.old
+    )
+
+
+def gmpo(case: Case) -> Result:
+    a, rows = group_z(case), training_rows(case)
+    loss, grad = 0.0, [[0.0] * len(row) for row in case.lp]
+    for i in rows:
+        n = len(case.lp[i])
+        logs = [lp - o for lp, o in zip(case.lp[i], case.old[i], strict=True)]
+        kept = [min(x, 0.4) if a[i] > 0 else max(x, -0.4) for x in logs]
+        ratio = math.exp(mean(kept))
+        loss -= ratio * a[i] / len(rows)
+        for t in range(n):
+            grad[i][t] -= ratio * a[i] / (n * len(rows)) if kept[t] == logs[t] else 0.0
+    return Result(a, loss, grad)
+
+
+def covariances(case: Case, a: list[float], rows: list[int]) -> dict[tuple[int, int], float]:
+    """(row, token) -> (lp - mean lp)(A - mean A) over the update's tokens, at its start."""
+    places = [(i, t) for i in rows for t in range(len(case.lp[i]))]
+    if not places:
+        return {}
+    mean_lp = mean([case.old[i][t] for i, t in places])
+    mean_a = mean([a[i] for i, _ in places])
+    return {(i, t): (case.old[i][t] - mean_lp) * (a[i] - mean_a) for i, t in places}
+
+
+def mixed(*numbers: float) -> int:
+    """63 bits from the bits of floats, by the mixing of splitmix64, with the seed 0."""
+    state = 0
+    for x in numbers:
+        state ^= int.from_bytes(struct.pack("<d", x), "little")
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            state = (state ^ (state >> shift)) * factor % 2**64
+    return state % 2**63
+
+
+def clip_cov(case: Case, share: float = 2e-4, low: float = 1.0, high: float = 5.0) -> Result:
+    a, rows = group_z(case), training_rows(case)
+    cov = covariances(case, a, rows)
+    drawn = sorted(
+        (place for place, c in cov.items() if low < c < high),
+        key=lambda place: mixed(case.old[place[0]][place[1]], a[place[0]]),
+    )[: max(1, int(share * len(cov)))]
+    return token_loss(
+        case, a, rows, token_mean, clip(0.2, 0.2), case.old,
+        factor=lambda i, t: 0.0 if (i, t) in drawn else 1.0,
+    )  # fmt: skip
+
+
+def kl_cov(case: Case, share: float = 2e-4, coef: float = 1.0) -> Result:
+    a, rows = group_z(case), training_rows(case)
+    cov = covariances(case, a, rows)
+    held = sorted(cov, key=lambda place: -cov[place])[: max(1, int(share * len(cov)))]
+    made = token_loss(case, a, rows, token_mean, lambda r, a, lp, anchor: (r * a, r), case.old)
+    loss = made.loss
+    for i, t in held:
+        x = case.lp[i][t] - case.old[i][t]
+        loss += coef * abs(x) / len(cov)
+        made.grad[i][t] += coef * ((x > 0) - (x < 0)) / len(cov)
+    return Result(a, loss, made.grad)
 
 
 def remax(case: Case) -> Result:
@@ -776,6 +890,12 @@ REFERENCE: dict[str, Callable[[Case], Result]] = {
     "reinforce_pp": reinforce_pp,
     "reinforce_pp_baseline": reinforce_pp_baseline,
     "remax": remax,
+    "opo": opo,
+    "gpg": gpg,
+    "pass_at_k": pass_at_k,
+    "gmpo": gmpo,
+    "clip_cov": clip_cov,
+    "kl_cov": kl_cov,
     "rloo": rloo,
     "rloo_clipped": rloo_clipped,
     "grpo": grpo,

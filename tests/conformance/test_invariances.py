@@ -13,6 +13,7 @@ import torch
 import torch.multiprocessing
 from torch import Tensor
 
+from conformance.cases import EVERY as ALL
 from conformance.cases import (
     Step,
     advantages_of,
@@ -24,11 +25,27 @@ from conformance.cases import (
     token_inputs,
     whole_loss,
 )
+from conformance.cases import make as build
 from conformance.reference import Case
-from groupwise.algorithms import PRESETS, Algorithm, MetricSums, preset
-from groupwise.algorithms.verified import NO_BASELINE, NOT_SHIFT_INVARIANT, SCALE_INVARIANT
+from groupwise.algorithms import Algorithm, MetricSums
 
-EVERY = sorted(PRESETS)
+EVERY = sorted(ALL)
+NOT_SHIFT_INVARIANT = frozenset(
+    {"max_rl", "raft", "ppo", "remax", "gtpo", "grpo_s", "reinforce_pp", "pass_at_k"}
+)
+"""Advantages change where a constant is added to every reward."""
+SCALE_INVARIANT = frozenset(
+    {
+        "grpo", "grpo_process", "lite_ppo", "dapo", "dapo_per_prompt", "gspo", "gspo_token", "gdpo",
+        "gspo_length_weighted", "two_grpo", "sapo", "cispo", "scale_rl", "vespo", "dcpo", "gopo",
+        "reinforce_pp_baseline", "batch_norm_clip_higher", "dppo_binary_tv", "max_rl", "gmpo",
+        "clip_cov", "kl_cov",
+    }
+)  # fmt: skip
+"""Advantages are tested to stay where every reward is multiplied by one factor."""
+NO_BASELINE = frozenset({"ppo", "reinforce_pp", "raft"})
+"""These learn from rewards that are all equal: they compare with no other row."""
+SHIFT_INVARIANT = sorted(set(EVERY) - NOT_SHIFT_INVARIANT)
 ALL_EXTRAS: dict[str, Any] = {
     "filters": [
         {"kind": "top_entropy", "share": 0.6},
@@ -39,6 +56,7 @@ ALL_EXTRAS: dict[str, Any] = {
     "correction": "mask",
 }
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in EVERY} | {
+    "pass_at_k": ("pass_at_k", {"transform": {"k": 2}}),
     "dapo with everything": ("dapo", ALL_EXTRAS),
     "gspo with everything": ("gspo", ALL_EXTRAS),
     "grpo, sequence correction": (
@@ -46,13 +64,16 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in 
         {"correction": {"kind": "truncate", "level": "sequence_product", "high": 2.0}},
     ),
     "dapo, dual clip": ("dapo", {"surrogate": {"dual": 3.0}}),
+    "clip_cov, often": ("clip_cov", {"filters": [{"kind": "clip_cov", "share": 0.2, "low": -9.0}]}),
+    "kl_cov, often": ("kl_cov", {"surrogate": {"share": 0.3}}),
+    "reinforce_pp_baseline, rows": ("reinforce_pp_baseline", {"scale": {"over": "rows"}}),
     "dcpo, total": ("dcpo", {"weight": "per_sequence_total"}),
 }
 
 
 def make(name: str) -> Algorithm:
     base, overrides = VARIANTS[name]
-    return preset(base, **overrides)
+    return build(base, **overrides)
 
 
 def case_of(name: str, seed: int = 3) -> Case:
@@ -83,7 +104,7 @@ def split_loss(
     logprobs = step.tokens["lp"].to(dtype).clone().requires_grad_(True)
     mask, advantages = filtered_mask(algorithm, step), advantages_of(algorithm, step).to(dtype)
     inputs = {name: value.to(dtype) for name, value in token_inputs(algorithm, step).items()}
-    plan = plan_of(algorithm, step, mask)
+    plan = plan_of(algorithm, step, mask, dtype)
     total, sums = 0.0, MetricSums()
     for rows in pieces(algorithm, step, num, seed=num):
         width = max(1, int(step.mask[rows].sum(1).max()))
@@ -237,9 +258,9 @@ def test_all_equal_rewards(name: str) -> None:
                       for i, row in enumerate(base.step_rewards)],
         greedy=dict.fromkeys(base.greedy, 0.3),
     )  # fmt: skip
-    algorithm = preset(name, kl_coef=0)
+    algorithm = build(name, kl_coef=0)
     if name in ("dapo", "dapo_per_prompt"):
-        algorithm = preset(name, shapers=[])
+        algorithm = build(name, shapers=[])
     advantages = advantages_of(algorithm, as_step(case))
     assert advantages.isfinite().all()
     if name == "remax":
@@ -250,7 +271,7 @@ def test_all_equal_rewards(name: str) -> None:
 
 @pytest.mark.parametrize("name", EVERY)
 def test_first_on_policy_step(name: str) -> None:
-    algorithm, case = preset(name), on_policy(case_of(name))
+    algorithm, case = build(name), on_policy(case_of(name))
     case = dataclasses.replace(case, ref=case.lp)
     out, _ = whole_loss(algorithm, as_step(case))
     assert out.metrics["ratio/min"] == out.metrics["ratio/max"] == 1.0
@@ -268,7 +289,7 @@ def test_rewarded_token_becomes_likelier(name: str) -> None:
     sampled = torch.tensor([0, 1])
     logprobs = logits.log_softmax(1).gather(1, sampled.unsqueeze(1))
     still = logprobs.detach()
-    algorithm = preset(name)
+    algorithm = build(name, **({"transform": {"k": 1}} if name == "pass_at_k" else {}))
     mask = torch.ones(2, 1, dtype=torch.bool)
     rewards = torch.tensor([1.0, 0.0], dtype=torch.float64)
     inputs: dict[str, Tensor] = {"old_logprobs": still}
@@ -311,18 +332,18 @@ def changed_rewards(case: Case, f: Any) -> Case:
     )
 
 
-@pytest.mark.parametrize("name", sorted(set(EVERY) - NOT_SHIFT_INVARIANT))
+@pytest.mark.parametrize("name", SHIFT_INVARIANT)
 def test_adding_a_constant_to_rewards(name: str) -> None:
     case = case_of(name)
-    want = advantages_of(preset(name), as_step(case))
-    found = advantages_of(preset(name), as_step(changed_rewards(case, lambda r: r + 2.5)))
+    want = advantages_of(build(name), as_step(case))
+    found = advantages_of(build(name), as_step(changed_rewards(case, lambda r: r + 2.5)))
     torch.testing.assert_close(found, want, atol=1e-10, rtol=0)
 
 
 @pytest.mark.parametrize("name", sorted(SCALE_INVARIANT))
 def test_reward_scale_where_scaled(name: str) -> None:
     case = case_of(name)
-    algorithm = preset(name, **({"shapers": []} if name.startswith("dapo") else {}))
+    algorithm = build(name, **({"shapers": []} if name.startswith("dapo") else {}))
     want = advantages_of(algorithm, as_step(case))
     for factor in (1e-3, 7.0, 1e4):
         found = advantages_of(algorithm, as_step(changed_rewards(case, lambda r, k=factor: r * k)))
@@ -331,8 +352,8 @@ def test_reward_scale_where_scaled(name: str) -> None:
 
 def test_gopo_ignores_monotone_transforms() -> None:
     case = case_of("gopo")
-    want = advantages_of(preset("gopo"), as_step(case))
-    found = advantages_of(preset("gopo"), as_step(changed_rewards(case, math.exp)))
+    want = advantages_of(build("gopo"), as_step(case))
+    found = advantages_of(build("gopo"), as_step(changed_rewards(case, math.exp)))
     torch.testing.assert_close(found, want, atol=0, rtol=0)
 
 

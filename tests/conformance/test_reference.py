@@ -11,19 +11,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conformance.cases import advantages_of, as_step, random_case, whole_loss
+from conformance.cases import EVERY, advantages_of, as_step, make, random_case, whole_loss
 from conformance.reference import REFERENCE, Case
-from groupwise.algorithms import PRESETS, preset
 
 PAIRS = {"two_grpo", "online_pair_logistic"}
 
 
-def test_every_preset_has_a_reference() -> None:
-    assert set(REFERENCE) == set(PRESETS)
+def test_every_algorithm_has_a_reference() -> None:
+    assert set(REFERENCE) == set(EVERY)
 
 
 def compare(name: str, case: Case) -> None:
-    algorithm, step, want = preset(name), as_step(case), REFERENCE[name](case)
+    algorithm, step, want = make(name), as_step(case), REFERENCE[name](case)
     found = advantages_of(algorithm, step)
     for i, a in enumerate(want.advantages):
         row = found[i]
@@ -65,7 +64,7 @@ def compare_random(name: str, sizes: list[int], **step: Any) -> None:
         compare(name, case)
 
 
-@pytest.mark.parametrize("name", sorted(PRESETS))
+@pytest.mark.parametrize("name", sorted(EVERY))
 @settings(max_examples=8, deadline=None, derandomize=True)
 @given(step=st.fixed_dictionaries(STEPS))
 def test_preset_equals_its_reference(name: str, step: dict[str, Any]) -> None:
@@ -73,7 +72,7 @@ def test_preset_equals_its_reference(name: str, step: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(PRESETS))
+@pytest.mark.parametrize("name", sorted(EVERY))
 @settings(max_examples=60, deadline=None)
 @given(step=st.fixed_dictionaries(STEPS))
 def test_preset_equals_its_reference_at_length(name: str, step: dict[str, Any]) -> None:

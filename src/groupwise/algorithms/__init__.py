@@ -1,6 +1,7 @@
 """Pure tensor maths of every method: parts, presets and the written formula of each."""
 
 from groupwise.algorithms.algorithm import Algorithm
+from groupwise.algorithms.building import override
 from groupwise.algorithms.catalogue import PRESETS, Preset
 from groupwise.algorithms.contracts import (
     Filtered,
@@ -13,12 +14,14 @@ from groupwise.algorithms.contracts import (
     UpdatePlan,
 )
 from groupwise.algorithms.curves import Curve, surrogate_curve
-from groupwise.algorithms.describe import Description, describe
+from groupwise.algorithms.describe import Description, describe, label
 from groupwise.algorithms.groups import group_counts
+from groupwise.algorithms.parts import PARTS, Part, part
 from groupwise.algorithms.presets import algorithm_from_table, preset
 from groupwise.algorithms.state import AlgorithmState
 
 __all__ = [
+    "PARTS",
     "PRESETS",
     "Algorithm",
     "AlgorithmState",
@@ -31,11 +34,15 @@ __all__ = [
     "LossTerms",
     "MetricSums",
     "Needs",
+    "Part",
     "Preset",
     "UpdatePlan",
     "algorithm_from_table",
     "describe",
     "group_counts",
+    "label",
+    "override",
+    "part",
     "preset",
     "surrogate_curve",
 ]

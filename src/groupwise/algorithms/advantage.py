@@ -16,9 +16,6 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from groupwise.algorithms.baselines import Gae
-from groupwise.algorithms.filters import DynamicSampling, ZeroVarianceDrop
-from groupwise.algorithms.gae import generalised_advantages
 from groupwise.algorithms.groups import (
     Groups,
     make_groups,
@@ -27,7 +24,6 @@ from groupwise.algorithms.groups import (
     uniform_rows,
 )
 from groupwise.algorithms.legality import refuse_ddof
-from groupwise.algorithms.scales import BatchWhiten
 from groupwise.algorithms.signals import AdvantageInputs, Signal, pad_steps
 from groupwise.algorithms.state import AlgorithmState
 from groupwise.errors import RecipeError
@@ -37,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def prepare(
-    algorithm: Any,
+    algorithm: Algorithm,
     rewards: Any,
     group_ids: Any,
     *,
@@ -78,8 +74,8 @@ def prepare(
         scored=scored,
         in_batch=_in_batch(algorithm, flat, scored, groups),
         groups=groups,
-        ddof=int(getattr(algorithm.scale, "ddof", 0)),
-        eps=float(getattr(algorithm.scale, "eps", 0.0)),
+        ddof=algorithm.scale.ddof,
+        eps=algorithm.scale.eps,
         components=_components_of(components, given, num, flat),
         mask=keep_mask,
         entropies=tokens("entropies", entropies),
@@ -105,15 +101,9 @@ def run(algorithm: Algorithm, inputs: AdvantageInputs) -> tuple[Tensor, Tensor |
             raise ValueError("kl in the sequence reward needs one number a row from the transform")
         signal = signal.with_values(signal.values - penalty.sum(1))
     returns: Tensor | None = None
-    if isinstance(algorithm.baseline, Gae):
-        token_signal = _token_rewards(algorithm, signal, signal.values, inputs)
-        out = generalised_advantages(
-            token_signal.values,
-            inputs.need("values", "baseline gae"),
-            inputs.need("mask", "baseline gae"),
-            algorithm.baseline.gamma,
-            algorithm.baseline.lam,
-        )
+    if algorithm.baseline.critic:
+        token_rewards = _token_rewards(algorithm, signal, signal.values, inputs)
+        out = algorithm.baseline.estimate(token_rewards, inputs)
         advantages, returns = out.advantages, out.returns
     else:
         centred = algorithm.baseline(signal, inputs)
@@ -123,8 +113,7 @@ def run(algorithm: Algorithm, inputs: AdvantageInputs) -> tuple[Tensor, Tensor |
             values = signal.values
         advantages = algorithm.spread(values, signal, inputs)
     present = _present(advantages, inputs)
-    if isinstance(algorithm.scale, BatchWhiten):
-        advantages = algorithm.scale.finish(advantages, present, inputs)
+    advantages = algorithm.scale.finish(advantages, present, inputs)
     return torch.where(present, advantages, 0), returns
 
 
@@ -164,7 +153,7 @@ def _in_batch(
     algorithm: Algorithm, rewards: Tensor, scored: Tensor, groups: Groups
 ) -> Bool[Tensor, " B"]:
     """Rows of batch-wide statistics: scored, and not of a group that is dropped as uniform."""
-    if any(isinstance(part, ZeroVarianceDrop | DynamicSampling) for part in algorithm.filters):
+    if any(each.drops_uniform for each in algorithm.filters):
         return scored & ~uniform_rows(rewards, groups)
     return scored
 

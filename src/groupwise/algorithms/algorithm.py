@@ -6,7 +6,7 @@ A new method is a new part or a new composition (`presets.py`); nothing here kno
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from groupwise.algorithms import advantage, legality, loss, weights
+from groupwise.algorithms import advantage, legality, loss
 from groupwise.algorithms.baselines import NoBaseline
 from groupwise.algorithms.contracts import (
     Anchor,
@@ -22,37 +22,37 @@ from groupwise.algorithms.contracts import (
     LossOutput,
     LossTerms,
     Needs,
+    UpdateInputs,
     UpdatePlan,
 )
-from groupwise.algorithms.corrections import CorrectionOutput, NoCorrection
-from groupwise.algorithms.extras import AdaptiveEntropy, ValueLoss
-from groupwise.algorithms.filters import (
-    FilterInputs,
-    OverlongMask,
-    PassRate,
-    PlanFilter,
-    RowFilter,
-)
+from groupwise.algorithms.corrections import NoCorrection
+from groupwise.algorithms.extras import Extra
+from groupwise.algorithms.filters import Filter, FilterInputs
 from groupwise.algorithms.groups import make_groups, refuse_infinite
 from groupwise.algorithms.kl import Kl
-from groupwise.algorithms.parts import Part, merge_needs, needs_of
+from groupwise.algorithms.parts import Part, as_part, merge_needs
 from groupwise.algorithms.ratios import NoRatio
 from groupwise.algorithms.scales import NoScale
 from groupwise.algorithms.shapers import ShaperInputs
-from groupwise.algorithms.signals import AdvantageInputs, Signal
 from groupwise.algorithms.spreads import Broadcast
 from groupwise.algorithms.state import AlgorithmState
-from groupwise.algorithms.surrogates import LogProb, SurrogateOutput, TokenTerms
+from groupwise.algorithms.surrogates import LogProb
 from groupwise.algorithms.transforms import Identity
 from groupwise.algorithms.weights import PerSequenceSum
+
+SLOTS = (
+    "transform", "baseline", "scale", "spread", "ratio", "surrogate", "weight", "correction",
+)  # fmt: skip
+LISTS = ("filters", "shapers", "extras")
 
 
 @dataclass(frozen=True)
 class Algorithm:
     """One choice a slot; prints, compares, pickles, and loads from TOML by name.
 
-    A slot's value is a small frozen dataclass or a plain function with the same arguments. Raises
-    RecipeError where the parts cannot work together.
+    A slot's value is a small frozen dataclass or a plain function with the same arguments. `preset`
+    is the entry that it was made from, "" for a composition of its own. Raises RecipeError where
+    the parts cannot work together.
 
     >>> from groupwise.algorithms import preset
     >>> preset("dr_grpo").advantages([[1.0, 0.0]]).tolist()
@@ -60,32 +60,39 @@ class Algorithm:
     """
 
     name: str
-    transform: Callable[[AdvantageInputs], Signal] = Identity()
-    baseline: Callable[[Signal, AdvantageInputs], Tensor] = NoBaseline()
-    scale: Callable[[Tensor, Signal, AdvantageInputs], Tensor] = NoScale()
-    spread: Callable[[Tensor, Signal, AdvantageInputs], Tensor] = Broadcast()
+    transform: Part = Identity()
+    baseline: Part = NoBaseline()
+    scale: Part = NoScale()
+    spread: Part = Broadcast()
     anchor: Anchor = "none"
-    ratio: Callable[[Tensor, Tensor], Tensor] = NoRatio()
-    surrogate: Callable[[TokenTerms], SurrogateOutput | Tensor] = LogProb()
-    weight: Callable[[Tensor, Tensor | None, int | None], Tensor] = PerSequenceSum()
+    ratio: Part = NoRatio()
+    surrogate: Part = LogProb()
+    weight: Part = PerSequenceSum()
     kl: Kl = Kl()
-    correction: NoCorrection | Callable[[Tensor, Tensor], CorrectionOutput] = NoCorrection()
-    filters: tuple[Part, ...] = ()
-    shapers: tuple[Callable[[ShaperInputs], Tensor], ...] = ()
-    extras: tuple[Part, ...] = ()
+    correction: Part = NoCorrection()
+    filters: tuple[Filter, ...] = ()
+    shapers: tuple[Part, ...] = ()
+    extras: tuple[Extra, ...] = ()
+    preset: str = ""
 
     def __post_init__(self) -> None:
+        for slot in SLOTS:
+            object.__setattr__(self, slot, as_part(slot, getattr(self, slot)))
+        for slot in LISTS:
+            made = (as_part(slot, x, functions=slot == "shapers") for x in getattr(self, slot))
+            object.__setattr__(self, slot, tuple(made))
         legality.refuse(self)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Every part, slot by slot."""
+        single = tuple(getattr(self, slot) for slot in SLOTS)
+        return (*single, self.kl, *self.filters, *self.shapers, *self.extras)
 
     @property
     def needs(self) -> Needs:
         """What the loop has to provide."""
-        slots = (self.transform, self.baseline, self.scale, self.spread, self.ratio)
-        later = (self.surrogate, self.weight, self.kl, self.correction)
-        merged = merge_needs(
-            needs_of(part) for part in (*slots, *later, *self.filters, *self.shapers, *self.extras)
-        )
-        return merged.anchored_to(self.anchor)
+        return merge_needs(each.needs for each in self.parts).anchored_to(self.anchor)
 
     @property
     def warnings(self) -> list[str]:
@@ -124,17 +131,16 @@ class Algorithm:
 
     def wants(self, prompt_id: str, state: AlgorithmState | None) -> bool:
         """False where a filter knows from the history that the prompt should not be sampled."""
-        return all(
-            part.wants(prompt_id, state) for part in self.filters if isinstance(part, PassRate)
-        )
+        return all(each.wants(prompt_id, state) for each in self.filters)
 
     def saw(
         self, prompt_id: str, accuracies: Sequence[float], state: AlgorithmState | None
     ) -> None:
         """A group that was sampled and does not reach `filter_mask`: filters with a memory count
         it. `accuracies` are those of its scored completions."""
-        if state is not None and any(isinstance(part, PassRate) for part in self.filters):
-            state.passes_of(prompt_id).add(accuracies)
+        if state is not None:
+            for each in self.filters:
+                each.saw(prompt_id, accuracies, state)
 
     def shape_rewards(
         self,
@@ -155,8 +161,9 @@ class Algorithm:
         inputs = ShaperInputs(lengths.to(dtype), truncated.bool(), max_tokens, entropies, mask)
         for shaper in self.shapers:
             out = out + shaper(inputs).to(dtype)
-        if any(isinstance(f, OverlongMask) and not f.in_statistics for f in self.filters):
-            out = torch.where(inputs.truncated, torch.nan, out)
+        for each in self.filters:
+            unscored = each.unscored(inputs.truncated)
+            out = out if unscored is None else torch.where(unscored, torch.nan, out)
         return out
 
     def advantages(
@@ -275,10 +282,10 @@ class Algorithm:
         scored = ~flat.isnan()
         counts = {"filter/unscored_rows": float((~scored).sum())}
         keep = scored
-        for part in self.filters:
-            if isinstance(part, RowFilter):
-                stays = part(inputs)
-                counts[f"filter/{part.name}"] = float((scored & ~stays).sum())
+        for each in self.filters:
+            stays = each.rows(inputs)
+            if stays is not None:
+                counts[f"filter/{each.name}"] = float((scored & ~stays).sum())
                 keep = keep & stays
         return Filtered(out & keep.unsqueeze(1), counts)
 
@@ -289,13 +296,16 @@ class Algorithm:
         group_ids: Any = None,
         max_tokens: int | None = None,
         entropies: Tensor | None = None,
+        logprobs: Tensor | None = None,
+        advantages: Tensor | None = None,
         equal_prompts: bool = False,
     ) -> UpdatePlan:
         """Everything that one optimiser update decides from its whole mask [B, T].
 
-        `equal_prompts`: every prompt has the same share of the loss, whatever its group's size
-        (needs `group_ids`). With several ranks, give the gathered mask of all of them and take
-        `plan.rows(own rows)`.
+        `logprobs` [B, T] are those at the start of the update, `advantages` [B] or [B, T]; a part
+        that chooses tokens reads them. `equal_prompts`: every prompt has the same share of the
+        loss, whatever its group's size (needs `group_ids`). With several ranks, give the gathered
+        mask of all of them and take `plan.rows(own rows)`.
         """
         keep_mask = mask.bool()
         index = rows = None
@@ -305,21 +315,25 @@ class Algorithm:
             size = int(index.max()) + 1 if len(index) else 0
             per_group = torch.zeros(size, dtype=torch.long, device=mask.device)
             rows = per_group.index_add(0, index, trained)[index]
+        if advantages is not None and advantages.dim() == 1:
+            advantages = advantages.unsqueeze(1).expand(mask.shape)
+        update = UpdateInputs(keep_mask, entropies, logprobs, advantages)
         keep: Bool[Tensor, "B T"] | None = None
-        for part in self.filters:
-            if isinstance(part, PlanFilter):
-                top = part(keep_mask, entropies)
-                keep = top if keep is None else keep & top
+        for each in self.filters:
+            spoken = each.planned(update)
+            if spoken is not None:
+                keep = spoken if keep is None else keep & spoken
         weight = self.weight(keep_mask, index, max_tokens)
         if equal_prompts:
             if rows is None:
                 raise ValueError("equal_prompts needs group_ids, which were not given")
-            weight = weights.equal_prompts(self.weight, weight, keep_mask, rows)
+            weight = self.weight.equal_prompts(weight, keep_mask, rows)
         return UpdatePlan(
             weight=weight,
             num_rows=int(keep_mask.any(1).sum()),
             num_tokens=int(keep_mask.sum()),
             keep=keep,
+            marked=self.surrogate.mark(update),
             group_index=index,
             group_rows=rows,
         )
@@ -379,7 +393,12 @@ class Algorithm:
         Raises ValueError naming the part whose input is missing.
         """
         plan = self.plan_update(
-            mask, group_ids=group_ids, max_tokens=max_tokens, entropies=entropies
+            mask,
+            group_ids=group_ids,
+            max_tokens=max_tokens,
+            entropies=entropies,
+            logprobs=logprobs.detach() if old_logprobs is None else old_logprobs,
+            advantages=advantages,
         )
         terms = self.loss_terms(
             logprobs,
@@ -412,10 +431,7 @@ class Algorithm:
 
         `values` live, `old_values` at the start of the update, `returns` from `returns(...)`.
         """
-        for part in self.extras:
-            if isinstance(part, ValueLoss):
-                return loss.value_terms(part, values, plan, mask, old_values, returns)
-        raise ValueError(f"algorithm {self.name!r} has no value_loss among its extras")
+        return loss.value_terms(self, values, plan, mask, old_values, returns)
 
     def end_update(self, metrics: Mapping[str, float], state: AlgorithmState | None) -> None:
         """One optimiser update is done: moves what moves per update (the adaptive coefficient).
@@ -425,12 +441,16 @@ class Algorithm:
         if state is None:
             return
         state.updates += 1
-        for extra in self.extras:
-            if isinstance(extra, AdaptiveEntropy):
-                extra.move(metrics["entropy"], state)
+        for each in self.extras:
+            each.end_update(metrics, state)
 
     def to_table(self) -> dict[str, Any]:
-        """The table that `algorithm_from_table` reads back into an equal algorithm."""
-        from groupwise.algorithms.tables import table_of
-
-        return table_of(self)
+        """The table that `algorithm_from_table` reads back into an equal algorithm: every slot in
+        full, None fields left out. Raises RecipeError where a part has no table: a function without
+        a name, an infinite bound."""
+        table: dict[str, Any] = {"preset": self.preset} if self.preset else {}
+        if self.name != self.preset:
+            table["name"] = self.name
+        table |= {slot: getattr(self, slot).to_table() for slot in SLOTS}
+        table |= {"anchor": self.anchor, "kl": self.kl.to_table()}
+        return table | {slot: [each.to_table() for each in getattr(self, slot)] for slot in LISTS}

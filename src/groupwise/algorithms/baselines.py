@@ -6,24 +6,35 @@ own mean (see `groups.degenerate`), and so does a row that is the only scored on
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 import torch
 from jaxtyping import Bool
+from pydantic import Field
 from torch import Tensor
 
 from groupwise.algorithms.contracts import Needs
+from groupwise.algorithms.gae import GaeOutput, generalised_advantages
 from groupwise.algorithms.groups import degenerate, masked_mean, masked_std
-from groupwise.algorithms.parts import Part, number
+from groupwise.algorithms.parts import Count, NonNegative, Part, Share, number, part
 from groupwise.algorithms.signals import AdvantageInputs, Signal
 
+if TYPE_CHECKING:
+    from groupwise.algorithms.algorithm import Algorithm
 
-@dataclass(frozen=True)
-class NoBaseline(Part):
+
+class Baseline(Part):
+    """Maps a `Signal` and `AdvantageInputs` to centred values."""
+
+    slot = "baseline"
+
+
+@part
+class NoBaseline(Baseline):
     """b = 0."""
 
-    kind: ClassVar[str] = "none"
+    kind = "none"
+    active = False
 
     def __call__(self, signal: Signal, inputs: AdvantageInputs) -> Tensor:
         return signal.values
@@ -32,16 +43,16 @@ class NoBaseline(Part):
         return "b_i = 0"
 
 
-@dataclass(frozen=True)
-class GroupMean(Part):
+@part
+class GroupMean(Baseline):
     """b = mean of the group's scored entries (every step pooled, for step rewards).
 
     The expected gradient is (1 - 1/G) times the true one: a rescaling, not a bias. `group_size`
     asks for exactly that many completions a prompt (2-GRPO: 2).
     """
 
-    kind: ClassVar[str] = "group_mean"
-    group_size: int | None = None
+    kind = "group_mean"
+    group_size: Annotated[int | None, Field(ge=2, examples=[2])] = None
 
     @property
     def needs(self) -> Needs:
@@ -59,15 +70,14 @@ class GroupMean(Part):
         return f"b_i = mean of x over the group{size}"
 
 
-@dataclass(frozen=True)
-class LeaveOneOut(Part):
+@part
+class LeaveOneOut(Baseline):
     """b_i = mean of the group's other scored entries: x - b = n/(n-1) (x - mean); 2402.14740."""
 
-    kind: ClassVar[str] = "leave_one_out"
+    kind = "leave_one_out"
+    aliases = ("loo",)
 
-    @property
-    def needs(self) -> Needs:
-        return Needs(min_group_size=2)
+    needs = Needs(min_group_size=2)
 
     def __call__(self, signal: Signal, inputs: AdvantageInputs) -> Tensor:
         groups = inputs.groups
@@ -83,11 +93,39 @@ class LeaveOneOut(Part):
         return "b_i = mean of x over the group without i"
 
 
-@dataclass(frozen=True)
-class BatchMean(Part):
+@part
+class LengthWeightedMean(Baseline):
+    """b = Σ n_i R_i / Σ n_i over the group, n_i = trainable tokens; OPO, arXiv 2505.23585 [I].
+
+    The baseline with the least variance if a completion's squared gradient norm grows with its
+    length. A group without a trainable token has b = 0.
+    """
+
+    kind = "length_weighted_mean"
+    aliases = ("opo_baseline", "optimal_baseline")
+    needs = Needs(min_group_size=2)
+
+    def __call__(self, signal: Signal, inputs: AdvantageInputs) -> Tensor:
+        if signal.values.dim() != 1:
+            raise ValueError(
+                "baseline length_weighted_mean takes one number a row, not step values"
+            )
+        groups, lengths = inputs.groups, inputs.need("mask", "baseline length_weighted_mean").sum(1)
+        packed, there = groups.gather(signal.values), groups.gather_present(signal.present)
+        weights = torch.where(there, groups.gather(lengths), 0).to(packed.dtype)
+        mean = (weights * packed).sum(1) / weights.sum(1).clamp(min=1)
+        flat = degenerate(packed, there)[groups.index]
+        return torch.where(flat, 0, signal.values - groups.spread_back(mean))
+
+    def formula(self) -> str:
+        return "b_i = Σ n_j x_j / Σ n_j over the group"
+
+
+@part
+class BatchMean(Baseline):
     """b = mean over every scored row of the step."""
 
-    kind: ClassVar[str] = "batch_mean"
+    kind = "batch_mean"
 
     def __call__(self, signal: Signal, inputs: AdvantageInputs) -> Tensor:
         packed = signal.values.reshape(1, -1)
@@ -100,18 +138,17 @@ class BatchMean(Part):
         return "b = mean of x over the step's scored rows"
 
 
-@dataclass(frozen=True)
-class Greedy(Part):
+@part
+class Greedy(Baseline):
     """b = reward of the prompt's greedy completion, which is not trained on; ReMax, 2310.10505 [M].
 
     Where the greedy completion was not scored the group's advantages are 0.
     """
 
-    kind: ClassVar[str] = "greedy"
+    kind = "greedy"
+    aliases = ("remax_baseline",)
 
-    @property
-    def needs(self) -> Needs:
-        return Needs(greedy=True)
+    needs = Needs(greedy=True)
 
     def __call__(self, signal: Signal, inputs: AdvantageInputs) -> Tensor:
         greedy = inputs.need("greedy_rewards", "baseline greedy")
@@ -122,8 +159,8 @@ class Greedy(Part):
         return "b_i = reward of the prompt's greedy completion"
 
 
-@dataclass(frozen=True)
-class Smoothed(Part):
+@part
+class Smoothed(Baseline):
     """DCPO's smooth advantage standardisation, arXiv 2509.02333 [R]: centred and scaled at once.
 
     At the i-th visit of a prompt, A_new = z-score in the group, A_tot = z-score against every
@@ -132,13 +169,21 @@ class Smoothed(Part):
     Without a state every visit is the first, and A = A_new.
     """
 
-    kind: ClassVar[str] = "smoothed"
-    ddof: int = 0
-    eps: float = 0.0
+    kind = "smoothed"
+    aliases = ("sas", "smooth_advantage_standardisation")
+    final = True
+    ddof: Count = 0
+    eps: NonNegative = 0.0
 
-    @property
-    def needs(self) -> Needs:
-        return Needs(min_group_size=2, state=True)
+    needs = Needs(min_group_size=2, state=True)
+
+    def refusal(self, algorithm: Algorithm) -> str | None:
+        if algorithm.scale.active:
+            return 'baseline smoothed is scaled already; use scale = "none"'
+        return None
+
+    def group_ddof(self, inherited: int) -> tuple[str, int] | None:
+        return "baseline", self.ddof
 
     def __call__(self, signal: Signal, inputs: AdvantageInputs) -> Tensor:
         if signal.values.dim() != 1:
@@ -191,8 +236,8 @@ class Smoothed(Part):
         )
 
 
-@dataclass(frozen=True)
-class Gae(Part):
+@part
+class Gae(Baseline):
     """A critic: generalised advantage estimation over token rewards; arXiv 1506.02438.
 
     delta_t = r_t + gamma V_{t+1} - V_t, A_t = delta_t + gamma lam A_{t+1}, with the value after
@@ -200,17 +245,25 @@ class Gae(Part):
     The comparator; see `gae.py` for the maths.
     """
 
-    kind: ClassVar[str] = "gae"
-    gamma: float = 1.0
-    lam: float = 0.95
+    kind = "gae"
+    aliases = ("critic", "generalised_advantage_estimation", "generalized_advantage_estimation")
+    critic = True
+    gamma: Share = 1.0
+    lam: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.95
 
-    @property
-    def needs(self) -> Needs:
-        return Needs(values=True)
+    needs = Needs(values=True)
 
-    def __call__(self, signal: Signal, inputs: AdvantageInputs) -> Tensor:
-        """The sequence reward is not centred here: `Algorithm` runs GAE on the token rewards."""
-        return signal.values
+    def refusal(self, algorithm: Algorithm) -> str | None:
+        if algorithm.spread.scope != "token":
+            return 'baseline gae gives an advantage a token; use spread = "per_token"'
+        if algorithm.scale.divides and algorithm.scale.active:
+            return 'baseline gae takes scale = "batch_whiten" or "none"'
+        return None
+
+    def estimate(self, token_rewards: Signal, inputs: AdvantageInputs) -> GaeOutput:
+        """Advantages and returns of the token rewards."""
+        values, mask = inputs.need("values", "baseline gae"), inputs.need("mask", "baseline gae")
+        return generalised_advantages(token_rewards.values, values, mask, self.gamma, self.lam)
 
     def formula(self) -> str:
         return (
@@ -225,6 +278,3 @@ def batch_population(
     """Entries of the rows that batch-wide statistics use."""
     rows = inputs.in_batch.view(-1, *([1] * (present.dim() - 1)))
     return present & rows
-
-
-BASELINES = (NoBaseline, GroupMean, LeaveOneOut, BatchMean, Greedy, Smoothed, Gae)

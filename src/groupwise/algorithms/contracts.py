@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -21,6 +21,9 @@ from torch import Tensor
 
 Anchor = Literal["old", "sampler", "none"]
 EntropyNeed = Literal["none", "detached", "live"]
+Scope = Literal["row", "step", "token"]
+Tokens: TypeAlias = Float[Tensor, "B T"]
+TokenMask: TypeAlias = Bool[Tensor, "B T"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,7 @@ class Needs:
     `max_tokens`: the weight divides by the generation budget. `group_size`: the exact one, or
     None; `min_group_size`: the smallest legal one. `keep`: dynamic sampling's rule, or None.
     `whole_groups`: a micro-batch must not split a group. `state`: `init_state()` holds something,
-    keep it in the checkpoint and pass it in. `accuracies`: a filter reads them.
+    keep it in the checkpoint and pass it in.
     """
 
     old_logprobs: bool = False
@@ -76,7 +79,6 @@ class Needs:
     ratio_anchor: Literal["old", "sampler"] | None = None
     whole_groups: bool = False
     state: bool = False
-    accuracies: bool = False
 
     def anchored_to(self, anchor: Anchor) -> Needs:
         """The same needs with what the ratio's anchor asks for."""
@@ -87,11 +89,30 @@ class Needs:
 
 
 @dataclass(frozen=True, slots=True)
+class UpdateInputs:
+    """What a plan is made from, [B, T] of the whole update: `logprobs` at its start (the old ones,
+    else the sampler's) and `advantages`, each None where the caller has none."""
+
+    mask: Bool[Tensor, "B T"]
+    entropies: Float[Tensor, "B T"] | None = None
+    logprobs: Float[Tensor, "B T"] | None = None
+    advantages: Float[Tensor, "B T"] | None = None
+
+    def need(self, name: str, part: str) -> Tensor:
+        """An input, 0 off the mask; ValueError naming the part where it was not given."""
+        value = getattr(self, name)
+        if value is None:
+            raise ValueError(f"{part} needs {name}, which were not given")
+        return torch.where(self.mask, value.detach(), 0)
+
+
+@dataclass(frozen=True, slots=True)
 class UpdatePlan:
     """Everything that one optimiser update decides from its whole mask.
 
     `weight` [B, T] float64 (float32 on MPS): each token's share of the loss, 0 outside the mask.
-    `keep` [B, T] bool or None: False silences a token's policy term (top-entropy filter).
+    `keep` [B, T] bool or None: False silences a token's policy term. `marked` [B, T] bool or None:
+    the tokens that the surrogate chose from the whole update.
     `group_index` [B] int64 or None and `group_rows` [B] int64 or None: the row's group, and how
     many rows of it train in this update. The counts are of the whole update and stay what they are
     when `rows` slices.
@@ -101,6 +122,7 @@ class UpdatePlan:
     num_rows: int
     num_tokens: int
     keep: Bool[Tensor, "B T"] | None = None
+    marked: Bool[Tensor, "B T"] | None = None
     group_index: Int[Tensor, " B"] | None = None
     group_rows: Int[Tensor, " B"] | None = None
 
@@ -109,35 +131,24 @@ class UpdatePlan:
         at: Tensor | slice = (
             index if isinstance(index, slice) else torch.as_tensor(index, device=self.weight.device)
         )
-        return replace(
-            self,
-            weight=self.weight[at],
-            keep=None if self.keep is None else self.keep[at],
-            group_index=None if self.group_index is None else self.group_index[at],
-            group_rows=None if self.group_rows is None else self.group_rows[at],
-        )
+        return self._each(lambda x: x[at])
 
     def to(self, device: torch.device) -> UpdatePlan:
         """The plan on a device (float32 weights where it has no float64)."""
         if self.weight.device == device:
             return self
-        weight = self.weight.float() if device.type == "mps" else self.weight
-        moved = (
-            None if x is None else x.to(device)
-            for x in (self.keep, self.group_index, self.group_rows)
-        )
-        keep, index, rows = moved
-        return replace(
-            self, weight=weight.to(device), keep=keep, group_index=index, group_rows=rows
-        )
+        plan = replace(self, weight=self.weight.float()) if device.type == "mps" else self
+        return plan._each(lambda x: x.to(device))
 
     def columns(self, width: int) -> UpdatePlan:
         """The plan cut to its first `width` columns, for a micro-batch with less padding."""
-        return replace(
-            self,
-            weight=self.weight[:, :width],
-            keep=None if self.keep is None else self.keep[:, :width],
-        )
+        return self._each(lambda x: x[:, :width] if x.dim() == 2 else x)
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> UpdatePlan:
+        names = ("weight", "keep", "marked", "group_index", "group_rows")
+        found = {name: getattr(self, name) for name in names}
+        changed = {name: None if x is None else change(x) for name, x in found.items()}
+        return replace(self, **changed)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,17 +9,21 @@ denominator. TIS: Yao et al. 2025 (blog); MIS: IcePop 2510.18855 and its sequenc
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float
+from pydantic import Field
 from torch import Tensor
 
 from groupwise.algorithms.contracts import Needs
 from groupwise.algorithms.kl import MAX_LOG_RATIO
-from groupwise.algorithms.parts import Part, number
+from groupwise.algorithms.parts import Part, number, part
 from groupwise.algorithms.ratios import row_mean
 from groupwise.errors import RecipeError
+
+if TYPE_CHECKING:
+    from groupwise.algorithms.algorithm import Algorithm
 
 Level = Literal["token", "sequence_product", "sequence_geometric"]
 
@@ -35,18 +39,34 @@ class CorrectionOutput:
     per_row: bool
 
 
-@dataclass(frozen=True)
-class NoCorrection(Part):
+class Correction(Part):
+    """Maps log w = old - sampler and the mask [B, T] to a `CorrectionOutput`."""
+
+    slot = "correction"
+
+    def refusal(self, algorithm: Algorithm) -> str | None:
+        if not self.active or algorithm.anchor != "sampler":
+            return None
+        return (
+            "a correction weighs learner against sampler, and a ratio anchored to the sampler "
+            'does so already: the mismatch would count twice; use correction = "none" or anchor '
+            '= "old"'
+        )
+
+
+@part
+class NoCorrection(Correction):
     """w = 1."""
 
-    kind: ClassVar[str] = "none"
+    kind = "none"
+    active = False
 
     def formula(self) -> str:
         return "no correction"
 
 
-@dataclass(frozen=True)
-class CorrectionPart(Part):
+@part
+class Weighing(Correction):
     """The three operations share level and bounds.
 
     level: token w_t; sequence_product Π_t w_t (the importance weight of the completion);
@@ -56,10 +76,10 @@ class CorrectionPart(Part):
     """
 
     level: Level = "token"
-    low: float | None = None
-    high: float | None = None
-    default_low: ClassVar[float | None] = None
-    default_high: ClassVar[float | None] = None
+    low: Annotated[float | None, Field(ge=0, allow_inf_nan=False, examples=[0.5])] = None
+    high: Annotated[float | None, Field(ge=0, allow_inf_nan=False, examples=[2.0])] = None
+    defaults: ClassVar[tuple[float | None, float | None]] = (None, None)
+    needs = Needs(sampler_logprobs=True)
 
     def __post_init__(self) -> None:
         if self.level != "token" and self.low is None and self.high is None:
@@ -72,15 +92,9 @@ class CorrectionPart(Part):
             raise RecipeError(f"algorithm.correction: low = {low} is above high = {high}")
 
     @property
-    def needs(self) -> Needs:
-        return Needs(sampler_logprobs=True)
-
-    @property
     def bounds(self) -> tuple[float | None, float | None]:
         """(lowest, highest) weight; None = open."""
-        if self.low is None and self.high is None:
-            return self.default_low, self.default_high
-        return self.low, self.high
+        return self.defaults if self.low is None and self.high is None else (self.low, self.high)
 
     def raw(self, log_w: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T"]:
         """w at the level, [B, T]; `log_w` = old - sampler, 0 off the mask."""
@@ -102,7 +116,7 @@ class CorrectionPart(Part):
 
     def weigh(self, raw: Float[Tensor, "B T"]) -> tuple[Tensor, Tensor]:
         """(weight, kept) from the raw weight."""
-        raise TypeError(f"{type(self).__name__} is only the base of the corrections")
+        raise TypeError(f"{type(self).__name__} is only a base")
 
     def __call__(self, log_w: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> CorrectionOutput:
         raw = self.raw(log_w.detach(), mask)
@@ -121,12 +135,17 @@ class CorrectionPart(Part):
         return ("0" if low is None else number(low), "∞" if high is None else number(high))
 
 
-@dataclass(frozen=True)
-class Truncate(CorrectionPart):
-    """TIS: weight = clip(w, low, high); token default: high 2."""
+@part
+class Truncate(Weighing):
+    """TIS, truncated importance sampling: weight = clip(w, low, high); token default: high 2.
 
-    kind: ClassVar[str] = "truncate"
-    default_high: ClassVar[float | None] = 2.0
+    Bounds how much one token can weigh and keeps every token: the choice for a sampler that differs
+    by rounding. Yao et al. 2025 (blog).
+    """
+
+    kind = "truncate"
+    aliases = ("tis", "truncated_importance_sampling", "vllm_importance_sampling_correction")
+    defaults = (None, 2.0)
 
     def weigh(self, raw: Float[Tensor, "B T"]) -> tuple[Tensor, Tensor]:
         low, high = self.bounds
@@ -137,13 +156,18 @@ class Truncate(CorrectionPart):
         return f"f ← sg[clip({self._name()}, {low}, {high})]·f"
 
 
-@dataclass(frozen=True)
-class Mask(CorrectionPart):
-    """MIS: weight = w where low <= w <= high, else 0; token default: [0.5, 2]."""
+@part
+class Mask(Weighing):
+    """MIS, masked importance sampling: weight = w where low <= w <= high, else 0; token default
+    [0.5, 2].
 
-    kind: ClassVar[str] = "mask"
-    default_low: ClassVar[float | None] = 0.5
-    default_high: ClassVar[float | None] = 2.0
+    Drops what the learner and the sampler disagree on: the choice where some tokens are far off
+    (another engine, an older policy). IcePop 2510.18855 and its sequence form.
+    """
+
+    kind = "mask"
+    aliases = ("mis", "masked_importance_sampling", "icepop", "token_mask", "sequence_mask")
+    defaults = (0.5, 2.0)
 
     def weigh(self, raw: Float[Tensor, "B T"]) -> tuple[Tensor, Tensor]:
         kept = self.inside(raw)
@@ -154,14 +178,15 @@ class Mask(CorrectionPart):
         return f"f ← sg[w·1[{low} ≤ w ≤ {high}]]·f, {self._name()}"
 
 
-@dataclass(frozen=True)
+@part
 class MaskOnly(Mask):
     """weight = 1 where low <= w <= high, else 0: rejection without the importance weight.
 
     Often taken for MIS, which keeps the weight.
     """
 
-    kind: ClassVar[str] = "mask_only"
+    kind = "mask_only"
+    aliases = ("rollout_rejection", "rejection_without_weight")
 
     def weigh(self, raw: Float[Tensor, "B T"]) -> tuple[Tensor, Tensor]:
         kept = self.inside(raw)
@@ -170,6 +195,3 @@ class MaskOnly(Mask):
     def formula(self) -> str:
         low, high = self._range()
         return f"f ← 1[{low} ≤ w ≤ {high}]·f, {self._name()}"
-
-
-CORRECTIONS = (NoCorrection, Truncate, Mask, MaskOnly)

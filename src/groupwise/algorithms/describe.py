@@ -1,28 +1,19 @@
-"""An algorithm in words and formulas, rendered from its parts, so that it cannot drift.
-
-Left out: the documentation page and its plot (docs/render.py), which are made from a `Description`.
-"""
+"""An algorithm in words and formulas, rendered from its parts, so that it cannot drift."""
 
 from __future__ import annotations
 
+import json
 import re
 import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
-from groupwise.algorithms.algorithm import Algorithm
-from groupwise.algorithms.baselines import Gae, NoBaseline, Smoothed
+from groupwise.algorithms.algorithm import LISTS, SLOTS, Algorithm
 from groupwise.algorithms.catalogue import PRESETS, Preset
-from groupwise.algorithms.corrections import NoCorrection
-from groupwise.algorithms.entropy_shaping import EntropyShaped
-from groupwise.algorithms.filters import RowFilter
-from groupwise.algorithms.misread import MISREAD
-from groupwise.algorithms.parts import formula_of
-from groupwise.algorithms.scales import BatchWhiten, NoScale
-from groupwise.algorithms.tables import LISTS, SLOTS
-from groupwise.algorithms.transforms import Steps
-from groupwise.algorithms.verified import verified
+from groupwise.algorithms.parts import Part
 
 NOTATION = (
     "lp: log-probability of the token now; old: at the start of the step's updates; sampler: as "
@@ -117,26 +108,86 @@ def describe(algorithm: Algorithm) -> Description:
 
     A preset with a part changed keeps its citation, but nothing verified is claimed of it.
     """
-    entry = PRESETS.get(algorithm.name)
-    same = entry is not None and entry.algorithm == algorithm
-    surrogate = str(getattr(algorithm.surrogate, "kind", ""))
+    entry = PRESETS.get(algorithm.preset)
+    same = not changes(algorithm)
     return Description(
         name=algorithm.name,
-        title=entry.title + ("" if same else " (changed)") if entry else "own composition",
+        title=_title(algorithm, entry),
         formula=_formula(algorithm),
         parts=_parts(algorithm),
         citation=entry.citation if entry else "",
         typical=entry.typical if entry else "",
         needs=_needs(algorithm),
-        verified=verified(algorithm.name, surrogate) if same else (),
+        verified=verified(algorithm.preset) if entry and same else (),
         unsettled=_unsettled(entry) if entry else (),
-        misread=MISREAD.get(algorithm.name, ""),
+        misread=entry.misread if entry else "",
         offered=tuple(
-            name for name, other in PRESETS.items() if other.misread_of == algorithm.name
+            name
+            for name, other in PRESETS.items()
+            if entry and other.misread_of == algorithm.preset
         ),
         misread_of=entry.misread_of if entry else "",
         warnings=tuple(algorithm.warnings),
     )
+
+
+def changes(algorithm: Algorithm) -> dict[str, Any]:
+    """What differs from the preset that it was made from, by dotted field."""
+    entry = PRESETS.get(algorithm.preset)
+    if entry is None:
+        return {}
+    found: dict[str, Any] = {}
+    for slot in (*SLOTS, "kl", "anchor", *LISTS):
+        now, before = getattr(algorithm, slot), getattr(entry.algorithm, slot)
+        if now == before:
+            continue
+        if slot in LISTS:
+            found[slot] = [_kind(each) for each in now]
+        elif type(now) is not type(before) or not isinstance(now, Part) or not now.__dict__:
+            found[slot] = now if slot == "anchor" else _kind(now)
+        else:
+            fields = now.__dict__.items()
+            found |= {f"{slot}.{k}": v for k, v in fields if v != getattr(before, k)}
+    return found
+
+
+def label(algorithm: Algorithm) -> str:
+    """What an algorithm is, in one line.
+
+    >>> from groupwise.algorithms import preset
+    >>> label(preset("grpo")), label(preset("grpo", surrogate="unclipped", kl_coef=0))
+    ('grpo', 'grpo with surrogate = unclipped, kl.coef = 0.0')
+    """
+    changed = ", ".join(f"{field} = {value}" for field, value in changes(algorithm).items())
+    made = algorithm.preset + (f" with {changed}" if changed else "")
+    if algorithm.name == algorithm.preset:
+        return made
+    return f"{algorithm.name} ({made})" if algorithm.preset else algorithm.name
+
+
+def _title(algorithm: Algorithm, entry: Preset | None) -> str:
+    if entry is None:
+        return "own composition"
+    if not changes(algorithm):
+        return (
+            entry.title
+            if algorithm.name == algorithm.preset
+            else f"{entry.title} (as {algorithm.preset})"
+        )
+    return f"{label(algorithm)} (changed)"
+
+
+def verified(name: str) -> tuple[str, ...]:
+    """One line a proof that the tests hold of a preset, with its precision."""
+    return tuple(line for line, names in _claims().items() if name in names)
+
+
+@cache
+def _claims() -> dict[str, list[str]]:
+    """claim -> presets; the tests write this file, and fail where it is not what they verify."""
+    source = files("groupwise.algorithms").joinpath("verified.json")
+    found: dict[str, list[str]] = json.loads(source.read_text(encoding="utf-8"))
+    return found
 
 
 def _unsettled(entry: Preset) -> tuple[str, ...]:
@@ -146,18 +197,18 @@ def _unsettled(entry: Preset) -> tuple[str, ...]:
 
 def _formula(a: Algorithm) -> tuple[str, ...]:
     """From the reward to the loss in the order of the computation, a line a slot that acts."""
-    rows = [part for part in a.filters if isinstance(part, RowFilter)]
-    tokens = [part for part in a.filters if not isinstance(part, RowFilter)]
-    lines = [formula_of(part) for part in a.shapers]
+    rows = [each for each in a.filters if each.name]
+    tokens = [each for each in a.filters if not each.name]
+    lines = [each.formula() for each in a.shapers]
     lines += _advantage_lines(a)
-    lines += [formula_of(part) for part in rows]
-    lines += [_ratio_formula(a), formula_of(a.surrogate)]
-    if not isinstance(a.correction, NoCorrection):
-        lines.append(formula_of(a.correction))
-    lines += [formula_of(part) for part in tokens]
-    terms = [formula_of(part) for part in a.extras]
+    lines += [each.formula() for each in rows]
+    lines += [_ratio_formula(a), a.surrogate.formula()]
+    if a.correction.active:
+        lines.append(a.correction.formula())
+    lines += [each.formula() for each in tokens]
+    terms = [each.formula() for each in a.extras]
     lines += [term for term in terms if not term.startswith("loss ")]
-    lines += [formula_of(a.weight), "loss = -Σ_i,t w_i,t·f_i,t"]
+    lines += [a.weight.formula(), "loss = -Σ_i,t w_i,t·f_i,t"]
     if a.kl.on and a.kl.placement == "loss":
         lines.append(f"loss ← loss + Σ_i,t w_i,t·{a.kl.formula()}")
     lines += [f"loss ← {term}" for term in terms if term.startswith("loss ")]
@@ -166,38 +217,34 @@ def _formula(a: Algorithm) -> tuple[str, ...]:
 
 def _advantage_lines(a: Algorithm) -> list[str]:
     """From the signal to the advantage of every token; whitening comes last of all."""
-    lines = [formula_of(a.transform)]
+    lines = [a.transform.formula()]
     if a.kl.in_reward and a.kl.placement == "sequence_reward":
         lines.append(a.kl.formula())
-    if isinstance(a.baseline, Gae):
-        lines += [a.kl.token_rewards("x_i", "R_i,j"), formula_of(a.baseline)]
+    if a.baseline.critic:
+        lines += [a.kl.token_rewards("x_i", "R_i,j"), a.baseline.formula()]
     else:
         lines += _indexed(_centred(a), a)
         if a.kl.in_reward and a.kl.placement == "token_reward":
             lines.append(a.kl.formula())
         if _letter(a) != "t":
-            lines.append(formula_of(a.spread))
-    if isinstance(a.scale, BatchWhiten):
-        lines.append(formula_of(a.scale))
+            lines.append(a.spread.formula())
+    if a.scale.active and not a.scale.divides:
+        lines.append(a.scale.formula())
     return lines
 
 
 def _centred(a: Algorithm) -> list[str]:
     """Baseline and scale; one line where one of them does it all."""
-    plain = isinstance(a.scale, NoScale | BatchWhiten)
-    if isinstance(a.baseline, NoBaseline) and plain:
+    if not a.baseline.active and not a.scale.divides:
         return ["A_i = x_i"]
-    baseline = formula_of(a.baseline)
-    if isinstance(a.baseline, Smoothed) and plain:
-        return [baseline]
-    return [baseline, "A_i = x_i - b_i" if plain else formula_of(a.scale)]
+    if a.baseline.final and not a.scale.divides:
+        return [a.baseline.formula()]
+    return [a.baseline.formula(), a.scale.formula() if a.scale.divides else "A_i = x_i - b_i"]
 
 
 def _letter(a: Algorithm) -> str:
     """The second index of a signal that is one a step (j) or one a token (t), else ""."""
-    if isinstance(a.transform, EntropyShaped):
-        return "t" if a.transform.level == "token" else ""
-    return "j" if isinstance(a.transform, Steps) else ""
+    return {"token": "t", "step": "j", "row": ""}[a.transform.scope]
 
 
 def _indexed(lines: Iterable[str], a: Algorithm) -> list[str]:
@@ -209,7 +256,7 @@ def _indexed(lines: Iterable[str], a: Algorithm) -> list[str]:
 
 def _ratio_formula(a: Algorithm) -> str:
     anchor = {"old": "old", "sampler": "sampler", "none": "lp"}[a.anchor]
-    return formula_of(a.ratio).replace("{anchor}", anchor)
+    return a.ratio.formula().replace("{anchor}", anchor)
 
 
 def _parts(a: Algorithm) -> tuple[tuple[str, str, str], ...]:
@@ -224,9 +271,9 @@ def _parts(a: Algorithm) -> tuple[tuple[str, str, str], ...]:
         elif slot == "ratio":
             out.append((slot, _kind(value), _ratio_formula(a)))
         else:
-            out.append((slot, _kind(value), formula_of(value)))
+            out.append((slot, _kind(value), value.formula()))
     for name in LISTS:
-        out.extend((name, _kind(part), formula_of(part)) for part in getattr(a, name))
+        out.extend((name, _kind(part), part.formula()) for part in getattr(a, name))
     return tuple(out)
 
 
@@ -237,8 +284,8 @@ _ANCHORS = {
 }
 
 
-def _kind(part: Any) -> str:
-    return str(getattr(part, "kind", "")) or formula_of(part)
+def _kind(part: Part) -> str:
+    return part.kind or part.formula()
 
 
 def _needs(a: Algorithm) -> tuple[str, ...]:

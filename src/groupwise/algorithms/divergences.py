@@ -6,16 +6,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, Literal
 
 import torch
 from jaxtyping import Float
+from pydantic import Field
 from torch import Tensor
 
 from groupwise.algorithms.contracts import Needs
-from groupwise.algorithms.parts import number
-from groupwise.algorithms.surrogates import SurrogateOutput, SurrogatePart, TokenTerms
+from groupwise.algorithms.parts import Bound, number, part
+from groupwise.algorithms.surrogates import Surrogate, SurrogateOutput, TokenTerms
 
 Divergence = Literal["binary_tv", "binary_kl", "topk_tv", "topk_kl"]
 SMALLEST = 1e-12
@@ -68,8 +68,8 @@ def bucket_kl(pi: Float[Tensor, "... K"], mu: Float[Tensor, "... K"]) -> Float[T
     return torch.where(mu > 0, mu * ratio, 0).sum(-1)
 
 
-@dataclass(frozen=True)
-class DivergenceMask(SurrogatePart):
+@part
+class DivergenceMask(Surrogate):
     """f = sg[min(rho, cap) M] A lp, rho = pi/mu; phi = min(rho, cap) M.
 
     M = 0 iff (A > 0 and pi > mu and D > high) or (A <= 0 and pi < mu and D > low): only a step that
@@ -77,14 +77,15 @@ class DivergenceMask(SurrogatePart):
     of the two-event distributions, or over mu's top K, the sampled token and a rest bucket.
     """
 
-    kind: ClassVar[str] = "divergence_mask"
-    clips: ClassVar[bool] = False
-    open_ended: ClassVar[tuple[str, ...]] = ("low", "high", "cap")
+    kind = "divergence_mask"
+    aliases = ("dppo_mask", "trust_region_mask")
+    detached = True
+    against_sampler = True
     divergence: Divergence = "binary_tv"
-    low: float = 0.15
-    high: float = 0.15
-    cap: float = 20.0
-    top_k: int = 20
+    low: Bound = 0.15
+    high: Bound = 0.15
+    cap: Bound = 20.0
+    top_k: Annotated[int, Field(ge=1)] = 20
 
     @property
     def needs(self) -> Needs:
@@ -129,31 +130,3 @@ class DivergenceMask(SurrogatePart):
             f"D > {number(self.high)}) or (A ≤ 0, π < μ, D > {number(self.low)}), "
             f"D = {names[self.divergence]}"
         )
-
-
-@dataclass(frozen=True)
-class SymmetricTvMask(SurrogatePart):
-    """f = M r A with M = 1[|pi - mu| <= threshold], r live: ignores direction and sign of A.
-
-    Not DPPO, which silences only a step away in the advantage's direction. phi = M r.
-    """
-
-    kind: ClassVar[str] = "symmetric_tv_mask"
-    open_ended: ClassVar[tuple[str, ...]] = ("threshold",)
-    threshold: float = 0.15
-
-    def __call__(self, terms: TokenTerms) -> SurrogateOutput:
-        out = binary_tv(terms.logprobs.detach(), terms.anchor_logprobs) > self.threshold
-        ratio = terms.ratio.detach()
-        silenced = out & terms.mask
-        return SurrogateOutput(
-            torch.where(out, 0, terms.ratio * terms.advantages),
-            low=silenced & (terms.advantages < 0) & (ratio < 1),
-            high=silenced & (terms.advantages > 0) & (ratio > 1),
-        )
-
-    def formula(self) -> str:
-        return f"f = 1[|π - μ| ≤ {number(self.threshold)}]·r·A"
-
-
-DIVERGENCE_SURROGATES = (DivergenceMask, SymmetricTvMask)

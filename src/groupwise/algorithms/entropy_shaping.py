@@ -8,21 +8,21 @@ other set included, and keeps the sign of the outcome. "set" normalises within O
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from groupwise.algorithms.contracts import Needs
+from groupwise.algorithms.contracts import Needs, Scope
 from groupwise.algorithms.groups import degenerate, masked_mean, masked_std
-from groupwise.algorithms.parts import Part, number
+from groupwise.algorithms.parts import Number, Positive, number, part
 from groupwise.algorithms.signals import AdvantageInputs, Signal
+from groupwise.algorithms.transforms import Transform
 
 
-@dataclass(frozen=True)
-class EntropyShaped(Part):
+@part
+class EntropyShaped(Transform):
     """Shaped rewards of O+ (R >= success) and O- (the others), then z-scores, per group.
 
     level "token" (GTPO), d_t, h_t = rows of the set that still have a token at t:
@@ -33,17 +33,23 @@ class EntropyShaped(Part):
     A group without both sets carries no outcome: its advantages are 0.
     """
 
-    kind: ClassVar[str] = "entropy_shaped"
+    kind = "entropy_shaped"
+    standardised = True
     level: Literal["token", "sequence"] = "token"
-    a1: float = 1.0
-    a2: float = 0.1
-    success: float = 0.5
+    a1: Number = 1.0
+    a2: Number = 0.1
+    success: Number = 0.5
     pool: Literal["all", "set"] = "all"
-    floor: float = 1e-6
+    floor: Positive = 1e-6
 
     @property
-    def needs(self) -> Needs:
-        return Needs(entropies="detached", min_group_size=2)
+    def scope(self) -> Scope:
+        return "token" if self.level == "token" else "row"
+
+    def group_ddof(self, inherited: int) -> tuple[str, int] | None:
+        return "scale", inherited
+
+    needs = Needs(entropies="detached", min_group_size=2)
 
     def __call__(self, inputs: AdvantageInputs) -> Signal:
         part = "transform entropy_shaped"
@@ -119,6 +125,3 @@ def _z_of_set(
     std = torch.where(flat, 1, masked_std(packed, there, inputs.ddof) + inputs.eps)
     use = members & ~flat[groups.index].unsqueeze(1)
     return torch.where(use, (shaped - mean) / std[groups.index].unsqueeze(1), 0)
-
-
-TRANSFORMS_BY_ENTROPY = (EntropyShaped,)

@@ -1,7 +1,7 @@
 """Filters: what does not train (slot 11).
 
-Row filters take rows out of the mask, so out of every denominator. Plan filters and loss filters
-silence policy terms of tokens that stay in the denominator. A row without a reward is always out.
+A filter takes rows out of the mask, so out of every denominator, or silences policy terms of tokens
+that stay in the denominator. A row without a reward is always out.
 """
 
 from __future__ import annotations
@@ -9,18 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
+from pydantic import Field
 from torch import Tensor
 
-from groupwise.algorithms.contracts import KeepRule, Needs
+from groupwise.algorithms.contracts import KeepRule, Needs, TokenMask, Tokens, UpdateInputs
 from groupwise.algorithms.groups import Groups, uniform_rows
-from groupwise.algorithms.parts import Part, number
+from groupwise.algorithms.parts import Count, Number, Part, Share, number, part
 from groupwise.algorithms.ratios import row_mean
 from groupwise.algorithms.state import AlgorithmState
-from groupwise.errors import RecipeError
+from groupwise.algorithms.surrogates import covariance
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +38,41 @@ class FilterInputs:
     state: AlgorithmState | None = None
 
 
-@dataclass(frozen=True)
-class RowFilter(Part):
-    """Called with `FilterInputs`, says which rows stay [B]. `name` is its count's key."""
+class Filter(Part):
+    """What does not train. Each hook answers None where the filter does not act there."""
 
+    slot = "filters"
     name: ClassVar[str] = ""
+    """The key of a row filter's count; empty for filters of tokens."""
 
-    def __call__(self, inputs: FilterInputs) -> Bool[Tensor, " B"]:
-        raise TypeError(f"{type(self).__name__} is only the base of the row filters")
+    def rows(self, inputs: FilterInputs) -> Bool[Tensor, " B"] | None:
+        """Rows that stay; the others leave the mask, so every denominator."""
+        return None
+
+    def unscored(self, truncated: Bool[Tensor, " B"]) -> Bool[Tensor, " B"] | None:
+        """Rows whose reward is outside every statistic."""
+        return None
+
+    def planned(self, update: UpdateInputs) -> TokenMask | None:
+        """False silences a token's policy term, by what is known before the update."""
+        return None
+
+    def live(
+        self, logprobs: Tokens, behaviour: Tokens, advantages: Tokens, mask: TokenMask
+    ) -> TokenMask | None:
+        """False silences a token's policy term, by the live log-probabilities' values."""
+        return None
+
+    def wants(self, prompt_id: str, state: AlgorithmState | None) -> bool:
+        """False where the prompt should not be sampled."""
+        return True
+
+    def saw(self, prompt_id: str, accuracies: Sequence[float], state: AlgorithmState) -> None:
+        """A sampled group that does not reach `rows`, for filters with a memory."""
 
 
-@dataclass(frozen=True)
-class ZeroVarianceDrop(RowFilter):
+@part
+class ZeroVarianceDrop(Filter):
     """Groups whose rewards are all equal (or with fewer than two scored rows) are dropped.
 
     `by` "reward": the rewards before the shapers, on any scale, so that a solved group is uniform
@@ -56,15 +80,15 @@ class ZeroVarianceDrop(RowFilter):
     resampling the batch shrinks: this is not DAPO's dynamic sampling.
     """
 
-    kind: ClassVar[str] = "zero_variance_drop"
-    name: ClassVar[str] = "uniform_rows"
+    kind = "zero_variance_drop"
+    aliases = ("filter_groups", "drop_uniform_groups")
+    drops_uniform = True
+    name = "uniform_rows"
     by: Literal["accuracy", "reward"] = "reward"
 
-    @property
-    def needs(self) -> Needs:
-        return Needs(accuracies=self.by == "accuracy", min_group_size=2)
+    needs = Needs(min_group_size=2)
 
-    def __call__(self, inputs: FilterInputs) -> Bool[Tensor, " B"]:
+    def rows(self, inputs: FilterInputs) -> Bool[Tensor, " B"]:
         values = inputs.accuracies if self.by == "accuracy" else inputs.unshaped
         return ~uniform_rows(values, inputs.groups)
 
@@ -72,8 +96,8 @@ class ZeroVarianceDrop(RowFilter):
         return f"groups of equal {self.by} leave the batch"
 
 
-@dataclass(frozen=True)
-class DynamicSampling(RowFilter):
+@part
+class DynamicSampling(Filter):
     """DAPO 2503.14476 [P]: sample on until the batch is full of groups that carry a signal.
 
     A group carries one where its values differ. `by` "reward" (the default): the reward before the
@@ -86,45 +110,22 @@ class DynamicSampling(RowFilter):
     or stops the run.
     """
 
-    kind: ClassVar[str] = "dynamic_sampling"
-    name: ClassVar[str] = "uniform_rows"
+    kind = "dynamic_sampling"
+    unique = True
+    drops_uniform = True
+    name = "uniform_rows"
     by: str = "reward"
-    max_batches: int = 10
-    oversample: float = 1.0
+    max_batches: Annotated[int, Field(ge=1)] = 10
+    oversample: Annotated[float, Field(ge=1, le=4)] = 1.0
     surplus: Literal["carry", "discard"] = "carry"
     when_short: Literal["skip", "partial", "stop"] = "skip"
 
-    def __post_init__(self) -> None:
-        for name, legal in (
-            ("surplus", ("carry", "discard")),
-            ("when_short", ("skip", "partial", "stop")),
-        ):
-            if getattr(self, name) not in legal:
-                raise RecipeError(
-                    f"dynamic_sampling.{name} = {getattr(self, name)!r}; one of {', '.join(legal)}"
-                )
-        if self.max_batches < 1 or not 1 <= self.oversample <= 4:
-            raise RecipeError(
-                f"dynamic_sampling: max_batches = {self.max_batches}, oversample = "
-                f"{self.oversample}; give 1 round or more and a factor from 1 to 4"
-            )
-
     @property
     def needs(self) -> Needs:
-        return Needs(
-            accuracies=self.by == "accuracy",
-            min_group_size=2,
-            keep=KeepRule(
-                informative,
-                self.max_batches,
-                self.surplus,
-                self.by,
-                self.oversample,
-                self.when_short,
-            ),
-        )
+        bounds = (self.max_batches, self.surplus, self.by, self.oversample, self.when_short)
+        return Needs(min_group_size=2, keep=KeepRule(informative, *bounds))
 
-    def __call__(self, inputs: FilterInputs) -> Bool[Tensor, " B"]:
+    def rows(self, inputs: FilterInputs) -> Bool[Tensor, " B"]:
         """What no round of sampling has looked at (a loss by itself) is dropped here."""
         if self.by not in ("accuracy", "reward"):
             return torch.ones_like(inputs.truncated)
@@ -150,36 +151,42 @@ def informative(values: Sequence[float]) -> bool:
     return max(scored) - min(scored) > 1e-6 * size + 1e-7
 
 
-@dataclass(frozen=True)
-class OverlongMask(RowFilter):
+@part
+class OverlongMask(Filter):
     """A completion that was cut at the budget does not train; DAPO 2503.14476 [P].
 
     Its reward stays in the group's statistics; `in_statistics = false` takes it out of them too.
     """
 
-    kind: ClassVar[str] = "overlong_mask"
-    name: ClassVar[str] = "overlong_rows"
+    kind = "overlong_mask"
+    aliases = ("overlong_filtering", "mask_truncated_completions")
+    name = "overlong_rows"
     in_statistics: bool = True
 
-    def __call__(self, inputs: FilterInputs) -> Bool[Tensor, " B"]:
+    def rows(self, inputs: FilterInputs) -> Bool[Tensor, " B"]:
         return ~inputs.truncated
+
+    def unscored(self, truncated: Bool[Tensor, " B"]) -> Bool[Tensor, " B"] | None:
+        return None if self.in_statistics else truncated
 
     def formula(self) -> str:
         kept = "stays" if self.in_statistics else "does not count"
         return f"a truncated row leaves the batch; its reward {kept} in the group's statistics"
 
 
-@dataclass(frozen=True)
-class MinReward(RowFilter):
+@part
+class MinReward(Filter):
     """Only rows with R >= at train; RAFT, STaR. `per_prompt` keeps at most that many a prompt (the
     best first), against the bias towards easy prompts; 1 is best-of-K."""
 
-    kind: ClassVar[str] = "min_reward"
-    name: ClassVar[str] = "low_reward_rows"
-    at: float = 0.5
-    per_prompt: int | None = None
+    kind = "min_reward"
+    name = "low_reward_rows"
+    aliases = ("best_of_k",)
+    selects_rows = True
+    at: Number = 0.5
+    per_prompt: Annotated[int | None, Field(ge=1, examples=[1])] = None
 
-    def __call__(self, inputs: FilterInputs) -> Bool[Tensor, " B"]:
+    def rows(self, inputs: FilterInputs) -> Bool[Tensor, " B"]:
         keep = inputs.rewards >= self.at
         if self.per_prompt is None:
             return keep
@@ -197,27 +204,29 @@ class MinReward(RowFilter):
         return f"only rows with R ≥ {number(self.at)} train{most}"
 
 
-@dataclass(frozen=True)
-class PassRate(RowFilter):
+@part
+class PassRate(Filter):
     """A prompt passed at a rate of `below` or more before is retired; ScaleRL 2510.13786.
 
     The rate pools the accuracies of earlier visits; this visit is added afterwards.
     """
 
-    kind: ClassVar[str] = "pass_rate"
-    name: ClassVar[str] = "solved_rows"
-    below: float = 0.9
+    kind = "pass_rate"
+    name = "solved_rows"
+    aliases = ("no_positive_resampling",)
+    below: Share = 0.9
 
-    @property
-    def needs(self) -> Needs:
-        return Needs(accuracies=True, state=True)
+    needs = Needs(state=True)
 
     def wants(self, prompt_id: str, state: AlgorithmState | None) -> bool:
         """False where the prompt is solved by its history."""
         history = state.passes.get(prompt_id) if state is not None else None
         return history is None or not history.count or history.rate < self.below
 
-    def __call__(self, inputs: FilterInputs) -> Bool[Tensor, " B"]:
+    def saw(self, prompt_id: str, accuracies: Sequence[float], state: AlgorithmState) -> None:
+        state.passes_of(prompt_id).add(accuracies)
+
+    def rows(self, inputs: FilterInputs) -> Bool[Tensor, " B"]:
         if inputs.state is None:
             return torch.ones_like(inputs.truncated)
         if inputs.prompt_ids is None:
@@ -234,79 +243,48 @@ class PassRate(RowFilter):
         return f"a prompt passed at {number(self.below)} or more before leaves the batch"
 
 
-@dataclass(frozen=True)
-class PlanFilter(Part):
-    """Silences policy terms by something known before the update: [B, T], False = silent."""
-
-    def __call__(
-        self, mask: Bool[Tensor, "B T"], entropies: Float[Tensor, "B T"] | None
-    ) -> Bool[Tensor, "B T"]:
-        raise TypeError(f"{type(self).__name__} is only the base of the plan filters")
-
-
-@dataclass(frozen=True)
-class TopEntropy(PlanFilter):
+@part
+class TopEntropy(Filter):
     """Only the `share` of tokens with the highest entropy keeps its policy term; 2506.01939 [M].
 
     The quantile (linear between order statistics) is over the whole optimiser update's tokens.
     """
 
-    kind: ClassVar[str] = "top_entropy"
-    share: float = 0.2
+    kind = "top_entropy"
+    aliases = ("top_entropy_quantile", "forking_tokens")
+    share: Share = 0.2
 
-    @property
-    def needs(self) -> Needs:
-        return Needs(entropies="detached")
+    needs = Needs(entropies="detached")
 
-    def __call__(
-        self, mask: Bool[Tensor, "B T"], entropies: Float[Tensor, "B T"] | None
-    ) -> Bool[Tensor, "B T"]:
-        if entropies is None:
-            raise ValueError("filter top_entropy needs entropies, which were not given")
-        values = entropies.detach()[mask].sort().values
+    def planned(self, update: UpdateInputs) -> TokenMask | None:
+        mask, entropies = update.mask, update.need("entropies", "filter top_entropy")
+        values = entropies[mask].sort().values
         if not len(values):
             return mask
         place = (1 - self.share) * (len(values) - 1)
         low = min(int(place), len(values) - 1)
         high = min(low + 1, len(values) - 1)
         bound = values[low] + (values[high] - values[low]) * (place - low)
-        return mask & (torch.where(mask, entropies.detach(), -torch.inf) >= bound)
+        return mask & (torch.where(mask, entropies, -torch.inf) >= bound)
 
     def formula(self) -> str:
         return f"f = 0 outside the {number(100 * self.share)} % of tokens with the highest entropy"
 
 
-@dataclass(frozen=True)
-class LossFilter(Part):
-    """Silences policy terms by the live log-probabilities' values: [B, T], False = silent."""
-
-    def __call__(
-        self,
-        logprobs: Float[Tensor, "B T"],
-        behaviour: Float[Tensor, "B T"],
-        advantages: Float[Tensor, "B T"],
-        mask: Bool[Tensor, "B T"],
-    ) -> Bool[Tensor, "B T"]:
-        raise TypeError(f"{type(self).__name__} is only the base of the loss filters")
-
-
-@dataclass(frozen=True)
-class OffPolicySequenceMask(LossFilter):
+@part
+class OffPolicySequenceMask(Filter):
     """f = 0 where A < 0 and mean_t (mu - lp) > delta; DeepSeek-V3.2, 2512.02556.
 
     mu = the sampler, or old where there is no sampler log-probability. Detached.
     """
 
-    kind: ClassVar[str] = "off_policy_sequence_mask"
-    delta: float = 0.1
+    kind = "off_policy_sequence_mask"
+    aliases = ("opsm", "off_policy_mask")
+    delta: Number = 0.1
 
-    def __call__(
-        self,
-        logprobs: Float[Tensor, "B T"],
-        behaviour: Float[Tensor, "B T"],
-        advantages: Float[Tensor, "B T"],
-        mask: Bool[Tensor, "B T"],
-    ) -> Bool[Tensor, "B T"]:
+    def live(
+        self, logprobs: Tokens, behaviour: Tokens, advantages: Tokens, mask: TokenMask
+    ) -> TokenMask | None:
         gap = row_mean(torch.where(mask, behaviour - logprobs.detach(), 0), mask)
         return ~((advantages < 0) & (gap > self.delta))
 
@@ -314,12 +292,47 @@ class OffPolicySequenceMask(LossFilter):
         return f"f = 0 where A < 0 and mean_t (sampler - lp) > {number(self.delta)}"
 
 
-FILTERS = (
-    ZeroVarianceDrop,
-    DynamicSampling,
-    OverlongMask,
-    MinReward,
-    PassRate,
-    TopEntropy,
-    OffPolicySequenceMask,
-)
+@part
+class ClipCov(Filter):
+    """f = 0 at a random `share` of the tokens whose covariance lies between `low` and `high`:
+    Clip-Cov, arXiv 2505.22617 [R].
+
+    The covariance is (lp - mean lp)(A - mean A) over the update's tokens, from the
+    log-probabilities at its start; `share` is of all of the update's tokens, at least one. The draw
+    is a function of `seed` and the token's own log-probability and advantage, so neither the order
+    of rows nor micro-batches can change it.
+    """
+
+    kind = "clip_cov"
+    share: Share = 2e-4
+    low: Number = 1.0
+    high: Number = 5.0
+    seed: Count = 0
+
+    def planned(self, update: UpdateInputs) -> TokenMask | None:
+        cov = covariance(update, "filter clip_cov")
+        eligible = ((cov > self.low) & (cov < self.high)).flatten().nonzero().flatten()
+        lp, advantages = update.need("logprobs", ""), update.need("advantages", "")
+        draw = keyed_bits(self.seed, lp.flatten()[eligible], advantages.flatten()[eligible])
+        count = max(1, int(self.share * int(update.mask.sum())))
+        chosen = eligible[torch.argsort(draw, stable=True)[:count].to(eligible.device)]
+        keep = torch.ones_like(update.mask).flatten()
+        keep[chosen] = False
+        return keep.reshape(update.mask.shape) & update.mask
+
+    def formula(self) -> str:
+        share = number(100 * self.share)
+        return (
+            f"f = 0 at {share} % of the tokens, drawn where (lp - mean lp)(A - mean A) is between "
+            f"{number(self.low)} and {number(self.high)}"
+        )
+
+
+def keyed_bits(seed: int, *numbers: Float[Tensor, " N"]) -> Int[Tensor, " N"]:
+    """63 uniform bits [N] from a seed and the bits of each entry's numbers (splitmix64 mixing)."""
+    state = torch.full(numbers[0].shape, seed, dtype=torch.int64)
+    for values in numbers:
+        state = state ^ values.to("cpu", torch.float64).view(torch.int64)
+        for shift, factor in ((30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15)):
+            state = (state ^ ((state >> shift) & (2 ** (64 - shift) - 1))) * factor
+    return state & (2**63 - 1)

@@ -49,7 +49,7 @@ def generalised_advantages(
     return GaeOutput(advantages, torch.where(mask, advantages + value, 0))
 
 
-def value_loss(
+def clipped_value_loss(
     values: Float[Tensor, "B T"],
     old_values: Float[Tensor, "B T"],
     returns: Float[Tensor, "B T"],

@@ -1,25 +1,21 @@
 """KL against the reference: estimators, their gradients, and where the term sits (slot 9).
-
-With d = lp - ref at a sampled token (Schulman 2020, *Approximating KL Divergence*):
-    k1 = d                 as a loss: zero gradient in expectation; in the reward: correct
-    k2 = d^2 / 2           as a loss: gradient of KL(pi || ref), the reverse KL
-    k3 = exp(-d) + d - 1   as a loss: gradient of KL(ref || pi), the forward KL
-    k3+                    value k3, gradient k2 (straight through)
-    k3_ratio = r k3        r live, DeepSeek-V3.2 2512.02556: gradient of KL(pi || ref)
-The exponent is clamped to +-20, so an extreme token stays finite.
+The exponent is clamped to +-20, so an extreme token stays finite (Schulman 2020).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import torch
 from jaxtyping import Float
+from pydantic import Field
 from torch import Tensor
 
 from groupwise.algorithms.contracts import Needs
-from groupwise.algorithms.parts import number
+from groupwise.algorithms.parts import Count, NonNegative, Part, Share, number, part
+
+if TYPE_CHECKING:
+    from groupwise.algorithms.algorithm import Algorithm
 
 Placement = Literal["none", "loss", "token_reward", "sequence_reward"]
 Estimator = Literal["k1", "k2", "k3", "k3+", "k3_ratio"]
@@ -48,8 +44,8 @@ def kl_value(estimator: Estimator, d: Tensor) -> Tensor:
     return k2(d) if estimator == "k2" else k3(d)
 
 
-@dataclass(frozen=True)
-class Kl:
+@part
+class Kl(Part):
     """The KL slot: where the term sits, which estimator, how strong, and the reference's schedule.
 
     "loss": weight * coef * estimator is added to the loss. "sequence_reward": R_i - coef sum_t k,
@@ -57,13 +53,27 @@ class Kl:
     reward the log-probabilities are the old ones and nothing has a gradient. coef 0 is no KL.
     `refresh_every` > 0: after that many steps the reference becomes
     refresh_mix * policy + (1 - refresh_mix) * reference (1 = replaced).
+
+    With d = lp - ref at a sampled token the estimators are
+        k1 = d                 as a loss: zero gradient in expectation; in the reward: correct
+        k2 = d²/2              as a loss: the gradient of KL(π‖ref), the reverse KL
+        k3 = exp(-d) + d - 1   as a loss: the gradient of KL(ref‖π), the forward KL
+        k3+                    value k3, gradient k2 (straight through)
+        k3_ratio = r·k3        r live (DeepSeek-V3.2, 2512.02556): the gradient of KL(π‖ref)
+    A coefficient of 0 is right where a verifier cannot be argued with, one pass is made over each
+    rollout and completions stay readable; a penalty is worth its reference where the reward is a
+    model, the run is long, or what the model could do before has to stay.
     """
 
+    slot = "kl"
+    kind = ""
+    aliases = ("kl", "k1", "k2", "k3", "k3+", "k3_ratio", "low_var_kl", "kl_coef", "beta", "mse")
+    hint = "kl_coef is the short form of kl.coef"
     placement: Placement = "none"
     estimator: Estimator = "k3"
-    coef: float = 0.0
-    refresh_every: int = 0
-    refresh_mix: float = 1.0
+    coef: Annotated[NonNegative, Field(examples=[0.04])] = 0.0
+    refresh_every: Count = 0
+    refresh_mix: Share = 1.0
 
     @property
     def on(self) -> bool:
@@ -76,6 +86,20 @@ class Kl:
     @property
     def needs(self) -> Needs:
         return Needs(ref_logprobs=self.on, old_logprobs=self.in_reward)
+
+    def refusal(self, algorithm: Algorithm) -> str | None:
+        if self.in_reward and algorithm.transform.scope != "row":
+            where = self.placement.replace("_", " ")
+            return f"kl in the {where} needs one reward a row, not step or token values"
+        return None
+
+    def warning(self, algorithm: Algorithm) -> str | None:
+        if not (self.on and self.placement == "loss" and self.estimator == "k1"):
+            return None
+        return (
+            "kl: k1 in the loss has zero gradient in expectation; use k2 or k3_ratio for the "
+            "reverse KL, or k1 in the reward"
+        )
 
     def mix_at(self, version: int) -> float:
         """The share of the policy that enters the reference once `version` steps are finished."""

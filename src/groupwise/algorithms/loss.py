@@ -15,12 +15,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from groupwise.algorithms.contracts import LossTerms, MetricSums, UpdatePlan
-from groupwise.algorithms.corrections import CorrectionOutput, NoCorrection
-from groupwise.algorithms.extras import AdaptiveEntropy, EntropyBonus, TokenWeightPart, ValueLoss
-from groupwise.algorithms.filters import LossFilter
-from groupwise.algorithms.gae import value_loss
+from groupwise.algorithms.corrections import CorrectionOutput
 from groupwise.algorithms.kl import k3
-from groupwise.algorithms.ratios import NoRatio, bounded_exp
+from groupwise.algorithms.ratios import bounded_exp
 from groupwise.algorithms.state import AlgorithmState
 from groupwise.algorithms.surrogates import SurrogateOutput, TokenTerms
 
@@ -157,17 +154,17 @@ def compute(
     if algorithm.kl.on and algorithm.kl.placement == "loss":
         loss = loss + algorithm.kl.coef * (weight * _kl_term(algorithm, x, terms)).sum()
     for extra in algorithm.extras:
-        if isinstance(extra, EntropyBonus | AdaptiveEntropy):
+        coef = extra.entropy_coefficient(state)
+        if coef is not None:
             if x.entropies is None:
                 raise ValueError(f"extra {extra.kind} needs entropies, which were not given")
-            coef = extra.coefficient(state)
             loss = loss - coef * x.entropies.sum() / max(plan.num_tokens, 1)
     sums = _sums(algorithm, x, terms, shaped, correction, surrogate)
     return LossTerms(loss + 0.0, sums)
 
 
 def value_terms(
-    part: ValueLoss,
+    algorithm: Algorithm,
     values: Tensor,
     plan: UpdatePlan,
     mask: Tensor,
@@ -175,6 +172,9 @@ def value_terms(
     returns: Tensor,
 ) -> LossTerms:
     """The critic's part of the loss for a micro-batch of whole rows; adds up like the policy's."""
+    trained = [each for each in algorithm.extras if each.trains_critic]
+    if not trained:
+        raise ValueError(f"algorithm {algorithm.name!r} has no value_loss among its extras")
     if not values.shape == mask.shape == old_values.shape == returns.shape == plan.weight.shape:
         raise ValueError("values, mask, old_values, returns and the plan's rows differ in shape")
     plan, keep = plan.to(values.device), mask.bool()
@@ -182,20 +182,23 @@ def value_terms(
     live, old, target = (
         torch.where(keep, x.to(work), 0) for x in (values, old_values.detach(), returns.detach())
     )
-    per_token = torch.where(keep, value_loss(live, old, target, part.clip), 0)
-    loss = part.coef * (plan.weight.to(work) * per_token).sum()
+    loss = live.new_zeros(())
+    for each in trained:
+        per_token = torch.where(keep, each.value_loss(live, old, target), 0)
+        loss = loss + each.coef * (plan.weight.to(work) * per_token).sum()
     tokens = float(keep.sum())
     error = float((live - target).detach().square().sum())
     return LossTerms(loss, MetricSums(means={"value/error": (error, tokens)}))
 
 
 def _correction(algorithm: Algorithm, x: LossInputs) -> CorrectionOutput | None:
-    if isinstance(algorithm.correction, NoCorrection):
+    if not algorithm.correction.active:
         return None
     if x.sampler is None:
-        kind = getattr(algorithm.correction, "kind", "correction")
-        raise ValueError(f"correction {kind} needs sampler_logprobs, which were not given")
-    return algorithm.correction(torch.where(x.mask, x.old - x.sampler, 0), x.mask)
+        name = algorithm.correction.kind or algorithm.correction.formula()
+        raise ValueError(f"correction {name} needs sampler_logprobs, which were not given")
+    made: CorrectionOutput = algorithm.correction(torch.where(x.mask, x.old - x.sampler, 0), x.mask)
+    return made
 
 
 def _policy_term(
@@ -208,16 +211,16 @@ def _policy_term(
 ) -> Float[Tensor, "B T"]:
     """The surrogate with everything that silences or weighs it."""
     keep = x.mask if plan.keep is None else x.mask & plan.keep
-    for part in algorithm.filters:
-        if isinstance(part, LossFilter):
-            behaviour = x.old if x.sampler is None else x.sampler
-            keep = keep & part(x.logprobs, behaviour, x.advantages, x.mask)
+    behaviour = x.old if x.sampler is None else x.sampler
+    for each in algorithm.filters:
+        spoken = each.live(x.logprobs, behaviour, x.advantages, x.mask)
+        keep = keep if spoken is None else keep & spoken
     if correction is not None:
         keep = keep & correction.kept
         value = value * correction.weight
     for extra in algorithm.extras:
-        if isinstance(extra, TokenWeightPart):
-            value = value * extra(terms).detach()
+        factor = extra.factor(terms)
+        value = value if factor is None else value * factor.detach()
     return torch.where(keep, value, 0)
 
 
@@ -252,7 +255,7 @@ def _gather_sums(
     mask, zero = x.mask, torch.zeros_like(x.mask)
     tokens, rows = mask.sum(), mask.any(1).sum()
     ratio = terms.ratio
-    if isinstance(algorithm.ratio, NoRatio):
+    if not algorithm.ratio.active:
         ratio = bounded_exp(torch.where(mask, x.logprobs - x.old, 0))
     found: dict[str, Tensor] = {"tokens": tokens, "rows": rows, "surrogate": surrogate}
     found["ratio"] = torch.where(mask, ratio, 0).to(double).sum()

@@ -1,48 +1,285 @@
-"""What every part has in common: a kind, what it needs, and its line of the formula.
+"""What every part has in common: one validator for Python and recipes, traits, needs, a formula.
 
-A part is a small frozen dataclass that is called with its slot's arguments. A plain function with
-the same arguments is a part too; it has no needs and is rendered by its name.
+A part is a small frozen dataclass that is called with its slot's arguments. Its fields carry their
+own limits, it says itself with what it cannot be combined, and its docstring is its documentation.
+A class with a `kind` is found under that name in recipes as soon as it is defined. A plain function
+with the same arguments is wrapped into a `Function`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, ClassVar
+import dataclasses
+import importlib
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, dataclass_transform
 
-from groupwise.algorithms.contracts import EntropyNeed, Needs
+import torch
+from pydantic import ConfigDict, Field, ValidationError
+from pydantic.dataclasses import dataclass as pydantic_dataclass
+from torch import Tensor
+
+from groupwise.algorithms.contracts import EntropyNeed, Needs, Scope, UpdateInputs
+from groupwise.errors import RecipeError
+from groupwise.suggestions import unknown
+
+if TYPE_CHECKING:
+    from groupwise.algorithms.algorithm import Algorithm
+
+Number = Annotated[float, Field(allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
+Bound = Annotated[float, Field(ge=0)]
+"""0 or more; +inf, which means no bound, only in Python: a table holds finite numbers."""
+Count = Annotated[int, Field(ge=0)]
+
+P = TypeVar("P")
+PARTS: dict[str, dict[str, type[Part]]] = {}
+"""slot -> kind -> part."""
 
 
-@dataclass(frozen=True)
-class Part:
-    """Base of the parts. `kind` is the part's name in TOML; `needs` says what it reads."""
+@dataclass_transform(frozen_default=True, field_specifiers=(Field,))
+def part(cls: type[P]) -> type[P]:
+    """Makes a class a frozen dataclass whose fields are validated wherever it is built."""
+    made: type[P] = pydantic_dataclass(frozen=True, config=ConfigDict(strict=True))(cls)
+    return made
 
+
+class _PartType(type):
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().__call__(*args, **kwargs)
+        except ValidationError as error:
+            raise RecipeError(_refusal(cls, error)) from None
+
+
+class Part(metaclass=_PartType):
+    """Base of the parts. What a slot's neighbours ask of a part are traits with a default here, so
+    that no part has to know another one's class."""
+
+    slot: ClassVar[str] = ""
     kind: ClassVar[str] = ""
+    aliases: ClassVar[tuple[str, ...]] = ()
+    """Other names that the field uses for it, found by `groupwise algorithms show`."""
     hint: ClassVar[str] = ""
     """Added to the refusal of an unknown field, where a common name means something else."""
-    open_ended: ClassVar[tuple[str, ...]] = ()
-    """Fields in which a part built in Python may hold +inf, which means no bound."""
+    unique: ClassVar[bool] = False
+    """In a list slot: at most one of them."""
+
+    # Traits, by slot.
+    active: ClassVar[bool] = True  # any slot: False = this part does nothing ("none")
+    standardised: ClassVar[bool] = False  # transform: its values are advantages already
+    critic: ClassVar[bool] = False  # baseline: `estimate` makes advantages from values
+    final: ClassVar[bool] = False  # baseline: scales too
+    divides: ClassVar[bool] = True  # scale: `__call__` divides
+    ddof: int = 0  # scale: of the standard deviation, also for transforms without one
+    eps: float = 0.0  # scale: likewise
+    per_row: ClassVar[bool] = False  # ratio: all tokens of a row share one
+    reads_ratio: ClassVar[bool] = False  # surrogate: no gradient without a ratio
+    shares_term: ClassVar[bool] = False  # surrogate: all tokens of a row share one term
+    clips: ClassVar[bool] = False  # surrogate: at bounds
+    by_length: ClassVar[bool] = False  # weight: a row's total grows with its length
+    selects_rows: ClassVar[bool] = False  # filter: keeps rows by their reward
+    drops_uniform: ClassVar[bool] = False  # filter: groups of equal rewards leave the batch
+    trains_critic: ClassVar[bool] = False  # extra
+
+    @property
+    def scope(self) -> Scope:
+        """transform: what one of its values belongs to; spread: what it takes."""
+        return "row"
 
     @property
     def needs(self) -> Needs:
         return Needs()
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if cls.__dict__.get("kind"):
+            PARTS.setdefault(cls.slot, {})[cls.kind] = cls
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(f"{type(self).__name__} is only a base")
+
     def formula(self) -> str:
         """One line of plain mathematics, with this part's own numbers in it."""
         return self.kind
 
+    def refusal(self, algorithm: Algorithm) -> str | None:
+        """Why the part cannot work in this algorithm, with a legal value; None where it can."""
+        return None
 
-def needs_of(part: Any) -> Needs:
-    """A part's needs; a plain function has none."""
-    needs = getattr(part, "needs", None)
-    return needs if isinstance(needs, Needs) else Needs()
+    def warning(self, algorithm: Algorithm) -> str | None:
+        """What about the part in this algorithm is legal and looks like a mistake."""
+        return None
+
+    def group_ddof(self, inherited: int) -> tuple[str, int] | None:
+        """(field, ddof) of a standard deviation over a group; `inherited` is the scale's."""
+        return None
+
+    def estimate(self, token_rewards: Any, inputs: Any) -> Any:
+        """A critic's advantages and returns [B, T] of token rewards."""
+        raise TypeError(f"{self.kind} is not a critic")
+
+    def equal_prompts(self, weight: Tensor, mask: Tensor, group_rows: Tensor) -> Tensor:
+        """A weight's [B, T] where groups differ in size and every prompt is to count the same.
+
+        A row of prompt p gets B/(P·B_p) times its weight, B_p = the prompt's trainable rows
+        (`group_rows` [B]), P = prompts with any: 1/(B·n_i) becomes 1/(P·B_p·n_i). Where all groups
+        have one size nothing changes.
+        """
+        trained = mask.any(1)
+        share = torch.where(trained, 1.0 / group_rows.clamp(min=1).to(weight.dtype), 0.0)
+        return weight * (share * trained.sum() / share.sum().clamp(min=1)).unsqueeze(1)
+
+    def finish(self, advantages: Tensor, present: Tensor, inputs: Any) -> Tensor:
+        """A scale's last word on the spread-out advantages."""
+        return advantages
+
+    def mark(self, update: UpdateInputs) -> Tensor | None:
+        """Tokens [B, T] that a surrogate chooses from the whole update, put into the plan."""
+        return None
+
+    def to_table(self) -> dict[str, Any]:
+        """`kind` and every field that is not None. RecipeError for an infinite bound."""
+        refuse_infinite_fields(self)
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
+        named = {"kind": self.kind} if self.kind else {}
+        return named | {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in fields.items()
+            if value is not None
+        }
 
 
-def formula_of(part: Any) -> str:
-    """A part's line of the formula; a plain function's is its name."""
-    if isinstance(part, Part):
-        return part.formula()
-    return f"{getattr(part, '__module__', '?')}:{getattr(part, '__qualname__', part)}"
+@part
+class Function(Part):
+    """A plain function in a slot, called with the slot's arguments."""
+
+    function: Callable[..., Any]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+    def formula(self) -> str:
+        return f"{self.function.__module__}:{getattr(self.function, '__qualname__', self.function)}"
+
+    def to_table(self) -> dict[str, Any]:
+        name = getattr(self.function, "__qualname__", None)
+        if name is None or "<" in name:
+            raise RecipeError(
+                f"{self.function!r} has no importable name, so it cannot go into a table"
+            )
+        return {"function": f"{self.function.__module__}:{name}"}
+
+
+def as_part(slot: str, value: Any, current: Part | None = None, functions: bool = True) -> Part:
+    """A slot's part from a part, a function, a kind or "module:function" by name, or a table.
+
+    A table without `kind` changes fields of `current`. Raises RecipeError naming the field, the
+    value and a legal one.
+    """
+    field = f"algorithm.{slot}"
+    made = value
+    if isinstance(value, str):
+        value = {"function" if ":" in value else "kind": value}
+    if isinstance(value, Mapping):
+        made = _from_table(field, slot, dict(value), current)
+        refuse_infinite_fields(made)
+    elif not isinstance(value, Part):
+        if not callable(value):
+            raise RecipeError(
+                f"{field} = {value!r} is neither a part, a name nor a table with `kind`"
+            )
+        made = Function(value)
+    if made.slot not in (slot, "") or (made.slot == "" and not functions):
+        other = f"belongs to algorithm.{made.slot}" if made.slot else "is a function"
+        raise RecipeError(f"{field}: {made.formula()!r} {other}; {_kinds(slot)}")
+    return made  # type: ignore[no-any-return]
+
+
+def _from_table(field: str, slot: str, fields: dict[str, Any], current: Part | None) -> Part:
+    if set(fields) == {"function"}:
+        return Function(load_function(str(fields["function"]), field))
+    kind = fields.pop("kind", None)
+    kinds = PARTS.get(slot, {})
+    if kind is None:
+        if current is None or isinstance(current, Function):
+            raise RecipeError(f"{field}: a table needs `kind`; {_kinds(slot)}")
+        known = {f.name: getattr(current, f.name) for f in dataclasses.fields(current)}  # type: ignore[arg-type]
+        return type(current)(**{**known, **fields})
+    if not isinstance(kind, str) or kind not in kinds:
+        raise RecipeError(unknown(f"{field}.kind = {kind!r}", str(kind), kinds))
+    return kinds[kind](**fields)
+
+
+def _kinds(slot: str) -> str:
+    return f"its kinds are {', '.join(PARTS.get(slot, {}))}"
+
+
+def refuse_infinite_fields(made: Part) -> None:
+    """RecipeError naming a field that holds an infinity."""
+    for f in dataclasses.fields(made):  # type: ignore[arg-type]
+        value = getattr(made, f.name)
+        if isinstance(value, float) and math.isinf(value):
+            raise RecipeError(_told(type(made), (f.name,), value, ""))
+
+
+def _refusal(cls: type[Any], error: ValidationError) -> str:
+    """The first of the validator's complaints: field, value, a legal one."""
+    first = error.errors()[0]
+    own = first.get("ctx", {}).get("error")
+    if own is not None:
+        return str(own)
+    place, names = first["loc"], [f.name for f in dataclasses.fields(cls)]
+    if first["type"] == "unexpected_keyword_argument":
+        hint = f" ({cls.hint})" if cls.hint else ""
+        return unknown(f"{_place(cls)}.{place[0]}", str(place[0]), names) + hint
+    if first["type"] in ("missing", "too_long") and len(place) > 1:
+        example = _example(cls, str(place[0]))
+        return f"{_place(cls)}.{place[0]} = {first['input']!r}: give {len(example)} values"
+    what = str(first["msg"]).replace("Input should be", "it should be")
+    return _told(cls, place, first["input"], what)
+
+
+def _told(cls: type[Any], place: tuple[Any, ...], value: Any, what: str) -> str:
+    name = str(place[0])
+    example = _example(cls, name)
+    if len(place) > 1 and isinstance(example, tuple):
+        example = example[min(int(place[1]), len(example) - 1)]
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if number and not abs(value) <= 1e308:
+        what = "give a finite number"
+    return f"{_place(cls)}.{name} = {value!r}: {what}, for example {example!r}"
+
+
+def _place(cls: type[Any]) -> str:
+    inside_list = cls.slot in ("filters", "shapers", "extras")
+    return f"algorithm.{cls.slot}" + (f".{cls.kind}" if inside_list else "")
+
+
+def _example(cls: type[Any], name: str) -> Any:
+    """A legal value of a field: the one that it names, else its default."""
+    info = cls.__pydantic_fields__.get(name)
+    if info is not None and info.examples:
+        return info.examples[0]
+    default = getattr(cls, name, None)
+    return 1.0 if default is None else default
+
+
+def load_function(name: str, field: str) -> Callable[..., Any]:
+    """The function named "module:function". Raises RecipeError naming the field."""
+    module_name, _, attribute = name.partition(":")
+    if not module_name or not attribute:
+        raise RecipeError(f'{field}: {name!r} is not of the form "module:function"')
+    try:
+        found = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise RecipeError(f"{field}: cannot load {name!r}: {error}") from error
+    if not callable(found):
+        raise RecipeError(f"{field}: {name!r} is not callable")
+    function: Callable[..., Any] = found
+    return function
 
 
 def number(value: float) -> str:
@@ -63,24 +300,17 @@ _ENTROPY_ORDER: tuple[EntropyNeed, ...] = ("none", "detached", "live")
 
 def merge_needs(needs: Iterable[Needs]) -> Needs:
     """The union of what several parts need."""
-    all_needs = list(needs)
-    sizes = {n.group_size for n in all_needs if n.group_size is not None}
-    keeps = [n.keep for n in all_needs if n.keep is not None]
+    every = list(needs)
+    found: dict[str, Any] = {
+        f.name: any(getattr(n, f.name) for n in every)
+        for f in dataclasses.fields(Needs)
+        if f.type == "bool"
+    }
     return Needs(
-        old_logprobs=any(n.old_logprobs for n in all_needs),
-        ref_logprobs=any(n.ref_logprobs for n in all_needs),
-        sampler_logprobs=any(n.sampler_logprobs for n in all_needs),
-        entropies=max((n.entropies for n in all_needs), key=_ENTROPY_ORDER.index, default="none"),
-        top_k=max((n.top_k for n in all_needs), default=0),
-        greedy=any(n.greedy for n in all_needs),
-        step_rewards=any(n.step_rewards for n in all_needs),
-        components=any(n.components for n in all_needs),
-        values=any(n.values for n in all_needs),
-        max_tokens=any(n.max_tokens for n in all_needs),
-        group_size=next(iter(sizes), None),
-        min_group_size=max((n.min_group_size for n in all_needs), default=1),
-        keep=keeps[0] if keeps else None,
-        whole_groups=any(n.whole_groups for n in all_needs),
-        state=any(n.state for n in all_needs),
-        accuracies=any(n.accuracies for n in all_needs),
+        **found,
+        entropies=max((n.entropies for n in every), key=_ENTROPY_ORDER.index, default="none"),
+        top_k=max((n.top_k for n in every), default=0),
+        group_size=next((n.group_size for n in every if n.group_size is not None), None),
+        min_group_size=max((n.min_group_size for n in every), default=1),
+        keep=next((n.keep for n in every if n.keep is not None), None),
     )

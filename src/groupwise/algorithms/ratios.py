@@ -1,20 +1,23 @@
 """Ratio levels: from the masked log-ratio lp - anchor to the ratio at every token (slot 6).
 
-Left out: which log-probabilities the anchor is, and what is done with the ratio. The log-ratio
-arrives as 0 under a False mask, before any exp; logs are clamped to +-20 (no gradient beyond).
+The log-ratio arrives as 0 under a False mask, before any exp; logs are clamped to +-20 (no gradient
+beyond).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
+from groupwise.algorithms.contracts import TokenMask, Tokens
 from groupwise.algorithms.kl import MAX_LOG_RATIO
-from groupwise.algorithms.parts import Part
+from groupwise.algorithms.parts import Part, part
+
+if TYPE_CHECKING:
+    from groupwise.algorithms.algorithm import Algorithm
 
 
 def bounded_exp(log: Tensor) -> Tensor:
@@ -22,81 +25,78 @@ def bounded_exp(log: Tensor) -> Tensor:
     return log.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
 
 
-def row_mean(values: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B 1"]:
+def row_mean(values: Tokens, mask: TokenMask) -> Float[Tensor, "B 1"]:
     """Mean over a row's trainable tokens, 0 for an empty row; `values` are 0 off the mask."""
     return values.sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1)
 
 
-@dataclass(frozen=True)
-class RatioPart(Part):
-    """A ratio level; `per_row` where all tokens of a row share one ratio."""
+class Ratio(Part):
+    """Maps a log-ratio and a mask [B, T] to the ratio [B, T]."""
 
-    per_row: ClassVar[bool] = False
+    slot = "ratio"
 
-    def __call__(
-        self, log_ratio: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]
-    ) -> Float[Tensor, "B T"]:
-        raise TypeError(f"{type(self).__name__} is only the base of the ratio levels")
+    def refusal(self, algorithm: Algorithm) -> str | None:
+        if (algorithm.anchor == "none") != self.active:
+            return None
+        return (
+            f"anchor {algorithm.anchor!r} and ratio {self.kind!r} do not go together; a ratio "
+            'needs the anchor "old" or "sampler", and ratio "none" the anchor "none"'
+        )
 
 
-@dataclass(frozen=True)
-class NoRatio(RatioPart):
+@part
+class NoRatio(Ratio):
     """No ratio: the surrogate reads the log-probability itself."""
 
-    kind: ClassVar[str] = "none"
+    kind = "none"
+    active = False
 
-    def __call__(
-        self, log_ratio: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]
-    ) -> Float[Tensor, "B T"]:
+    def __call__(self, log_ratio: Tokens, mask: TokenMask) -> Tokens:
         return torch.ones_like(log_ratio)
 
     def formula(self) -> str:
         return "no ratio"
 
 
-@dataclass(frozen=True)
-class TokenRatio(RatioPart):
+@part
+class TokenRatio(Ratio):
     """r_{i,t} = exp(lp_{i,t} - anchor_{i,t})."""
 
-    kind: ClassVar[str] = "token"
+    kind = "token"
+    aliases = ("importance_ratio", "coef_1")
 
-    def __call__(
-        self, log_ratio: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]
-    ) -> Float[Tensor, "B T"]:
+    def __call__(self, log_ratio: Tokens, mask: TokenMask) -> Tokens:
         return bounded_exp(log_ratio)
 
     def formula(self) -> str:
         return "r_i,t = exp(lp_i,t - {anchor}_i,t)"
 
 
-@dataclass(frozen=True)
-class SequenceGeometric(RatioPart):
+@part
+class SequenceGeometric(Ratio):
     """r_i = exp((1/n_i) sum_t (lp - anchor)); GSPO, 2507.18071."""
 
-    kind: ClassVar[str] = "sequence_geometric"
-    per_row: ClassVar[bool] = True
+    kind = "sequence_geometric"
+    aliases = ("sequence", "importance_sampling_level=sequence")
+    per_row = True
 
-    def __call__(
-        self, log_ratio: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]
-    ) -> Float[Tensor, "B T"]:
+    def __call__(self, log_ratio: Tokens, mask: TokenMask) -> Tokens:
         return bounded_exp(row_mean(log_ratio, mask)).expand(log_ratio.shape)
 
     def formula(self) -> str:
         return "r_i = exp((1/n_i)·Σ_t (lp_i,t - {anchor}_i,t))"
 
 
-@dataclass(frozen=True)
-class SequenceToken(RatioPart):
+@part
+class SequenceToken(Ratio):
     """r_{i,t} = sg[s_i] exp(lp - sg[lp]), s_i the geometric mean; GSPO-token, 2507.18071.
 
     The value is the sequence's, the gradient the token's own.
     """
 
-    kind: ClassVar[str] = "sequence_token"
+    kind = "sequence_token"
 
-    def __call__(
-        self, log_ratio: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]
-    ) -> Float[Tensor, "B T"]:
+    def __call__(self, log_ratio: Tokens, mask: TokenMask) -> Tokens:
         value = bounded_exp(row_mean(log_ratio, mask)).detach()
         return value * (log_ratio - log_ratio.detach()).nan_to_num(0.0).exp()
 
@@ -104,45 +104,31 @@ class SequenceToken(RatioPart):
         return "r_i,t = sg[exp((1/n_i)·Σ_t (lp - {anchor}))]·exp(lp_i,t - sg[lp_i,t])"
 
 
-@dataclass(frozen=True)
-class SequenceProduct(RatioPart):
+@part
+class SequenceProduct(Ratio):
     """r_i = exp(sum_t (lp - anchor)): the importance weight of the whole completion."""
 
-    kind: ClassVar[str] = "sequence_product"
-    per_row: ClassVar[bool] = True
+    kind = "sequence_product"
+    per_row = True
 
-    def __call__(
-        self, log_ratio: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]
-    ) -> Float[Tensor, "B T"]:
+    def __call__(self, log_ratio: Tokens, mask: TokenMask) -> Tokens:
         return bounded_exp(log_ratio.sum(1, keepdim=True)).expand(log_ratio.shape)
 
     def formula(self) -> str:
         return "r_i = exp(Σ_t (lp_i,t - {anchor}_i,t))"
 
 
-@dataclass(frozen=True)
-class SequenceArithmetic(RatioPart):
+@part
+class SequenceArithmetic(Ratio):
     """r_i = (1/n_i) sum_t exp(lp - anchor); GRPO-S, 2508.04349 [M]."""
 
-    kind: ClassVar[str] = "sequence_arithmetic"
-    per_row: ClassVar[bool] = True
+    kind = "sequence_arithmetic"
+    per_row = True
 
-    def __call__(
-        self, log_ratio: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]
-    ) -> Float[Tensor, "B T"]:
+    def __call__(self, log_ratio: Tokens, mask: TokenMask) -> Tokens:
         ratio = torch.where(mask, bounded_exp(log_ratio), 0)
         mean = row_mean(ratio, mask)
         return torch.where(mask.any(1, keepdim=True), mean, 1).expand(log_ratio.shape)
 
     def formula(self) -> str:
         return "r_i = (1/n_i)·Σ_t exp(lp_i,t - {anchor}_i,t)"
-
-
-RATIOS = (
-    NoRatio,
-    TokenRatio,
-    SequenceGeometric,
-    SequenceToken,
-    SequenceProduct,
-    SequenceArithmetic,
-)

@@ -7,8 +7,7 @@ by its spread, so no eps has to hide a division by zero.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -17,15 +16,26 @@ from torch import Tensor
 from groupwise.algorithms.baselines import batch_population
 from groupwise.algorithms.contracts import Needs
 from groupwise.algorithms.groups import degenerate, masked_mean, masked_std
-from groupwise.algorithms.parts import Part, number
+from groupwise.algorithms.parts import Count, NonNegative, Part, number, part
 from groupwise.algorithms.signals import AdvantageInputs, Signal
 
+if TYPE_CHECKING:
+    from groupwise.algorithms.algorithm import Algorithm
 
-@dataclass(frozen=True)
-class NoScale(Part):
+
+class Scale(Part):
+    """Maps centred values, the `Signal` and `AdvantageInputs` to values of the same shape."""
+
+    slot = "scale"
+
+
+@part
+class NoScale(Scale):
     """A = x - b."""
 
-    kind: ClassVar[str] = "none"
+    kind = "none"
+    active = False
+    divides = False
 
     def __call__(self, centred: Tensor, signal: Signal, inputs: AdvantageInputs) -> Tensor:
         return centred
@@ -34,17 +44,15 @@ class NoScale(Part):
         return "A_i = x_i - b_i"
 
 
-@dataclass(frozen=True)
-class GroupStd(Part):
+@part
+class GroupStd(Scale):
     """A = (x - b)/(std_group(x) + eps); a degenerate group is 0. TRL: ddof 1, eps 1e-4."""
 
-    kind: ClassVar[str] = "group_std"
-    ddof: int = 0
-    eps: float = 0.0
+    kind = "group_std"
+    ddof: Count = 0
+    eps: NonNegative = 0.0
 
-    @property
-    def needs(self) -> Needs:
-        return Needs(min_group_size=2)
+    needs = Needs(min_group_size=2)
 
     def __call__(self, centred: Tensor, signal: Signal, inputs: AdvantageInputs) -> Tensor:
         groups = inputs.groups
@@ -54,22 +62,31 @@ class GroupStd(Part):
         scaled = centred / signal.per_row(groups.spread_back(std))
         return torch.where(signal.per_row(flat[groups.index]), 0, scaled)
 
+    def group_ddof(self, inherited: int) -> tuple[str, int] | None:
+        return "scale", self.ddof
+
+    def warning(self, algorithm: Algorithm) -> str | None:
+        transform = algorithm.transform
+        if not transform.standardised:
+            return None
+        return f"transform {transform.kind} is scaled already; group_std scales it twice"
+
     def formula(self) -> str:
         return f"A_i = (x_i - b_i)/{_divisor('std over the group', self.ddof, self.eps)}"
 
 
-@dataclass(frozen=True)
-class BatchStd(Part):
+@part
+class BatchStd(Scale):
     """A = (x - b)/(std of a batch-wide population + eps).
 
     `of` "advantages": every centred value of the step (ScaleRL, REINFORCE++ baseline); `of`
     "rewards": every x of the step (Lite-PPO 2508.08221, TRL's scale_rewards = "batch").
     """
 
-    kind: ClassVar[str] = "batch_std"
+    kind = "batch_std"
     of: Literal["advantages", "rewards"] = "advantages"
-    ddof: int = 0
-    eps: float = 0.0
+    ddof: Count = 0
+    eps: NonNegative = 0.0
 
     def __call__(self, centred: Tensor, signal: Signal, inputs: AdvantageInputs) -> Tensor:
         source = centred if self.of == "advantages" else signal.values
@@ -84,15 +101,13 @@ class BatchStd(Part):
         return f"A_i = (x_i - b_i)/{_divisor('std of ' + of, self.ddof, self.eps)}"
 
 
-@dataclass(frozen=True)
-class GroupMeanScale(Part):
+@part
+class GroupMeanScale(Scale):
     """A = (x - b)/mean_group(x); a group whose mean is 0 has advantage 0. MaxRL."""
 
-    kind: ClassVar[str] = "group_mean"
+    kind = "group_mean"
 
-    @property
-    def needs(self) -> Needs:
-        return Needs(min_group_size=2)
+    needs = Needs(min_group_size=2)
 
     def __call__(self, centred: Tensor, signal: Signal, inputs: AdvantageInputs) -> Tensor:
         groups = inputs.groups
@@ -107,18 +122,47 @@ class GroupMeanScale(Part):
         return "A_i = (x_i - b_i)/mean of x over the group (0 where that mean is 0)"
 
 
-@dataclass(frozen=True)
-class BatchWhiten(Part):
-    """Last of all, A = (A - mean)/(std + eps) over the step's advantages.
+@part
+class InformativeShare(Scale):
+    """A = (x - b)·B/(B - M)/F: B groups, M of them without a signal; GPG, arXiv 2504.02546 [I].
 
-    Over tokens where advantages are per token (PPO, REINFORCE++), else over rows (GDPO; skipped
-    there with one reward component). `variance_eps` is added to the variance instead (veRL: 1e-8).
+    `divide_by_std`: F is the group's standard deviation, else 1.
     """
 
-    kind: ClassVar[str] = "batch_whiten"
-    ddof: int = 0
-    eps: float = 0.0
-    variance_eps: float = 0.0
+    kind = "informative_share"
+    aliases = ("gpg_scale",)
+    divide_by_std: bool = False
+    needs = Needs(min_group_size=2)
+
+    def __call__(self, centred: Tensor, signal: Signal, inputs: AdvantageInputs) -> Tensor:
+        groups = inputs.groups
+        packed, there = groups.gather(signal.values), groups.gather_present(signal.present)
+        alive = int((~degenerate(packed, there)).sum())
+        scaled = GroupStd()(centred, signal, inputs) if self.divide_by_std else centred
+        return scaled * (groups.num_groups / max(alive, 1))
+
+    def formula(self) -> str:
+        std = "/std over the group" if self.divide_by_std else ""
+        return f"A_i = (x_i - b_i){std}·B/(B - M), B groups, M of them with equal rewards"
+
+
+@part
+class BatchWhiten(Scale):
+    """Last of all, A = (A - mean)/(std + eps) over the step's advantages.
+
+    Where advantages are per token (PPO, REINFORCE++) the population is tokens. Where a row has one,
+    `over` says whether a row counts once ("rows": GDPO, skipped there with one reward component) or
+    once for each of its trainable tokens ("tokens": REINFORCE++-baseline). `variance_eps` is added
+    to the variance (veRL: 1e-8).
+    """
+
+    kind = "batch_whiten"
+    aliases = ("whiten", "masked_whiten")
+    divides = False
+    over: Literal["rows", "tokens"] = "rows"
+    ddof: Count = 0
+    eps: NonNegative = 0.0
+    variance_eps: NonNegative = 0.0
 
     def __call__(self, centred: Tensor, signal: Signal, inputs: AdvantageInputs) -> Tensor:
         return centred
@@ -132,8 +176,12 @@ class BatchWhiten(Part):
         """Whiten over the present entries of the batch's rows; 0 elsewhere and if all are equal."""
         if inputs.components is not None and inputs.components.shape[1] == 1:
             return advantages
-        packed = advantages.reshape(1, -1)
-        there = batch_population(present, inputs).reshape(1, -1)
+        there = batch_population(present, inputs)
+        source = advantages
+        if self.over == "tokens" and advantages.dim() == 1:
+            mask = inputs.need("mask", "scale batch_whiten over tokens")
+            source, there = advantages.unsqueeze(1).expand(mask.shape), there.unsqueeze(1) & mask
+        packed, there = source.reshape(1, -1), there.reshape(1, -1)
         if bool(degenerate(packed, there, self.ddof)):
             return torch.zeros_like(advantages)
         std = (masked_std(packed, there, self.ddof).square() + self.variance_eps).sqrt() + self.eps
@@ -142,12 +190,10 @@ class BatchWhiten(Part):
 
     def formula(self) -> str:
         inside = f", variance + {number(self.variance_eps)}" if self.variance_eps else ""
-        divisor = _divisor("std over the step", self.ddof, self.eps)
-        return f"A ← (A - mean over the step)/{divisor}{inside}"
+        over = "the step's tokens" if self.over == "tokens" else "the step"
+        divisor = _divisor(f"std over {over}", self.ddof, self.eps)
+        return f"A ← (A - mean over {over})/{divisor}{inside}"
 
 
 def _divisor(what: str, ddof: int, eps: float) -> str:
     return f"({what} (ddof {ddof}){f' + {number(eps)}' if eps else ''})"
-
-
-SCALES = (NoScale, GroupStd, BatchStd, GroupMeanScale, BatchWhiten)

@@ -7,7 +7,6 @@ A reward that is NaN (not scored) stays NaN.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from groupwise.algorithms.contracts import Needs
 from groupwise.algorithms.groups import masked_mean
-from groupwise.algorithms.parts import Part, number
+from groupwise.algorithms.parts import NonNegative, Number, Part, Positive, number, part
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,24 +28,23 @@ class ShaperInputs:
     mask: Bool[Tensor, "B T"] | None = None
 
 
-@dataclass(frozen=True)
 class Shaper(Part):
     """Called with `ShaperInputs`, gives the amount added to each reward [B]."""
 
-    def __call__(self, inputs: ShaperInputs) -> Float[Tensor, " B"]:
-        raise TypeError(f"{type(self).__name__} is only the base of the shapers")
+    slot = "shapers"
 
 
-@dataclass(frozen=True)
+@part
 class SoftOverlong(Shaper):
     """0 up to L - C tokens, then ((L - C) - n)/C, never below -1, times `penalty`; DAPO [P].
 
     L = max_tokens. `cache` is the width C, not a threshold: up to 1 a share of L, above 1 tokens.
     """
 
-    kind: ClassVar[str] = "soft_overlong"
-    cache: float = 0.2
-    penalty: float = 1.0
+    kind = "soft_overlong"
+    aliases = ("soft_overlong_punishment", "overlong_buffer")
+    cache: Positive = 0.2
+    penalty: NonNegative = 1.0
 
     def __call__(self, inputs: ShaperInputs) -> Float[Tensor, " B"]:
         width = self.cache * inputs.max_tokens if self.cache <= 1 else self.cache
@@ -58,19 +56,17 @@ class SoftOverlong(Shaper):
         return f"R_i ← R_i + {number(self.penalty)}·clip(((L - C) - n_i)/C, -1, 0), C = {width}"
 
 
-@dataclass(frozen=True)
+@part
 class EntropyReward(Shaper):
     """R_i + coef * mean_t H_{i,t}: entropy added to the reward, which is not an entropy bonus.
 
     No gradient goes through the entropy; it shifts advantages.
     """
 
-    kind: ClassVar[str] = "entropy_reward"
-    coef: float = 0.01
+    kind = "entropy_reward"
+    coef: Number = 0.01
 
-    @property
-    def needs(self) -> Needs:
-        return Needs(entropies="detached")
+    needs = Needs(entropies="detached")
 
     def __call__(self, inputs: ShaperInputs) -> Float[Tensor, " B"]:
         if inputs.entropies is None or inputs.mask is None:
@@ -80,6 +76,3 @@ class EntropyReward(Shaper):
 
     def formula(self) -> str:
         return f"R_i ← R_i + {number(self.coef)}·mean_t H_i,t"
-
-
-SHAPERS = (SoftOverlong, EntropyReward)

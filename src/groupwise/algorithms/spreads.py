@@ -6,22 +6,41 @@ become [B, T].
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from groupwise.algorithms.parts import Part
+from groupwise.algorithms.contracts import Scope
+from groupwise.algorithms.parts import Part, part
 from groupwise.algorithms.signals import AdvantageInputs, Signal
 
+if TYPE_CHECKING:
+    from groupwise.algorithms.algorithm import Algorithm
 
-@dataclass(frozen=True)
-class Broadcast(Part):
+
+class Spread(Part):
+    """Maps values, the `Signal` and `AdvantageInputs` to [B] or [B, T]."""
+
+    slot = "spread"
+
+
+@part
+class Broadcast(Spread):
     """A_{i,t} = A_i."""
 
-    kind: ClassVar[str] = "broadcast"
+    kind = "broadcast"
+
+    def refusal(self, algorithm: Algorithm) -> str | None:
+        wanted = {"step": '"suffix_sum"', "token": '"per_token"'}.get(algorithm.transform.scope)
+        if wanted is not None:
+            kind = algorithm.transform.kind
+            return f"transform {kind} gives values within a row; use spread = {wanted}"
+        kl = algorithm.kl
+        if kl.in_reward and kl.placement == "token_reward" and not algorithm.baseline.critic:
+            return 'kl in the token reward needs spread = "suffix_sum" (or baseline = "gae")'
+        return None
 
     def __call__(self, values: Tensor, signal: Signal, inputs: AdvantageInputs) -> Tensor:
         if values.dim() != 1:
@@ -35,14 +54,19 @@ class Broadcast(Part):
         return "A_i,t = A_i"
 
 
-@dataclass(frozen=True)
-class SuffixSum(Part):
+@part
+class SuffixSum(Spread):
     """A_{i,t} = sum over entries j with end(j) >= t of A_{i,j}: steps, or token rewards to go.
 
     Tokens after the last step's end get 0.
     """
 
-    kind: ClassVar[str] = "suffix_sum"
+    kind = "suffix_sum"
+    aliases = ("reward_to_go",)
+
+    @property
+    def scope(self) -> Scope:
+        return "step"
 
     def __call__(self, values: Tensor, signal: Signal, inputs: AdvantageInputs) -> Tensor:
         if values.dim() == 1:
@@ -54,11 +78,15 @@ class SuffixSum(Part):
         return "A_i,t = Σ over entries j ending at or after t of A_i,j"
 
 
-@dataclass(frozen=True)
-class PerToken(Part):
+@part
+class PerToken(Spread):
     """A_{i,t} is already a number a token (GAE, GTPO)."""
 
-    kind: ClassVar[str] = "per_token"
+    kind = "per_token"
+
+    @property
+    def scope(self) -> Scope:
+        return "token"
 
     def __call__(self, values: Tensor, signal: Signal, inputs: AdvantageInputs) -> Tensor:
         return values if values.dim() == 1 else place_at_ends(values, signal, inputs)
@@ -81,6 +109,3 @@ def place_at_ends(
     out = values.new_zeros(values.shape[0], width if width is not None else last)
     safe = torch.where(signal.present, ends, 0)
     return out.scatter_add(1, safe, torch.where(signal.present, values, 0))
-
-
-SPREADS = (Broadcast, SuffixSum, PerToken)

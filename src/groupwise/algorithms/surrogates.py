@@ -10,14 +10,31 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import torch
 from jaxtyping import Bool, Float
+from pydantic import Field
 from torch import Tensor
 
-from groupwise.algorithms.contracts import Needs, UpdatePlan
-from groupwise.algorithms.parts import Part, number
+from groupwise.algorithms.contracts import UpdateInputs, UpdatePlan
+from groupwise.algorithms.parts import (
+    Bound,
+    NonNegative,
+    Number,
+    Part,
+    Positive,
+    Share,
+    number,
+    part,
+)
+from groupwise.algorithms.ratios import bounded_exp, row_mean
+from groupwise.errors import RecipeError
+
+if TYPE_CHECKING:
+    from groupwise.algorithms.algorithm import Algorithm
+
+Pair = Annotated[tuple[Number, Number], Field(strict=False)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,23 +69,57 @@ class SurrogateOutput:
     dual: Bool[Tensor, "B T"] | None = None
 
 
-@dataclass(frozen=True)
-class SurrogatePart(Part):
-    """`reads_ratio`: no gradient without one. `clips`: at bounds, by the sign of A."""
+class Surrogate(Part):
+    """Maps `TokenTerms` to a `SurrogateOutput`, or to the objective [B, T] alone.
 
-    reads_ratio: ClassVar[bool] = True
-    clips: ClassVar[bool] = False
+    `detached`: the objective holds a weight without gradient, so its value means little.
+    `against_sampler`: its reference is the policy that sampled.
+    """
 
-    def __call__(self, terms: TokenTerms) -> SurrogateOutput:
-        raise TypeError(f"{type(self).__name__} is only the base of the surrogates")
+    slot = "surrogate"
+    reads_ratio = True
+    detached: ClassVar[bool] = False
+    against_sampler: ClassVar[bool] = False
+    wide: ClassVar[bool] = False
+    """A growing ratio is capped or gated but keeps pushing; wants a smaller learning rate."""
+
+    def refusal(self, algorithm: Algorithm) -> str | None:
+        if self.reads_ratio and algorithm.anchor == "none":
+            return (
+                f'surrogate {self.kind!r} needs a ratio; give anchor = "old" and '
+                'ratio = "token", or surrogate = "logp"'
+            )
+        shared = self.shares_term or (self.clips and algorithm.ratio.per_row)
+        if shared and algorithm.weight.by_length:
+            return (
+                f"a clipped ratio that the whole row shares ({algorithm.ratio.kind}) under the "
+                f"weight {algorithm.weight.kind!r} counts a row's one term once a token, so by its "
+                'length; use weight = "per_sequence", or "length_weighted" (preset '
+                "gspo_length_weighted) to mean it"
+            )
+        return None
+
+    def warning(self, algorithm: Algorithm) -> str | None:
+        if self.against_sampler and algorithm.anchor != "sampler":
+            return (
+                f"surrogate {self.kind} measures the divergence from the sampler, the behaviour "
+                'policy, but the anchor is the old policy; use anchor = "sampler"'
+            )
+        return None
 
 
-@dataclass(frozen=True)
-class LogProb(SurrogatePart):
+@part
+class LogProb(Surrogate):
     """f = A lp: REINFORCE, Williams 1992. phi = 1."""
 
-    kind: ClassVar[str] = "logp"
-    reads_ratio: ClassVar[bool] = False
+    kind = "logp"
+    aliases = ("reinforce_loss", "policy_gradient")
+    reads_ratio = False
+
+    def warning(self, algorithm: Algorithm) -> str | None:
+        if algorithm.anchor == "none":
+            return None
+        return "surrogate logp does not read the ratio; a second update is not corrected"
 
     def __call__(self, terms: TokenTerms) -> SurrogateOutput:
         return SurrogateOutput(terms.advantages * terms.logprobs)
@@ -77,11 +128,11 @@ class LogProb(SurrogatePart):
         return "f = A·lp"
 
 
-@dataclass(frozen=True)
-class Unclipped(SurrogatePart):
+@part
+class Unclipped(Surrogate):
     """f = r A: importance-weighted REINFORCE. phi = r."""
 
-    kind: ClassVar[str] = "unclipped"
+    kind = "unclipped"
 
     def __call__(self, terms: TokenTerms) -> SurrogateOutput:
         return SurrogateOutput(terms.ratio * terms.advantages)
@@ -90,8 +141,8 @@ class Unclipped(SurrogatePart):
         return "f = r·A"
 
 
-@dataclass(frozen=True)
-class Clip(SurrogatePart):
+@part
+class Clip(Surrogate):
     """f = min(r A, clip(r, 1-low, 1+high) A); PPO 1707.06347, clip-higher DAPO 2503.14476 [P].
 
     `dual` c > 1: for A < 0, f = max(f, c A) (dual clip, 1912.09729). `delta`: r is capped at delta
@@ -99,13 +150,24 @@ class Clip(SurrogatePart):
     phi = r where not clipped, else 0.
     """
 
-    kind: ClassVar[str] = "clip"
-    clips: ClassVar[bool] = True
-    open_ended: ClassVar[tuple[str, ...]] = ("low", "high")
-    low: float = 0.2
-    high: float = 0.2
-    dual: float | None = None
-    delta: float | None = None
+    kind = "clip"
+    aliases = ("ppo_clip", "clip_higher", "dual_clip", "epsilon", "epsilon_high")
+    clips = True
+    low: Bound = 0.2
+    high: Bound = 0.2
+    dual: Annotated[float | None, Field(gt=1, allow_inf_nan=False, examples=[3.0])] = None
+    delta: Annotated[float | None, Field(gt=1, allow_inf_nan=False, examples=[4.0])] = None
+
+    def __post_init__(self) -> None:
+        if self.dual is not None and self.delta is not None:
+            raise RecipeError(
+                "algorithm.surrogate: dual and delta are two forms of one bound; give one"
+            )
+
+    def warning(self, algorithm: Algorithm) -> str | None:
+        if self.delta is None or self.delta >= 1 + self.high:
+            return None
+        return "surrogate.delta is below 1 + high, so it cuts positive advantages too"
 
     def __call__(self, terms: TokenTerms) -> SurrogateOutput:
         return clipped_surrogate(
@@ -147,20 +209,20 @@ def clipped_surrogate(
     )
 
 
-@dataclass(frozen=True)
-class DynamicClip(SurrogatePart):
+@part
+class DynamicClip(Surrogate):
     """Clip with bounds from q = exp(old) at the token; DCPO, 2509.02333 [R]. phi as clip.
 
     .5 + .5 sqrt(max(1 - 4 low/q, 0)) <= r <= min(.5 + .5 sqrt(1 + 4 high/q), cap): rare tokens get
     room to rise, and no token may fall below half.
     """
 
-    kind: ClassVar[str] = "dynamic_clip"
-    clips: ClassVar[bool] = True
-    open_ended: ClassVar[tuple[str, ...]] = ("cap",)
-    low: float = 0.16
-    high: float = 0.2
-    cap: float = 10.0
+    kind = "dynamic_clip"
+    aliases = ("dac", "dynamic_adaptive_clipping")
+    clips = True
+    low: NonNegative = 0.16
+    high: NonNegative = 0.2
+    cap: Bound = 10.0
 
     def bounds(self, probability: Tensor) -> tuple[Tensor, Tensor]:
         """(lowest, highest) ratio for tokens whose old probability is q."""
@@ -180,20 +242,28 @@ class DynamicClip(SurrogatePart):
         )
 
 
-@dataclass(frozen=True)
-class Cispo(SurrogatePart):
+@part
+class Cispo(Surrogate):
     """f = sg[clip(r, floor, cap)] A lp; MiniMax-M1, 2506.13585. phi = clip(r, floor, cap).
 
     `cap` is the largest weight itself (5.0), never an epsilon above 1. No token is silenced.
     """
 
-    kind: ClassVar[str] = "cispo"
-    hint: ClassVar[str] = (
-        "cap is the largest weight itself, for example 5.0, not an epsilon above 1"
-    )
-    open_ended: ClassVar[tuple[str, ...]] = ("cap",)
-    cap: float = 5.0
-    floor: float | None = None
+    kind = "cispo"
+    hint = "cap is the largest weight itself, for example 5.0, not an epsilon above 1"
+    aliases = ("truncated_importance_weight",)
+    detached = True
+    wide = True
+    cap: Bound = 5.0
+    floor: Annotated[float | None, Field(ge=0, le=1, allow_inf_nan=False, examples=[0.8])] = None
+
+    def __post_init__(self) -> None:
+        if self.cap < 1:
+            raise RecipeError(
+                f"algorithm.surrogate.cap = {self.cap} reads like an epsilon; cap is the largest "
+                f"weight itself, for example 5.0 (an epsilon of {self.cap} is cap = "
+                f"{1 + self.cap:g})"
+            )
 
     def __call__(self, terms: TokenTerms) -> SurrogateOutput:
         ratio = terms.ratio.detach()
@@ -211,16 +281,18 @@ class Cispo(SurrogatePart):
         return f"f = sg[clip(r, {number(self.floor)}, {number(self.cap)})]·A·lp"
 
 
-@dataclass(frozen=True)
-class SoftGate(SurrogatePart):
+@part
+class SoftGate(Surrogate):
     """f = (4/tau) sigmoid(tau (r - 1)) A; SAPO, 2511.20347. phi = 4 s (1-s) r.
 
     tau = `tau_positive` where A > 0, else `tau_negative`; a larger tau decays faster.
     """
 
-    kind: ClassVar[str] = "soft_gate"
-    tau_positive: float = 1.0
-    tau_negative: float = 1.05
+    kind = "soft_gate"
+    aliases = ("sapo_gate",)
+    wide = True
+    tau_positive: Positive = 1.0
+    tau_negative: Positive = 1.05
 
     def __call__(self, terms: TokenTerms) -> SurrogateOutput:
         tau = torch.where(
@@ -238,16 +310,19 @@ class SoftGate(SurrogatePart):
         )
 
 
-@dataclass(frozen=True)
-class GammaKernel(SurrogatePart):
+@part
+class GammaKernel(Surrogate):
     """f = sg[W^k exp(lam (1 - W))] A lp; VESPO, 2602.10693 [R]. phi = the kernel, 1 at W = 1.
 
     (k, lam) by the sign of A: `positive` for A >= 0, `negative` for A < 0. log W >= -18.42.
     """
 
-    kind: ClassVar[str] = "gamma_kernel"
-    positive: tuple[float, float] = (2.0, 3.0)
-    negative: tuple[float, float] = (3.0, 2.0)
+    kind = "gamma_kernel"
+    aliases = ("vespo_kernel",)
+    detached = True
+    against_sampler = True
+    positive: Pair = (2.0, 3.0)
+    negative: Pair = (3.0, 2.0)
 
     def kernel(self, ratio: Tensor, advantages: Tensor) -> Tensor:
         """phi at a ratio, for advantages of either sign."""
@@ -269,58 +344,85 @@ class GammaKernel(SurrogatePart):
         )
 
 
-@dataclass(frozen=True)
-class OnlinePairLogistic(SurrogatePart):
-    """f = log sigmoid(beta (margin+ - margin-)), margin = sum_t (lp - old): a pair of a group of 2.
+@part
+class GeometricClip(Surrogate):
+    """f = A_i exp(mean_t l_t), each log-ratio x_t clipped on the side that A makes harmful: GMPO,
+    arXiv 2507.20673 [I].
 
-    Often taken for 2-GRPO (2510.00977), whose loss is plain GRPO with two completions. This one has
-    no length normalisation and no clip, and a factor beta sigmoid(-margin) in its gradient. The row
-    with the positive advantage wins; a tie gives 0. Needs both rows in the same micro-batch.
+    l_t = sgn(A) min(sgn(A) x_t, sgn(A) clip(x_t, -low, high)): the geometric mean of clipped token
+    ratios. The published range is (e^-0.4, e^0.4). The row shares one term; phi = its ratio/n_i at
+    tokens that are not clipped.
     """
 
-    kind: ClassVar[str] = "online_pair_logistic"
-    beta: float = 0.1
-
-    @property
-    def needs(self) -> Needs:
-        return Needs(group_size=2, min_group_size=2, whole_groups=True)
+    kind = "geometric_clip"
+    aliases = ("gmpo_clip", "geo_mean")
+    shares_term = True
+    clips = True
+    low: Bound = 0.4
+    high: Bound = 0.4
 
     def __call__(self, terms: TokenTerms) -> SurrogateOutput:
-        index, rows = terms.plan.group_index, terms.plan.group_rows
-        if index is None or rows is None:
-            raise ValueError("surrogate online_pair_logistic needs group_ids")
-        _, local, sizes = torch.unique(index, return_inverse=True, return_counts=True)
-        trained = terms.mask.any(1)
-        present = torch.zeros_like(sizes).index_add(0, local, trained.long())
-        if bool((trained & (present[local] != rows)).any()):
-            raise ValueError(
-                "surrogate online_pair_logistic needs whole groups in a micro-batch; one is split"
-            )
-        sign = torch.sign(torch.where(terms.mask, terms.advantages, 0).sum(1))
-        signed = sign * terms.log_ratio.sum(1)
-        margin = torch.zeros_like(signed[: len(sizes)]).index_add(0, local, signed)
-        wins = torch.zeros_like(sizes).index_add(0, local, (trained & (sign > 0)).long())
-        losses = torch.zeros_like(sizes).index_add(0, local, (trained & (sign < 0)).long())
-        pair = (wins == 1) & (losses == 1)
-        value = torch.where(pair, torch.nn.functional.logsigmoid(self.beta * margin), 0)
-        return SurrogateOutput(value[local].unsqueeze(1).expand(terms.ratio.shape))
+        x, sign = terms.log_ratio, torch.sign(terms.advantages)
+        bounded = sign * torch.minimum(sign * x, sign * x.clamp(-self.low, self.high))
+        ratio = bounded_exp(row_mean(torch.where(terms.mask, bounded, 0), terms.mask))
+        value = ratio * terms.advantages
+        low = (sign < 0) & (x < -self.low) & terms.mask
+        return SurrogateOutput(value, low=low, high=(sign > 0) & (x > self.high) & terms.mask)
 
     def formula(self) -> str:
-        return f"f = log sigmoid({number(self.beta)}·(Σ_t (lp - old) of winner - of loser))"
+        low, high = number(self.low), number(self.high)
+        return (
+            f"f = A·exp(mean_t l_t), l_t = min(x, {high}) for A > 0, max(x, -{low}) for A < 0, "
+            "x = log r"
+        )
+
+
+def covariance(update: UpdateInputs, part: str) -> Float[Tensor, "B T"]:
+    """(lp - mean lp)(A - mean A) over the update's tokens, at its start; -inf off the mask.
+
+    From the log-probabilities at the start of the update, not the live ones, so that micro-batches
+    cannot change who is chosen; the first update of a step has no others.
+    """
+    lp, advantages = update.need("logprobs", part), update.need("advantages", part)
+    count = update.mask.sum().clamp(min=1)
+    centred = [x.double() - x.double().sum() / count for x in (lp, advantages)]
+    return torch.where(update.mask, centred[0] * centred[1], -torch.inf)
+
+
+@part
+class KlCov(Surrogate):
+    """f = r A - coef |log r| at the `share` of tokens with the largest covariance, r A at the
+    others: KL-Cov, arXiv 2505.22617 [R].
+
+    The covariance is (lp - mean lp)(A - mean A) over the update's tokens, from the
+    log-probabilities at its start. At least one token is held. No clip.
+    """
+
+    kind = "kl_cov"
+    share: Share = 2e-4
+    coef: NonNegative = 1.0
+
+    def mark(self, update: UpdateInputs) -> Tensor:
+        cov = covariance(update, "surrogate kl_cov")
+        number_held = min(max(1, int(self.share * int(update.mask.sum()))), cov.numel())
+        held = torch.zeros_like(update.mask).flatten()
+        held[cov.flatten().sort(descending=True, stable=True).indices[:number_held]] = True
+        return held.reshape(update.mask.shape) & update.mask
+
+    def __call__(self, terms: TokenTerms) -> SurrogateOutput:
+        held = terms.plan.marked
+        assert held is not None
+        value = terms.ratio * terms.advantages
+        return SurrogateOutput(torch.where(held, value - self.coef * terms.log_ratio.abs(), value))
+
+    def formula(self) -> str:
+        share = number(100 * self.share)
+        return (
+            f"f = r·A - {number(self.coef)}·|log r| at the {share} % of tokens with the largest "
+            "(lp - mean lp)(A - mean A), r·A at the others"
+        )
 
 
 def probability_bound(step: float, clip_high: float) -> float:
     """The largest probability a token at `step` can reach in one clipped update: p (1 + high)."""
     return min(1.0, step * (1 + clip_high)) if math.isfinite(clip_high) else 1.0
-
-
-SURROGATES = (
-    LogProb,
-    Unclipped,
-    Clip,
-    DynamicClip,
-    Cispo,
-    SoftGate,
-    GammaKernel,
-    OnlinePairLogistic,
-)

@@ -7,24 +7,33 @@ Each part maps `AdvantageInputs` to a `Signal`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import torch
 from jaxtyping import Bool, Float
+from pydantic import Field
 from torch import Tensor
 
-from groupwise.algorithms.contracts import Needs
+from groupwise.algorithms.contracts import Needs, Scope
 from groupwise.algorithms.groups import degenerate, masked_mean, masked_std, tolerance
-from groupwise.algorithms.parts import Part, number
+from groupwise.algorithms.parts import Number, Part, number, part
 from groupwise.algorithms.signals import AdvantageInputs, Signal
 
+if TYPE_CHECKING:
+    from groupwise.algorithms.algorithm import Algorithm
 
-@dataclass(frozen=True)
-class Identity(Part):
+
+class Transform(Part):
+    """Maps `AdvantageInputs` to a `Signal`."""
+
+    slot = "transform"
+
+
+@part
+class Identity(Transform):
     """x_i = R_i: the reward as it is."""
 
-    kind: ClassVar[str] = "identity"
+    kind = "identity"
 
     def __call__(self, inputs: AdvantageInputs) -> Signal:
         return Signal(inputs.rewards, inputs.scored)
@@ -33,8 +42,8 @@ class Identity(Part):
         return "x_i = R_i"
 
 
-@dataclass(frozen=True)
-class Rank(Part):
+@part
+class Rank(Transform):
     """x_i = range - 2 range (rank_i - 1)/(G - 1), rank 1 = best; GOPO, arXiv 2602.03876 [R].
 
     `range` 2 is the paper's. Ties (within the tolerance) get their average rank, so an all-tied
@@ -43,14 +52,14 @@ class Rank(Part):
     range/2 * Phi^-1((G - rank + 1/2)/G) instead.
     """
 
-    kind: ClassVar[str] = "rank"
-    range: float = 2.0
+    kind = "rank"
+    aliases = ("gopo_rank",)
+    standardised = True
+    range: Number = 2.0
     ties: Literal["average", "positional"] = "average"
     gaussian: bool = False
 
-    @property
-    def needs(self) -> Needs:
-        return Needs(min_group_size=2)
+    needs = Needs(min_group_size=2)
 
     def __call__(self, inputs: AdvantageInputs) -> Signal:
         groups = inputs.groups
@@ -107,8 +116,8 @@ def _positional_rank(
     return (torch.argsort(order, dim=1, stable=True) + 1).to(values.dtype)
 
 
-@dataclass(frozen=True)
-class ZScoreEach(Part):
+@part
+class ZScoreEach(Transform):
     """x_i = sum_n w_n (r_{n,i} - mean_n)/(std_n + eps), each reward in its group; GDPO 2601.05242.
 
     Group statistics with the scale slot's ddof and eps, or its own. A component that is NaN is
@@ -116,14 +125,14 @@ class ZScoreEach(Part):
     that follows is the scale slot's `batch_whiten`; with one component it is skipped there.
     """
 
-    kind: ClassVar[str] = "z_score_each"
-    weights: tuple[float, ...] = ()
-    ddof: int | None = None
-    eps: float | None = None
+    kind = "z_score_each"
+    aliases = ("decoupled_rewards", "gdpo_normalisation")
+    standardised = True
+    weights: Annotated[tuple[Number, ...], Field(strict=False, examples=[(1.0, 0.5)])] = ()
+    ddof: Annotated[int | None, Field(ge=0, examples=[1])] = None  # type: ignore[assignment]
+    eps: Annotated[float | None, Field(ge=0, allow_inf_nan=False, examples=[1e-4])] = None  # type: ignore[assignment]
 
-    @property
-    def needs(self) -> Needs:
-        return Needs(components=True, min_group_size=2)
+    needs = Needs(components=True, min_group_size=2)
 
     def __call__(self, inputs: AdvantageInputs) -> Signal:
         components = inputs.need("components", "transform z_score_each")
@@ -139,6 +148,9 @@ class ZScoreEach(Part):
             column = torch.where(scored, components[:, n], 0)
             out = out + weight * z_score(column, scored, inputs, ddof, eps)
         return Signal(torch.where(inputs.scored, out, 0), inputs.scored)
+
+    def group_ddof(self, inherited: int) -> tuple[str, int] | None:
+        return ("scale", inherited) if self.ddof is None else ("transform", self.ddof)
 
     def formula(self) -> str:
         weights = f", w = {list(self.weights)}" if self.weights else ""
@@ -162,33 +174,42 @@ def z_score(
     return torch.where(use, (values - mean) / groups.spread_back(std), 0)
 
 
-@dataclass(frozen=True)
-class Threshold(Part):
+@part
+class Threshold(Transform):
     """x_i = 1[R_i >= at]; RAFT 2304.06767, STaR 2203.14465 (ids [M])."""
 
-    kind: ClassVar[str] = "threshold"
-    at: float = 0.5
+    kind = "threshold"
+    aliases = ("rejection_sampling",)
+    at: Number = 0.5
 
     def __call__(self, inputs: AdvantageInputs) -> Signal:
         hit = (inputs.rewards >= self.at).to(inputs.rewards.dtype)
         return Signal(torch.where(inputs.scored, hit, 0), inputs.scored)
 
+    def warning(self, algorithm: Algorithm) -> str | None:
+        if any(each.selects_rows for each in algorithm.filters):
+            return None
+        return "transform threshold without filter min_reward: rows below it stay in the mean"
+
     def formula(self) -> str:
         return f"x_i = 1[R_i ≥ {number(self.at)}]"
 
 
-@dataclass(frozen=True)
-class Steps(Part):
+@part
+class Steps(Transform):
     """x_{i,j} = the reward of step j of row i; DeepSeekMath process supervision, 2402.03300 [P].
 
     The baseline and the scale then pool every step of every row of the group.
     """
 
-    kind: ClassVar[str] = "steps"
+    kind = "steps"
+    aliases = ("process_rewards", "process_supervision")
 
     @property
-    def needs(self) -> Needs:
-        return Needs(step_rewards=True, min_group_size=2)
+    def scope(self) -> Scope:
+        return "step"
+
+    needs = Needs(step_rewards=True, min_group_size=2)
 
     def __call__(self, inputs: AdvantageInputs) -> Signal:
         if inputs.steps is None:
@@ -200,4 +221,52 @@ class Steps(Part):
         return "x_i,j = reward of step j, pooled over the group"
 
 
-TRANSFORMS = (Identity, Rank, ZScoreEach, Threshold, Steps)
+@part
+class PassAtK(Transform):
+    """A_i = what completion i adds to the group's pass@k; arXiv 2508.10751, analytic form [I].
+
+    Of N scored completions N_w are wrong (R < success). Rbar = 1 - C(N_w, k)/C(N, k) is the mean of
+    the k-subsets' rewards and s = sqrt(Rbar (1 - Rbar)) their deviation. A right one has
+    (1 - Rbar)/s, a wrong one (1 - Rbar - C(N_w - 1, k - 1)/C(N - 1, k - 1))/s; all are 0 where
+    s = 0, so groups have more than k completions. veRL's `grpo_passk` is another method: only the best completion gets the gap to the
+    second best.
+    """
+
+    kind = "pass_at_k"
+    aliases = ("passk", "pass@k")
+    standardised = True
+    k: Annotated[int, Field(ge=1)] = 4
+    success: Number = 0.5
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(min_group_size=self.k + 1)
+
+    def __call__(self, inputs: AdvantageInputs) -> Signal:
+        groups = inputs.groups
+        right = inputs.scored & (inputs.rewards >= self.success)
+        total = groups.gather_present(inputs.scored).sum(1)
+        wrong = total - groups.gather_present(right).sum(1)
+        values = [self._of(n, w) for n, w in zip(total.tolist(), wrong.tolist(), strict=True)]
+        table = torch.tensor(values, dtype=inputs.rewards.dtype, device=inputs.rewards.device)
+        mine = table.reshape(-1, 2)[groups.index]
+        x = torch.where(right, mine[:, 0], mine[:, 1])
+        return Signal(torch.where(inputs.scored, x, 0), inputs.scored)
+
+    def _of(self, total: int, wrong: int) -> tuple[float, float]:
+        """The advantages of a right and of a wrong completion."""
+        if total < self.k:
+            return 0.0, 0.0
+        mean = 1 - math.comb(wrong, self.k) / math.comb(total, self.k)
+        deviation = math.sqrt(mean * (1 - mean))
+        if deviation == 0.0:
+            return 0.0, 0.0
+        others = math.comb(wrong - 1, self.k - 1) / math.comb(total - 1, self.k - 1) if wrong else 0
+        return (1 - mean) / deviation, (1 - mean - others) / deviation
+
+    def formula(self) -> str:
+        return (
+            f"Rbar = 1 - C(wrong, {self.k})/C(G, {self.k}), s = √(Rbar·(1 - Rbar)), x_i = "
+            f"(1 - Rbar)/s if R_i ≥ {number(self.success)}, else "
+            f"(1 - Rbar - C(wrong - 1, {self.k - 1})/C(G - 1, {self.k - 1}))/s"
+        )

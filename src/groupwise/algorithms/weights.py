@@ -7,224 +7,170 @@ is not in the mask; a token that a clip or a correction silences still is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Int
+from pydantic import Field
 from torch import Tensor
 
-from groupwise.algorithms.contracts import Needs
-from groupwise.algorithms.parts import Part
+from groupwise.algorithms.contracts import Needs, TokenMask, Tokens
+from groupwise.algorithms.parts import Part, part
 
 
-@dataclass(frozen=True)
-class WeightPart(Part):
-    """A weight. `by_length`: a row's total weight grows with its length, so a ratio that the whole
-    row shares would be weighted by length."""
+class Weight(Part):
+    """The mask [B, T] over a part's divisor. Called with the mask, the rows' groups [B] (or None)
+    and `max_tokens`."""
 
-    by_length: ClassVar[bool] = True
+    slot = "weight"
+    by_length = True
 
     def __call__(
         self,
-        mask: Bool[Tensor, "B T"],
-        group_index: Int[Tensor, " B"] | None = None,
+        mask: TokenMask,
+        groups: Int[Tensor, " B"] | None = None,
         max_tokens: int | None = None,
-    ) -> Float[Tensor, "B T"]:
-        raise TypeError(f"{type(self).__name__} is only the base of the weights")
+    ) -> Tokens:
+        working = torch.float32 if mask.device.type == "mps" else torch.float64
+        return mask.to(working) / self.divisor(mask, groups, max_tokens)
+
+    def divisor(self, mask: TokenMask, groups: Tensor | None, max_tokens: int | None) -> Tensor:
+        raise TypeError(f"{type(self).__name__} is only a base")
 
 
-def equal_prompts(
-    part: Any,
-    weight: Float[Tensor, "B T"],
-    mask: Bool[Tensor, "B T"],
-    group_rows: Int[Tensor, " B"],
-) -> Float[Tensor, "B T"]:
-    """A part's weights where groups differ in size and every prompt is to count the same.
-
-    A row of prompt p gets B/(P·B_p) times its weight, B_p = the prompt's trainable rows
-    (`group_rows`), P = prompts with any: 1/(B·n_i) becomes 1/(P·B_p·n_i). Under a token mean the
-    rows count 1/B_p and the whole is divided by Σ N_p/B_p, which keeps it a mean.
-    `per_prompt_token` is what it was. Where all groups have one size nothing changes.
-    """
-    if isinstance(part, PerPromptToken):
-        return weight
-    trained = mask.any(1)
-    share = torch.where(trained, 1.0 / group_rows.clamp(min=1).to(weight.dtype), 0.0)
-    prompts = share.sum().clamp(min=1)
-    scaled = weight * (share * trained.sum() / prompts).unsqueeze(1)
-    if isinstance(part, PerToken):
-        total = scaled.sum()
-        return scaled * (weight.sum() / total) if float(total) > 0 else scaled
-    return scaled
-
-
-def _as_float(mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T"]:
-    """The mask in float64, or in float32 on a device that has no float64."""
-    return mask.to(torch.float32 if mask.device.type == "mps" else torch.float64)
-
-
-def _num_rows(mask: Bool[Tensor, "B T"]) -> Int[Tensor, ""]:
+def _num_rows(mask: TokenMask) -> Int[Tensor, ""]:
     return mask.any(1).sum().clamp(min=1)
 
 
-@dataclass(frozen=True)
-class PerToken(WeightPart):
-    """1/N: every token of the update counts the same; DAPO."""
+@part
+class PerToken(Weight):
+    """1/N: every token of the update counts the same; DAPO. A long completion has more weight."""
 
-    kind: ClassVar[str] = "per_token"
+    kind = "per_token"
+    aliases = ("token-mean", "token_mean", "bnpo")
 
-    def __call__(
-        self,
-        mask: Bool[Tensor, "B T"],
-        group_index: Int[Tensor, " B"] | None = None,
-        max_tokens: int | None = None,
-    ) -> Float[Tensor, "B T"]:
-        return _as_float(mask) / mask.sum().clamp(min=1)
+    def divisor(self, mask: TokenMask, groups: Tensor | None, max_tokens: int | None) -> Tensor:
+        return mask.sum().clamp(min=1)
+
+    def equal_prompts(self, weight: Tensor, mask: Tensor, group_rows: Tensor) -> Tensor:
+        """Rows count 1/B_p and the whole is divided by Σ N_p/B_p, which keeps it a mean."""
+        scaled = super().equal_prompts(weight, mask, group_rows)
+        total = scaled.sum()
+        return scaled * (weight.sum() / total) if float(total) > 0 else scaled
 
     def formula(self) -> str:
         return "w_i,t = 1/N, N = trainable tokens of the update"
 
 
-@dataclass(frozen=True)
+@part
 class LengthWeighted(PerToken):
     """1/N under a ratio that the whole row shares: its term counts n_i times; LUSPO, 2602.05261.
 
     The same numbers as `per_token`, under the name that says what it does to GSPO.
     """
 
-    kind: ClassVar[str] = "length_weighted"
-    by_length: ClassVar[bool] = False
+    kind = "length_weighted"
+    aliases = ("luspo",)
+    by_length = False
 
     def formula(self) -> str:
         return "w_i,t = 1/N (the row's shared term counts n_i times)"
 
 
-@dataclass(frozen=True)
-class PerSequence(WeightPart):
-    """1/(B n_i): every row counts the same, its tokens share; GRPO, GSPO."""
+@part
+class PerSequence(Weight):
+    """1/(B n_i): every row counts the same, its tokens share; GRPO, GSPO. A token of a long wrong
+    completion costs less than one of a short one."""
 
-    kind: ClassVar[str] = "per_sequence"
-    by_length: ClassVar[bool] = False
+    kind = "per_sequence"
+    aliases = ("seq-mean-token-mean", "seq_mean_token_mean")
+    by_length = False
 
-    def __call__(
-        self,
-        mask: Bool[Tensor, "B T"],
-        group_index: Int[Tensor, " B"] | None = None,
-        max_tokens: int | None = None,
-    ) -> Float[Tensor, "B T"]:
-        lengths = mask.sum(1, keepdim=True).clamp(min=1)
-        return _as_float(mask) / (lengths * _num_rows(mask))
+    def divisor(self, mask: TokenMask, groups: Tensor | None, max_tokens: int | None) -> Tensor:
+        return mask.sum(1, keepdim=True).clamp(min=1) * _num_rows(mask)
 
     def formula(self) -> str:
         return "w_i,t = 1/(B·n_i), B = rows of the update"
 
 
-@dataclass(frozen=True)
-class PerSequenceTotal(WeightPart):
+@part
+class PerSequenceTotal(Weight):
     """1/n_i: the sum over rows of their token means; the other reading of DCPO's OTM."""
 
-    kind: ClassVar[str] = "per_sequence_total"
-    by_length: ClassVar[bool] = False
+    kind = "per_sequence_total"
+    by_length = False
 
-    def __call__(
-        self,
-        mask: Bool[Tensor, "B T"],
-        group_index: Int[Tensor, " B"] | None = None,
-        max_tokens: int | None = None,
-    ) -> Float[Tensor, "B T"]:
-        return _as_float(mask) / mask.sum(1, keepdim=True).clamp(min=1)
+    def divisor(self, mask: TokenMask, groups: Tensor | None, max_tokens: int | None) -> Tensor:
+        return mask.sum(1, keepdim=True).clamp(min=1)
 
     def formula(self) -> str:
         return "w_i,t = 1/n_i (not divided by the number of rows)"
 
 
-@dataclass(frozen=True)
-class PerSequenceSum(WeightPart):
+@part
+class PerSequenceSum(Weight):
     """1/B: the token sum of each row, averaged over rows; REINFORCE, RLOO."""
 
-    kind: ClassVar[str] = "per_sequence_sum"
+    kind = "per_sequence_sum"
+    aliases = ("seq-mean-token-sum", "seq_mean_token_sum")
 
-    def __call__(
-        self,
-        mask: Bool[Tensor, "B T"],
-        group_index: Int[Tensor, " B"] | None = None,
-        max_tokens: int | None = None,
-    ) -> Float[Tensor, "B T"]:
-        return _as_float(mask) / _num_rows(mask)
+    def divisor(self, mask: TokenMask, groups: Tensor | None, max_tokens: int | None) -> Tensor:
+        return _num_rows(mask)
 
     def formula(self) -> str:
         return "w_i,t = 1/B, B = rows of the update"
 
 
-@dataclass(frozen=True)
-class PerPromptToken(WeightPart):
+@part
+class PerPromptToken(Weight):
     """1/(P N_p): a token mean in each prompt, averaged over prompts with a trainable token.
 
     DAPO's equation 8 read literally, and ScaleRL's prompt-level averaging (2510.13786 [P]).
     """
 
-    kind: ClassVar[str] = "per_prompt_token"
+    kind = "per_prompt_token"
+    aliases = ("prompt-mean-token-mean", "prompt_mean")
 
-    def __call__(
-        self,
-        mask: Bool[Tensor, "B T"],
-        group_index: Int[Tensor, " B"] | None = None,
-        max_tokens: int | None = None,
-    ) -> Float[Tensor, "B T"]:
-        if group_index is None:
+    def divisor(self, mask: TokenMask, groups: Tensor | None, max_tokens: int | None) -> Tensor:
+        if groups is None:
             raise ValueError("weight per_prompt_token needs group_ids, which were not given")
-        tokens = torch.zeros(
-            int(group_index.max()) + 1 if len(group_index) else 0,
-            dtype=torch.long,
-            device=mask.device,
-        ).index_add(0, group_index, mask.sum(1))
+        size = int(groups.max()) + 1 if len(groups) else 0
+        tokens = torch.zeros(size, dtype=torch.long, device=mask.device)
+        tokens = tokens.index_add(0, groups, mask.sum(1))
         prompts = (tokens > 0).sum().clamp(min=1)
-        per_row = (tokens.clamp(min=1) * prompts)[group_index]
-        return _as_float(mask) / per_row.unsqueeze(1)
+        return (tokens.clamp(min=1) * prompts)[groups].unsqueeze(1)
+
+    def equal_prompts(self, weight: Tensor, mask: Tensor, group_rows: Tensor) -> Tensor:
+        """Every prompt counts the same already."""
+        return weight
 
     def formula(self) -> str:
         return "w_i,t = 1/(P·N_p), P = prompts, N_p = the prompt's trainable tokens"
 
 
-@dataclass(frozen=True)
-class Constant(WeightPart):
+@part
+class Constant(Weight):
     """1/(B L), L = the generation budget `max_tokens`, never the padded width; Dr. GRPO 2503.20783.
 
     `max_tokens` of the part, where set, overrides the update's.
     """
 
-    kind: ClassVar[str] = "constant"
-    max_tokens: int | None = None
+    kind = "constant"
+    aliases = ("dr_grpo_weight", "seq-mean-token-sum-norm")
+    max_tokens: Annotated[int | None, Field(ge=1, examples=[3000])] = None
 
     @property
     def needs(self) -> Needs:
         return Needs(max_tokens=self.max_tokens is None)
 
-    def __call__(
-        self,
-        mask: Bool[Tensor, "B T"],
-        group_index: Int[Tensor, " B"] | None = None,
-        max_tokens: int | None = None,
-    ) -> Float[Tensor, "B T"]:
+    def divisor(self, mask: TokenMask, groups: Tensor | None, max_tokens: int | None) -> Tensor:
         budget = self.max_tokens if self.max_tokens is not None else max_tokens
         if budget is None:
             raise ValueError(
                 "weight constant needs max_tokens, the generation budget (never the padded width)"
             )
-        return _as_float(mask) / (_num_rows(mask) * budget)
+        return _num_rows(mask) * budget
 
     def formula(self) -> str:
         budget = "L" if self.max_tokens is None else str(self.max_tokens)
         return f"w_i,t = 1/(B·{budget}), B = rows of the update, L = max_tokens"
-
-
-WEIGHTS = (
-    PerToken,
-    LengthWeighted,
-    PerSequence,
-    PerSequenceTotal,
-    PerSequenceSum,
-    PerPromptToken,
-    Constant,
-)

@@ -248,11 +248,14 @@ class Learner:
         if not bool(mask.any()):
             report.skipped += 1
             return False
+        start = batch.rows.sampler_logprobs if batch.old_logprobs is None else batch.old_logprobs
         plan = self.algorithm.plan_update(
             mask,
             group_ids=batch.rows.group_ids[index],
             max_tokens=batch.max_tokens,
             entropies=None if batch.rows.entropies is None else batch.rows.entropies[index],
+            logprobs=start[index],
+            advantages=batch.advantages[index],
             equal_prompts=batch.equal_prompts,
         )
         self._zero_grad()
