@@ -16,9 +16,7 @@ from formulas import inline
 
 from groupwise.algorithms import PRESETS, Algorithm, Description, describe, preset, surrogate_curve
 from groupwise.algorithms.describe import NOTATION
-from groupwise.algorithms.divergences import DivergenceMask
-from groupwise.algorithms.surrogates import Cispo, Clip, GammaKernel
-from groupwise.algorithms.verified import GOLDEN, TRL
+from groupwise.algorithms.surrogates import Cispo, Clip
 
 matplotlib.use("svg")
 import matplotlib.pyplot as plt
@@ -93,7 +91,9 @@ def _index_row(name: str) -> str:
     ratio = (
         kinds["ratio"] if kinds["anchor"] == "none" else f"{kinds['ratio']} to {kinds['anchor']}"
     )
-    checked = ["golden"] * (name in GOLDEN) + ["reference"] + ["TRL"] * (name in TRL)
+    claims = " ".join(shown.verified)
+    kinds_of_proof = (("golden", "golden"), ("reference", "reference"), ("TRL", "TRL"))
+    checked = [word for word, sign in kinds_of_proof if sign in claims]
     cells = (
         f"[`{name}`](algorithms/{name}.md)", shown.title, advantage, ratio, kinds["surrogate"],
         kinds["weight"], kinds["kl"], ", ".join(checked),
@@ -152,7 +152,7 @@ def _picture(shown: Description, algorithm: Algorithm) -> list[str]:
         f"{against[algorithm.anchor]}, which is {OLD_PROBABILITY:g}. The weight φ says how hard "
         "the token is pushed: the gradient of f with respect to its log-probability is A·φ.",
     ]
-    if isinstance(algorithm.surrogate, Cispo | GammaKernel | DivergenceMask):
+    if algorithm.surrogate.detached:
         lines[-1] += (
             " The objective holds a weight without gradient times the log-probability, so its "
             "height means little."

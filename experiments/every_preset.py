@@ -25,9 +25,6 @@ from typing import Any
 
 import groupwise as gw
 from groupwise.algorithms import PRESETS, Algorithm, preset
-from groupwise.algorithms.baselines import Greedy
-from groupwise.algorithms.divergences import SymmetricTvMask
-from groupwise.algorithms.surrogates import Cispo, SoftGate
 from groupwise.errors import RecipeError
 from groupwise.recipe import load_recipe
 from groupwise.training.preparing import prepare
@@ -70,8 +67,7 @@ def learning_rate(algorithm: Algorithm) -> float:
     silences both directions, and where advantages are not centred (ReMax: a right greedy completion
     leaves only negative ones); 1e-3 where there is no ratio or a bound ends the push.
     """
-    wide = isinstance(algorithm.surrogate, Cispo | SoftGate | SymmetricTvMask)
-    return 5e-4 if wide or isinstance(algorithm.baseline, Greedy) else 1e-3
+    return 5e-4 if algorithm.surrogate.wide or algorithm.baseline.kind == "greedy" else 1e-3
 
 
 def recipe_of(name: str, seed: int, steps: int = STEPS) -> dict[str, Any]:

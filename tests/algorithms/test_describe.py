@@ -2,119 +2,34 @@
 
 from __future__ import annotations
 
-import ast
+import json
 import math
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from algorithms import test_golden
+import claims
 from groupwise.algorithms import PRESETS, describe, preset, surrogate_curve
-from groupwise.algorithms.misread import MISREAD
-from groupwise.algorithms.parts import number
-from groupwise.algorithms.verified import (
-    BOTH,
-    GOLDEN,
-    NO_BASELINE,
-    NOT_SHIFT_INVARIANT,
-    SCALE_INVARIANT,
-    TRL,
-    TRL_VERSION,
-)
-
-ROOT = Path(__file__).parents[2]
-# Golden entries that have a test function of their own: what was changed for each.
-OWN_TESTS: dict[str, dict[str, str]] = {
-    "raft": {BOTH: ""},
-    "two_grpo": {BOTH: ""},
-    "online_pair_logistic": {BOTH: ""},
-    "grpo_process": {"advantages": ""},
-    "grpo_s": {"advantages": ""},
-    "dcpo": {"advantages": ""},
-    "ppo": {
-        BOTH: "",
-        "advantages": "kl_coef = 0.1, scale = {ddof = 1, variance_eps = 1e-8}",
-        "value loss": "",
-    },
-    "dppo_binary_tv": {"divergence": ""},
-    "dppo_binary_kl": {"divergence": ""},
-    "dppo_topk_tv": {"divergence": ""},
-    "dppo_topk_kl": {"divergence": ""},
-}
 
 
-def as_toml(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{k} = {as_toml(v)}" for k, v in value.items()) + "}"
-    return number(value) if isinstance(value, float) else str(value)
-
-
-def golden_claims() -> dict[str, dict[str, str]]:
-    """What the golden tests hold: the preset as composed if one entry has it so, else changed."""
-    found: dict[str, dict[str, list[dict[str, Any]]]] = {}
-    for table in (test_golden.LOSSES, test_golden.MISREADINGS, test_golden.ADVANTAGES):
-        what = "advantages" if table is test_golden.ADVANTAGES else BOTH
-        for name, overrides, _ in table.values():
-            found.setdefault(name, {}).setdefault(what, []).append(overrides)
-    claims = {name: dict(entries) for name, entries in OWN_TESTS.items()}
-    for name, kinds in found.items():
-        for what, overrides in kinds.items():
-            changed = "" if {} in overrides else as_toml(overrides[0])[1:-1]
-            claims.setdefault(name, {})[what] = changed
-    return claims
-
-
-def test_golden_claims_match_the_golden_tests() -> None:
-    assert golden_claims() == GOLDEN
-
-
-def trl_cases() -> dict[str, Any]:
-    """The comparison's table, read as text: importing that module imports TRL."""
-    tree = ast.parse((ROOT / "tests" / "conformance" / "test_trl.py").read_text())
-    tables = {
-        node.target.id: node.value
-        for node in tree.body
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
-    }
-    return dict(ast.literal_eval(tables["CASES"]))
-
-
-def test_trl_claims_match_the_comparison() -> None:
-    plain = {
-        name for name, overrides, _ in trl_cases().values() if overrides in ({}, {"kl_coef": 0})
-    }
-    changed = {name for name, _, _ in trl_cases().values()} - plain
-    own_tests = {"rloo_clipped", "gspo_length_weighted"}
-    assert set(TRL) == plain | changed | own_tests
-    for name in plain | {"rloo_clipped"}:
-        assert TRL[name] == BOTH
-    for name in changed:
-        assert " with " in TRL[name]
-
-
-def test_trl_version_is_the_pinned_one() -> None:
-    assert f"trl=={TRL_VERSION}" in (ROOT / "constraints.txt").read_text().splitlines()
+def test_verified_json_is_what_the_tests_verify() -> None:
+    held = json.loads(claims.TARGET.read_text(encoding="utf-8"))
+    assert held == claims.collected(), "run: python tests/claims.py"
 
 
 def test_every_preset_says_what_was_verified() -> None:
     for name in PRESETS:
         lines = describe(preset(name)).verified
         assert any("independent reference" in line for line in lines)
-        assert any(line.startswith("golden") for line in lines) == (name in GOLDEN)
-        assert any(line.startswith("TRL") for line in lines) == (name in TRL)
+        assert len(lines) >= 6
+    assert any(line.startswith("golden") for line in describe(preset("dapo")).verified)
+    assert any(line.startswith("TRL") for line in describe(preset("dapo")).verified)
 
 
 def test_nothing_is_claimed_of_a_changed_preset() -> None:
     changed = describe(preset("dapo", surrogate={"high": 0.3}))
     assert changed.verified == ()
-    assert changed.title.endswith("(changed)")
+    assert changed.title == "dapo with surrogate.high = 0.3 (changed)"
     assert "1 + 0.3" in changed.text()
-
-
-def test_tables_name_presets_only() -> None:
-    for table in (GOLDEN, TRL, NOT_SHIFT_INVARIANT, SCALE_INVARIANT, NO_BASELINE, MISREAD):
-        assert set(table) <= set(PRESETS)
 
 
 def test_formula_follows_the_parts_and_the_order_of_the_computation() -> None:
@@ -159,7 +74,7 @@ def test_misread_forms_point_at_each_other() -> None:
     assert describe(preset("gspo_length_weighted")).misread_of == "gspo"
     for entry in PRESETS.values():
         if entry.misread_of:
-            assert f"offered as {entry.algorithm.name}" in MISREAD[entry.misread_of]
+            assert f"offered as {entry.algorithm.name}" in PRESETS[entry.misread_of].misread
 
 
 def test_what_is_from_memory_is_said_to_be() -> None:
@@ -186,6 +101,6 @@ def test_curves() -> None:
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_every_weight_is_one_at_ratio_one(name: str, sign: float) -> None:
     curve = surrogate_curve(preset(name), [1.0], advantage=sign)
-    want = 0.1 / 2 if name == "online_pair_logistic" else 1.0
+    want = 1.0
     assert curve.weight == pytest.approx((want,))
     assert math.isfinite(curve.objective[0])

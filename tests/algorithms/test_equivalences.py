@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from algorithms.fixture import GROUP_IDS, MASK, NEW, OLD, REWARDS, SAMPLER, f64, run_loss
-from groupwise.algorithms import preset
+from conformance.cases import make as preset
 from groupwise.algorithms.divergences import DivergenceMask
 from groupwise.algorithms.surrogates import Cispo, Clip, probability_bound
 

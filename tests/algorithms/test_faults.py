@@ -9,7 +9,7 @@ import torch
 
 from algorithms.fixture import f64, run_loss
 from groupwise.algorithms import MetricSums, group_counts, preset
-from groupwise.algorithms.tables import SLOTS
+from groupwise.algorithms.parts import PARTS
 from groupwise.errors import RecipeError
 
 
@@ -226,7 +226,7 @@ def test_fault_25_every_option_makes_a_difference(slot: str) -> None:
     new = f64([[-0.5, -1.0, -0.2, -0.9], [-0.4, -0.8, 0, 0], [-1.1, -0.3, -0.6, 0]])
     old = new + f64([[0.1, -0.05, 0.02, 0.08], [0.03, -0.1, 0, 0], [0.2, -0.04, 0.06, 0]])
     found: dict[str, torch.Tensor] = {}
-    for kind in SLOTS[slot]:
+    for kind in PARTS[slot]:
         if kind in ("none", "length_weighted"):
             continue
         clip = {"low": 0.08, "high": 0.08}

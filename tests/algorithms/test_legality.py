@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from algorithms.fixture import GROUP_IDS, MASK, NEW, OLD, REWARDS, f64
-from groupwise.algorithms import PRESETS, preset
+from conformance.cases import make as preset
+from groupwise.algorithms import PRESETS
 from groupwise.algorithms.groups import group_counts
 from groupwise.errors import RecipeError
 
@@ -30,11 +31,19 @@ def test_a_clipped_sequence_ratio_with_token_weights(ratio: str, weight: str) ->
     ("name", "overrides", "reason"),
     [
         ("cispo", {"surrogate": {"cap": 0.28}}, r"reads like an epsilon.*cap = 1\.28"),
-        ("cispo", {"surrogate": {"floor": 1.5}}, "between 0 and 1"),
+        (
+            "cispo",
+            {"surrogate": {"floor": 1.5}},
+            "floor = 1.5: it should be less than or equal to 1",
+        ),
         ("dapo", {"surrogate": {"dual": 0.8}}, "for example 3.0"),
         ("dapo", {"surrogate": {"delta": 0.8}}, "for example 4.0"),
         ("dapo", {"surrogate": {"delta": 4.0, "dual": 3.0}}, "give one"),
-        ("dapo", {"surrogate": {"low": -0.1}}, "distances from 1"),
+        (
+            "dapo",
+            {"surrogate": {"low": -0.1}},
+            "low = -0.1: it should be greater than or equal to 0, for example 0.2",
+        ),
         ("grpo", {"anchor": "none"}, "do not go together"),
         ("grpo", {"ratio": "none"}, "do not go together"),
         ("grpo", {"anchor": "none", "ratio": "none"}, "needs a ratio"),
@@ -48,19 +57,32 @@ def test_a_clipped_sequence_ratio_with_token_weights(ratio: str, weight: str) ->
         ("ppo", {"scale": "group_std"}, "batch_whiten"),
         ("dcpo", {"scale": "group_std"}, "scaled already"),
         ("dapo", {"filters": ["dynamic_sampling"] * 2}, "one dynamic_sampling at most"),
-        ("dapo", {"filters": [{"kind": "dynamic_sampling", "max_batches": 0}]}, "1 round or more"),
-        ("dapo", {"filters": [{"kind": "dynamic_sampling", "oversample": 0.5}]}, "from 1 to 4"),
+        (
+            "dapo",
+            {"filters": [{"kind": "dynamic_sampling", "max_batches": 0}]},
+            "dynamic_sampling.max_batches = 0",
+        ),
+        (
+            "dapo",
+            {"filters": [{"kind": "dynamic_sampling", "oversample": 0.5}]},
+            "oversample = 0.5: it should be greater than or equal to 1",
+        ),
         ("grpo", {"extras": ["value_loss"]}, 'baseline = "gae"'),
         ("grpo", {"extras": ["adaptive_entropy"] * 2}, "one adaptive_entropy"),
         ("grpo", {"filters": [{"kind": "top_entropy", "share": 0.0}]}, "top_entropy.share"),
-        ("grpo", {"kl_coef": -0.1}, "0 or more"),
-        ("grpo", {"scale": {"ddof": -1}}, r"scale\.ddof = -1; it is 0 or more"),
-        ("grpo", {"scale": {"eps": -0.5}}, r"scale\.eps = -0\.5; it is 0 or more"),
-        ("reinforce_pp", {"scale": {"variance_eps": -1}}, r"scale\.variance_eps = -1\.0"),
+        ("grpo", {"kl_coef": -0.1}, "kl.coef = -0.1: .*for example 0.04"),
+        (
+            "grpo",
+            {"scale": {"ddof": -1}},
+            r"scale\.ddof = -1: it should be .* or equal to 0, for example 0",
+        ),
+        ("grpo", {"scale": {"eps": -0.5}}, r"scale\.eps = -0\.5: it should be"),
+        ("reinforce_pp", {"scale": {"variance_eps": -1}}, r"scale\.variance_eps = -1"),
         ("dcpo", {"baseline": {"eps": -0.5}}, r"baseline\.eps = -0\.5"),
         ("gdpo", {"transform": {"ddof": -2}}, r"transform\.ddof = -2"),
         ("grpo", {"kl": {"refresh_mix": 0.0}}, "refresh_mix"),
         ("online_pair_logistic", {"weight": "per_token"}, "per_sequence"),
+        ("gmpo", {"weight": "per_token"}, "per_sequence"),
         ("grpo_process", {"kl": {"placement": "sequence_reward"}}, "one reward a row"),
     ],
 )
@@ -256,5 +278,4 @@ def test_needs_say_what_the_loop_has_to_provide() -> None:
     assert preset("dcpo").needs.state
     assert preset("scale_rl").needs.state
     assert preset("ppo").needs.values
-    assert preset("scale_rl").needs.accuracies
     assert preset("dapo", correction="truncate").needs.sampler_logprobs

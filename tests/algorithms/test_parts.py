@@ -8,14 +8,22 @@ from typing import Any
 
 import pytest
 import torch
-from groupwise.algorithms.verified import DIFFERENTIABLE
 
 from algorithms.fixture import MASK, NEW, OLD, REF, SAMPLER, f64, run_loss
-from groupwise.algorithms import AlgorithmState, preset
+from claims import claim
+from conformance.cases import EVERY
+from conformance.cases import make as preset
+from groupwise.algorithms import AlgorithmState
 from groupwise.algorithms.filters import DynamicSampling, informative
-from groupwise.algorithms.gae import generalised_advantages, value_loss
+from groupwise.algorithms.gae import clipped_value_loss as value_loss
+from groupwise.algorithms.gae import generalised_advantages
 from groupwise.algorithms.kl import Kl
 
+DIFFERENTIABLE = {
+    "logp", "unclipped", "clip", "dynamic_clip", "soft_gate", "symmetric_tv_mask", "geometric_clip",
+    "kl_cov",
+}  # fmt: skip
+"""Surrogates without a stop-gradient: `torch.autograd.gradcheck` applies to the whole loss."""
 ONES = torch.ones(8, dtype=torch.float64)
 
 
@@ -373,6 +381,10 @@ def test_value_loss_with_and_without_its_clip() -> None:
     assert value_loss(values, old, returns, 0.2).item() == pytest.approx(0.5 * 1.8**2)
 
 
+@claim(
+    "finite differences (gradcheck) of the loss with this surrogate, 1e-6",
+    [name for name, made in EVERY.items() if made.surrogate.kind in DIFFERENTIABLE],
+)
 @pytest.mark.parametrize("surrogate", sorted(DIFFERENTIABLE))
 @pytest.mark.parametrize(
     "ratio", ["token", "sequence_geometric", "sequence_product", "sequence_arithmetic"]

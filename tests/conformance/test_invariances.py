@@ -13,6 +13,7 @@ import torch
 import torch.multiprocessing
 from torch import Tensor
 
+from claims import claim
 from conformance.cases import EVERY as ALL
 from conformance.cases import (
     Step,
@@ -45,6 +46,12 @@ SCALE_INVARIANT = frozenset(
 """Advantages are tested to stay where every reward is multiplied by one factor."""
 NO_BASELINE = frozenset({"ppo", "reinforce_pp", "raft"})
 """These learn from rewards that are all equal: they compare with no other row."""
+UNDER = {
+    "dapo": " (without its shaper)",
+    "dapo_per_prompt": " (without its shaper)",
+    "rloo": " (with kl_coef = 0)",
+    "rloo_clipped": " (with kl_coef = 0)",
+}
 SHIFT_INVARIANT = sorted(set(EVERY) - NOT_SHIFT_INVARIANT)
 ALL_EXTRAS: dict[str, Any] = {
     "filters": [
@@ -164,6 +171,9 @@ def test_padding_amount(name: str) -> None:
 JUNK = [1e9, math.nan, math.inf, -math.inf]
 
 
+@claim(
+    "0, 1e9, NaN and inf under the mask: the same loss, gradient and metrics, bit for bit", EVERY
+)
 @pytest.mark.parametrize("name", list(VARIANTS))
 def test_junk_under_the_mask_changes_no_bit(name: str) -> None:
     """In every [B, T] input of advantages and loss: the same loss, gradient and metrics."""
@@ -194,6 +204,7 @@ def test_junk_under_the_mask_changes_no_bit(name: str) -> None:
         assert torch.equal(found[1], gradient)
 
 
+@claim("row order, group labels, amount of padding: the same gradient, 1e-12 in float64", EVERY)
 @pytest.mark.parametrize("name", list(VARIANTS))
 def test_row_order_and_group_labels(name: str) -> None:
     algorithm, case = make(name), case_of(name)
@@ -233,6 +244,7 @@ def test_all_masked_is_exactly_zero(name: str) -> None:
     assert out.metrics["tokens"] == 0.0
 
 
+@claim("log-ratios of ±60: finite; everything masked: loss and gradient exactly 0", EVERY)
 @pytest.mark.parametrize("name", list(VARIANTS))
 def test_extreme_ratios_stay_finite(name: str) -> None:
     algorithm, case = make(name), case_of(name)
@@ -245,6 +257,15 @@ def test_extreme_ratios_stay_finite(name: str) -> None:
         assert gradient.isfinite().all()
 
 
+@claim(
+    {
+        name: "rewards that are all equal: every advantage "
+        + ("below 1e-12" if name == "remax" else "exactly 0")
+        + UNDER.get(name, "")
+        for name in EVERY
+        if name not in NO_BASELINE
+    }
+)
 @pytest.mark.parametrize("name", EVERY)
 def test_all_equal_rewards(name: str) -> None:
     """Equal rewards, also as sums that differ in the last bit, give no advantage."""
@@ -269,6 +290,7 @@ def test_all_equal_rewards(name: str) -> None:
         assert not advantages.any()
 
 
+@claim("first on-policy update: ratio exactly 1, nothing clipped; a rewarded token rises", EVERY)
 @pytest.mark.parametrize("name", EVERY)
 def test_first_on_policy_step(name: str) -> None:
     algorithm, case = build(name), on_policy(case_of(name))
@@ -332,6 +354,7 @@ def changed_rewards(case: Case, f: Any) -> Case:
     )
 
 
+@claim("a constant added to every reward: the same advantages, 1e-10", SHIFT_INVARIANT)
 @pytest.mark.parametrize("name", SHIFT_INVARIANT)
 def test_adding_a_constant_to_rewards(name: str) -> None:
     case = case_of(name)
@@ -340,6 +363,13 @@ def test_adding_a_constant_to_rewards(name: str) -> None:
     torch.testing.assert_close(found, want, atol=1e-10, rtol=0)
 
 
+@claim(
+    {
+        name: "every reward times 0.001, 7 or 10000: the same advantages, 1e-9"
+        + (UNDER.get(name, "") if name.startswith("dapo") else "")
+        for name in SCALE_INVARIANT
+    }
+)
 @pytest.mark.parametrize("name", sorted(SCALE_INVARIANT))
 def test_reward_scale_where_scaled(name: str) -> None:
     case = case_of(name)
@@ -350,6 +380,7 @@ def test_reward_scale_where_scaled(name: str) -> None:
         torch.testing.assert_close(found, want, atol=1e-9, rtol=0)
 
 
+@claim("a monotone transform of the rewards: the same advantages, bit for bit", ["gopo"])
 def test_gopo_ignores_monotone_transforms() -> None:
     case = case_of("gopo")
     want = advantages_of(build("gopo"), as_step(case))
@@ -388,6 +419,10 @@ def _rank(rank: int, port: int, queue: Any) -> None:
         dist.destroy_process_group()
 
 
+@claim(
+    "1, 2, 4, 8 micro-batches, two ranks: the same gradient, 1e-10 (float32: 1e-5 of its norm)",
+    EVERY,
+)
 def test_two_ranks_add_up() -> None:
     import socket
 

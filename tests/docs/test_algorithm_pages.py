@@ -60,7 +60,7 @@ def test_index_has_every_preset_once() -> None:
     assert listed == list(PRESETS)
 
 
-@pytest.mark.parametrize("name", ["dapo", "gspo", "online_pair_logistic"])
+@pytest.mark.parametrize("name", ["dapo", "gspo", "gmpo"])
 def test_plot_is_transparent_and_repeatable(name: str, tmp_path: Path) -> None:
     first, second = tmp_path / "a.svg", tmp_path / "b.svg"
     pages.draw(preset(name), first)

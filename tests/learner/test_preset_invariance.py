@@ -99,7 +99,7 @@ CASES = [*((name, False) for name in PRESETS), ("ppo", True)]
     ("name", "shared"), CASES, ids=[f"{n}-shared" if s else n for n, s in CASES]
 )
 def test_gradient_depends_on_nothing_but_the_update(name: str, shared: bool) -> None:
-    algorithm = preset(name)
+    algorithm = preset(name, **({"transform": {"k": 2}} if name == "pass_at_k" else {}))
     size = algorithm.needs.group_size or 4
     groups = make_rich_groups(3, size, top_k=algorithm.needs.top_k)
     start = make_learner(algorithm, 10_000, shared)

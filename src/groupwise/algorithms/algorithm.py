@@ -7,7 +7,7 @@ A new method is a new part or a new composition (`presets.py`); nothing here kno
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -73,7 +73,7 @@ class Algorithm:
     filters: tuple[Filter, ...] = ()
     shapers: tuple[Part, ...] = ()
     extras: tuple[Extra, ...] = ()
-    preset: str = ""
+    preset: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         for slot in SLOTS:
@@ -392,27 +392,26 @@ class Algorithm:
         on-policy (ratio exactly 1). The loss has the log-probabilities' dtype (float32 below that).
         Raises ValueError naming the part whose input is missing.
         """
+        inputs = loss.clean_inputs(
+            logprobs,
+            mask,
+            advantages,
+            old_logprobs,
+            ref_logprobs,
+            sampler_logprobs,
+            entropies,
+            top_logprobs,
+            sampler_top_logprobs,
+        )
         plan = self.plan_update(
             mask,
             group_ids=group_ids,
             max_tokens=max_tokens,
             entropies=entropies,
-            logprobs=logprobs.detach() if old_logprobs is None else old_logprobs,
-            advantages=advantages,
+            logprobs=inputs.old,
+            advantages=inputs.advantages,
         )
-        terms = self.loss_terms(
-            logprobs,
-            plan=plan,
-            mask=mask,
-            advantages=advantages,
-            old_logprobs=old_logprobs,
-            ref_logprobs=ref_logprobs,
-            sampler_logprobs=sampler_logprobs,
-            entropies=entropies,
-            top_logprobs=top_logprobs,
-            sampler_top_logprobs=sampler_top_logprobs,
-            state=state,
-        )
+        terms = loss.compute(self, inputs, plan, state)
         metrics = terms.sums.finish()
         if plan.num_tokens:
             self.end_update(metrics, state)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 from groupwise.algorithms import divergences, entropy_shaping  # noqa: F401 (found by kind)
 from groupwise.algorithms.algorithm import LISTS, SLOTS, Algorithm
+from groupwise.algorithms.contracts import Anchor
 from groupwise.algorithms.kl import Kl
 from groupwise.algorithms.parts import Part, as_part
 from groupwise.errors import RecipeError
@@ -28,6 +29,8 @@ def override(base: Algorithm, changes: Mapping[str, Any]) -> Algorithm:
         elif key == "kl":
             new[key] = _kl(value, base.kl)
         elif key == "anchor":
+            if value not in get_args(Anchor):
+                raise RecipeError(unknown(f"algorithm.anchor = {value!r}", value, get_args(Anchor)))
             new[key] = value
         elif key == "name":
             new[key] = name_of(value)

@@ -166,7 +166,13 @@ class Mask(Weighing):
     """
 
     kind = "mask"
-    aliases = ("mis", "masked_importance_sampling", "icepop", "token_mask", "sequence_mask")
+    aliases: ClassVar[tuple[str, ...]] = (
+        "mis",
+        "masked_importance_sampling",
+        "icepop",
+        "token_mask",
+        "sequence_mask",
+    )
     defaults = (0.5, 2.0)
 
     def weigh(self, raw: Float[Tensor, "B T"]) -> tuple[Tensor, Tensor]:
@@ -186,7 +192,7 @@ class MaskOnly(Mask):
     """
 
     kind = "mask_only"
-    aliases = ("rollout_rejection", "rejection_without_weight")
+    aliases: ClassVar[tuple[str, ...]] = ("rollout_rejection", "rejection_without_weight")
 
     def weigh(self, raw: Float[Tensor, "B T"]) -> tuple[Tensor, Tensor]:
         kept = self.inside(raw)

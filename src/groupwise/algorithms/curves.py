@@ -60,7 +60,13 @@ def surrogate_curve(
         top,
         sampler_top,
     )
-    plan = algorithm.plan_update(mask, group_ids=[*range(num), *range(num)], max_tokens=1)
+    plan = algorithm.plan_update(
+        mask,
+        group_ids=[*range(num), *range(num)],
+        max_tokens=1,
+        logprobs=old,
+        advantages=advantage * signs,
+    )
     out = algorithm.surrogate(token_terms(algorithm, inputs, plan))
     value = out.value if isinstance(out, SurrogateOutput) else out
     (slope,) = torch.autograd.grad(value[:num].sum(), logprobs)

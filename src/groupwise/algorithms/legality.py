@@ -23,8 +23,6 @@ def refuse(algorithm: Algorithm) -> None:
 
 
 def _unique(algorithm: Algorithm) -> str | None:
-    if algorithm.anchor not in ("old", "sampler", "none"):
-        return f'anchor {algorithm.anchor!r} is not one of "old", "sampler", "none"'
     alone = [each for each in (*algorithm.filters, *algorithm.extras) if each.unique]
     for each in alone:
         if sum(other.kind == each.kind for other in alone) > 1:

@@ -42,8 +42,8 @@ PARTS: dict[str, dict[str, type[Part]]] = {}
 @dataclass_transform(frozen_default=True, field_specifiers=(Field,))
 def part(cls: type[P]) -> type[P]:
     """Makes a class a frozen dataclass whose fields are validated wherever it is built."""
-    made: type[P] = pydantic_dataclass(frozen=True, config=ConfigDict(strict=True))(cls)
-    return made
+    made: Any = pydantic_dataclass(frozen=True, config=ConfigDict(strict=True, extra="forbid"))(cls)
+    return made  # type: ignore[no-any-return]
 
 
 class _PartType(type):
@@ -79,6 +79,8 @@ class Part(metaclass=_PartType):
     reads_ratio: ClassVar[bool] = False  # surrogate: no gradient without a ratio
     shares_term: ClassVar[bool] = False  # surrogate: all tokens of a row share one term
     clips: ClassVar[bool] = False  # surrogate: at bounds
+    detached: ClassVar[bool] = False  # surrogate: a weight without gradient times lp
+    wide: ClassVar[bool] = False  # surrogate: caps or gates a growing ratio, which keeps pushing
     by_length: ClassVar[bool] = False  # weight: a row's total grows with its length
     selects_rows: ClassVar[bool] = False  # filter: keeps rows by their reward
     drops_uniform: ClassVar[bool] = False  # filter: groups of equal rewards leave the batch
@@ -232,6 +234,8 @@ def _refusal(cls: type[Any], error: ValidationError) -> str:
     if own is not None:
         return str(own)
     place, names = first["loc"], [f.name for f in dataclasses.fields(cls)]
+    if place and isinstance(place[0], int):  # given by position
+        place = (names[min(place[0], len(names) - 1)], *place[1:])
     if first["type"] == "unexpected_keyword_argument":
         hint = f" ({cls.hint})" if cls.hint else ""
         return unknown(f"{_place(cls)}.{place[0]}", str(place[0]), names) + hint

@@ -72,16 +72,12 @@ class SurrogateOutput:
 class Surrogate(Part):
     """Maps `TokenTerms` to a `SurrogateOutput`, or to the objective [B, T] alone.
 
-    `detached`: the objective holds a weight without gradient, so its value means little.
     `against_sampler`: its reference is the policy that sampled.
     """
 
     slot = "surrogate"
     reads_ratio = True
-    detached: ClassVar[bool] = False
     against_sampler: ClassVar[bool] = False
-    wide: ClassVar[bool] = False
-    """A growing ratio is capped or gated but keeps pushing; wants a smaller learning rate."""
 
     def refusal(self, algorithm: Algorithm) -> str | None:
         if self.reads_ratio and algorithm.anchor == "none":

@@ -228,8 +228,8 @@ class PassAtK(Transform):
     Of N scored completions N_w are wrong (R < success). Rbar = 1 - C(N_w, k)/C(N, k) is the mean of
     the k-subsets' rewards and s = sqrt(Rbar (1 - Rbar)) their deviation. A right one has
     (1 - Rbar)/s, a wrong one (1 - Rbar - C(N_w - 1, k - 1)/C(N - 1, k - 1))/s; all are 0 where
-    s = 0, so groups have more than k completions. veRL's `grpo_passk` is another method: only the best completion gets the gap to the
-    second best.
+    s = 0, so groups have more than k completions. veRL's `grpo_passk` is another method: only
+    the best completion gets the gap to the second best.
     """
 
     kind = "pass_at_k"

@@ -7,7 +7,7 @@ is not in the mask; a token that a clip or a correction silences still is.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from jaxtyping import Int
@@ -47,7 +47,7 @@ class PerToken(Weight):
     """1/N: every token of the update counts the same; DAPO. A long completion has more weight."""
 
     kind = "per_token"
-    aliases = ("token-mean", "token_mean", "bnpo")
+    aliases: ClassVar[tuple[str, ...]] = ("token-mean", "token_mean", "bnpo")
 
     def divisor(self, mask: TokenMask, groups: Tensor | None, max_tokens: int | None) -> Tensor:
         return mask.sum().clamp(min=1)
@@ -70,7 +70,7 @@ class LengthWeighted(PerToken):
     """
 
     kind = "length_weighted"
-    aliases = ("luspo",)
+    aliases: ClassVar[tuple[str, ...]] = ("luspo",)
     by_length = False
 
     def formula(self) -> str:
