@@ -108,7 +108,7 @@ class RefSurpriseWeight(Extra):
 
 def form(name: str, base: str, **parts: Any) -> Algorithm:
     """A preset's composition with parts replaced, as an algorithm of its own."""
-    return replace(override(preset(base), parts), name=name, preset="")
+    return replace(override(preset(base), **parts), name=name, preset="")
 
 
 FORMS = {

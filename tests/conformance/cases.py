@@ -22,7 +22,7 @@ VOCABULARY = 30
 
 
 def make(name: str, **overrides: Any) -> Algorithm:
-    return override(EVERY[name], overrides)
+    return override(EVERY[name], **overrides)
 
 
 def random_case(

@@ -37,17 +37,14 @@ def prepare(
     rewards: Any,
     group_ids: Any,
     *,
-    components: Any,
-    step_rewards: Any,
-    step_ends: Any,
-    mask: Any,
-    entropies: Any,
-    old_logprobs: Any,
-    ref_logprobs: Any,
-    greedy_rewards: Any,
-    values: Any,
-    prompt_ids: Sequence[str] | None,
-    state: AlgorithmState | None,
+    components: Any = None,
+    step_rewards: Any = None,
+    step_ends: Any = None,
+    mask: Any = None,
+    greedy_rewards: Any = None,
+    prompt_ids: Sequence[str] | None = None,
+    state: AlgorithmState | None = None,
+    **per_token: Any,
 ) -> AdvantageInputs:
     """Rows, groups and one dtype out of what the caller gave; every shape is checked here."""
     given = torch.as_tensor(rewards)
@@ -66,9 +63,6 @@ def prepare(
     clean = torch.where(scored, flat, 0)
     keep_mask = None if mask is None else _mask_of(mask, num, flat.device)
 
-    def tokens(name: str, value: Any) -> Tensor | None:
-        return None if value is None else _tokens_of(name, value, keep_mask, num, flat)
-
     inputs = AdvantageInputs(
         rewards=clean,
         scored=scored,
@@ -78,13 +72,13 @@ def prepare(
         eps=algorithm.scale.eps,
         components=_components_of(components, given, num, flat),
         mask=keep_mask,
-        entropies=tokens("entropies", entropies),
-        old_logprobs=tokens("old_logprobs", old_logprobs),
-        ref_logprobs=tokens("ref_logprobs", ref_logprobs),
         greedy_rewards=_greedy_of(greedy_rewards, groups, flat),
-        values=tokens("values", values),
         prompt_ids=group_names(prompt_ids, groups),
         state=state,
+        **{
+            name: None if value is None else _tokens_of(name, value, keep_mask, num, flat)
+            for name, value in per_token.items()
+        },
     )
     if step_rewards is None:
         return inputs

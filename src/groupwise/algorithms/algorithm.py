@@ -210,25 +210,12 @@ class Algorithm:
         )
         return out.reshape(given.shape) if out.dim() == 1 else out
 
-    def returns(
-        self,
-        rewards: Any,
-        group_ids: Any = None,
-        *,
-        mask: Any,
-        values: Any,
-        old_logprobs: Any = None,
-        ref_logprobs: Any = None,
-    ) -> Tensor:
-        """The critic's targets [B, T], from advantages before whitening (comparator only)."""
-        _, returns = self._advantages_and_returns(
-            torch.as_tensor(rewards),
-            group_ids,
-            mask=mask,
-            values=values,
-            old_logprobs=old_logprobs,
-            ref_logprobs=ref_logprobs,
-        )
+    def returns(self, rewards: Any, group_ids: Any = None, **others: Any) -> Tensor:
+        """The critic's targets [B, T], from advantages before whitening (comparator only).
+
+        `others` as in `advantages`: mask and values, and the log-probabilities of a KL term.
+        """
+        _, returns = self._advantages_and_returns(torch.as_tensor(rewards), group_ids, **others)
         if returns is None:
             raise ValueError(f"algorithm {self.name!r} has no critic, so no returns")
         return returns
@@ -236,13 +223,7 @@ class Algorithm:
     def _advantages_and_returns(
         self, given: Tensor, group_ids: Any, **others: Any
     ) -> tuple[Tensor, Tensor | None]:
-        names = (
-            "components", "step_rewards", "step_ends", "mask", "entropies", "old_logprobs",
-            "ref_logprobs", "greedy_rewards", "values", "prompt_ids", "state",
-        )  # fmt: skip
-        inputs = advantage.prepare(
-            self, given, group_ids, **{name: others.get(name) for name in names}
-        )
+        inputs = advantage.prepare(self, given, group_ids, **others)
         dtype = given.dtype if given.is_floating_point() else torch.get_default_dtype()
         advantages, returns = advantage.run(self, inputs)
         return advantages.to(dtype), None if returns is None else returns.to(dtype)
@@ -345,29 +326,14 @@ class Algorithm:
         plan: UpdatePlan,
         mask: Tensor,
         advantages: Tensor,
-        old_logprobs: Tensor | None = None,
-        ref_logprobs: Tensor | None = None,
-        sampler_logprobs: Tensor | None = None,
-        entropies: Tensor | None = None,
-        top_logprobs: Tensor | None = None,
-        sampler_top_logprobs: Tensor | None = None,
         state: AlgorithmState | None = None,
+        **others: Tensor | None,
     ) -> LossTerms:
         """A micro-batch's part of the loss: whole rows, in any order; losses and sums add up.
 
-        `plan` = the update's plan with these rows (`plan.rows(index)`). See `loss` for the rest.
+        `plan` = the update's plan with these rows (`plan.rows(index)`); `others` as in `loss`.
         """
-        inputs = loss.clean_inputs(
-            logprobs,
-            mask,
-            advantages,
-            old_logprobs,
-            ref_logprobs,
-            sampler_logprobs,
-            entropies,
-            top_logprobs,
-            sampler_top_logprobs,
-        )
+        inputs = loss.clean_inputs(logprobs, mask, advantages, **others)
         return loss.compute(self, inputs, plan, state)
 
     def loss(
@@ -396,12 +362,12 @@ class Algorithm:
             logprobs,
             mask,
             advantages,
-            old_logprobs,
-            ref_logprobs,
-            sampler_logprobs,
-            entropies,
-            top_logprobs,
-            sampler_top_logprobs,
+            old_logprobs=old_logprobs,
+            ref_logprobs=ref_logprobs,
+            sampler_logprobs=sampler_logprobs,
+            entropies=entropies,
+            top_logprobs=top_logprobs,
+            sampler_top_logprobs=sampler_top_logprobs,
         )
         plan = self.plan_update(
             mask,

@@ -17,7 +17,7 @@ from groupwise.suggestions import unknown
 KEYS = ("preset", "name", *SLOTS, "anchor", "kl", "kl_coef", *LISTS)
 
 
-def override(base: Algorithm, changes: Mapping[str, Any]) -> Algorithm:
+def override(base: Algorithm, /, **changes: Any) -> Algorithm:
     """`base` with slots replaced: parts, functions, kinds by name, or tables; `kl_coef` is a short
     form. Raises RecipeError naming the field, the value and a legal one."""
     new: dict[str, Any] = {}

@@ -36,18 +36,15 @@ ENTRIES: dict[str, Preset] = {}
 PRESETS: Mapping[str, Preset] = MappingProxyType(ENTRIES)
 PLAIN = Algorithm("plain")
 GROUP = override(
-    Algorithm("group"),
-    {
-        "baseline": "group_mean",
-        "scale": "group_std",
-        "anchor": "old",
-        "ratio": "token",
-        "surrogate": "clip",
-        "weight": "per_sequence",
-    },
+    override(PLAIN, anchor="old", ratio="token", surrogate="clip"),
+    baseline="group_mean",
+    scale="group_std",
+    weight="per_sequence",
 )
 """Group mean and standard deviation, ratio to the old policy, clip 0.2, a mean per sequence."""
-SAMPLER = override(GROUP, {"anchor": "sampler", "weight": "per_token"})
+SAMPLER = override(GROUP, anchor="sampler", weight="per_token")
+TOKENS = override(GROUP, baseline="none", scale="batch_whiten", weight="per_token")
+BARE = override(GROUP, baseline="none", scale="none")
 
 
 def entry(
@@ -63,7 +60,7 @@ def entry(
     **slots: Any,
 ) -> Algorithm:
     """Adds an entry: `base` with slots replaced as in a recipe. Returns its algorithm."""
-    algorithm = replace(override(base, slots), name=name, preset=name)
+    algorithm = replace(override(base, **slots), name=name, preset=name)
     ENTRIES[name] = Preset(algorithm, title, citation, typical, misread, unsettled, misread_of)
     return algorithm
 
@@ -81,13 +78,8 @@ entry(
     "REINFORCE++",
     "Hu 2025, REINFORCE++, arXiv 2501.03262 [M]",
     "kl 0.01 in the token reward; advantages whitened over all tokens of the step",
-    base=PLAIN,
-    scale="batch_whiten",
+    base=TOKENS,
     spread="suffix_sum",
-    anchor="old",
-    ratio="token",
-    surrogate="clip",
-    weight="per_token",
     kl={"placement": "token_reward", "estimator": "k1", "coef": 0.01},
 )
 entry(
@@ -284,9 +276,8 @@ entry(
     "k 4 in groups of 16 or more; explores where pass@1 training narrows",
     misread="veRL's grpo_passk, in which only the best completion has an advantage: its gap to the "
     "second best",
+    base=BARE,
     transform="pass_at_k",
-    baseline="none",
-    scale="none",
 )
 _COV = "Cui et al. 2025, The Entropy Mechanism of RL for Reasoning, arXiv 2505.22617 [I]"
 _COV_UNSETTLED = (
@@ -357,28 +348,18 @@ entry(
     ratio="sequence_product",
     surrogate="gamma_kernel",
 )
-_DPPO = (
-    ("binary_tv", 0.15, ""),
-    ("binary_kl", 0.05, ""),
-    ("topk_tv", 0.15, "; the top K of the policy in place of the sampler's"),
-    ("topk_kl", 0.05, "; the top K of the policy in place of the sampler's"),
-)
-for _divergence, _threshold, _more in _DPPO:
+for _kind, _at in (("binary_tv", 0.15), ("binary_kl", 0.05), ("topk_tv", 0.15), ("topk_kl", 0.05)):
     entry(
-        f"dppo_{_divergence}",
-        f"DPPO: trust region by divergence ({_divergence})",
+        f"dppo_{_kind}",
+        f"DPPO: trust region by divergence ({_kind})",
         "Qi et al. 2026, Rethinking the Trust Region in LLM RL, arXiv 2602.04879 [R]",
-        f"threshold {_threshold}, cap 20 (the official code: 10)",
+        f"threshold {_at}, cap 20 (the official code: 10)",
         base=SAMPLER,
         misread="the policy's probability in place of the ratio; a mask that looks neither at the "
         "direction nor at the sign of A (experiments/misread_forms.py has it as "
-        f"symmetric_tv_mask); the KL the other way round{_more}",
-        surrogate={
-            "kind": "divergence_mask",
-            "divergence": _divergence,
-            "low": _threshold,
-            "high": _threshold,
-        },
+        "symmetric_tv_mask); the KL the other way round; the top K of the policy in place of the "
+        "sampler's",
+        surrogate={"kind": "divergence_mask", "divergence": _kind, "low": _at, "high": _at},
     )
 entry(
     "gdpo",
@@ -398,9 +379,8 @@ entry(
     "range 2; ties get their average rank (the official code orders them arbitrarily)",
     misread="ascending ranks mapped to [-1, 1]; ties in arbitrary order, which turns a group that "
     'is all tied into noise (transform = {ties = "positional"})',
+    base=BARE,
     transform="rank",
-    baseline="none",
-    scale="none",
 )
 _GTPO = "GTPO and GRPO-S, arXiv 2508.04349 (abstract and a third party's code only)"
 _POOL = (
@@ -414,9 +394,8 @@ entry(
     "a1 = 1, a2 = 0.1",
     misread="another method of the same name (2508.03772) drops conflicting negatives",
     unsettled=_POOL,
+    base=BARE,
     transform={"kind": "entropy_shaped", "level": "token"},
-    baseline="none",
-    scale="none",
     spread="per_token",
     surrogate={"kind": "clip", "low": 0.2, "high": 0.28},
     weight="per_token",
@@ -427,9 +406,8 @@ entry(
     _GTPO,
     "a1 = 1, a2 = 0.1",
     unsettled=_POOL + "; the arithmetic-mean ratio is from memory [M]",
+    base=BARE,
     transform={"kind": "entropy_shaped", "level": "sequence"},
-    baseline="none",
-    scale="none",
     ratio="sequence_arithmetic",
     surrogate={"kind": "clip", "low": 0.2, "high": 0.28},
 )
@@ -463,14 +441,9 @@ entry(
     "PPO with a critic: the comparator",
     "Schulman et al. 2017, arXiv 1707.06347; GAE, arXiv 1506.02438",
     "gamma 1, lambda 0.95, clip 0.2, value clip 0.2, value coefficient 0.1 to 0.5",
-    base=PLAIN,
+    base=TOKENS,
     baseline="gae",
-    scale="batch_whiten",
     spread="per_token",
-    anchor="old",
-    ratio="token",
-    surrogate="clip",
-    weight="per_token",
     kl={"placement": "token_reward", "estimator": "k1", "coef": 0.05},
     extras=[{"kind": "value_loss", "coef": 0.1, "clip": 0.2}],
 )

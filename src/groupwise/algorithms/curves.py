@@ -53,12 +53,10 @@ def surrogate_curve(
         logprobs,
         mask,
         advantage * signs,
-        old,
-        None,
-        old,
-        None,
-        top,
-        sampler_top,
+        old_logprobs=old,
+        sampler_logprobs=old,
+        top_logprobs=top,
+        sampler_top_logprobs=sampler_top,
     )
     plan = algorithm.plan_update(
         mask,

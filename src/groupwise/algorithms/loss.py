@@ -45,12 +45,13 @@ def clean_inputs(
     logprobs: Tensor,
     mask: Tensor,
     advantages: Tensor,
-    old: Tensor | None,
-    ref: Tensor | None,
-    sampler: Tensor | None,
-    entropies: Tensor | None,
-    top: Tensor | None,
-    sampler_top: Tensor | None,
+    *,
+    old_logprobs: Tensor | None = None,
+    ref_logprobs: Tensor | None = None,
+    sampler_logprobs: Tensor | None = None,
+    entropies: Tensor | None = None,
+    top_logprobs: Tensor | None = None,
+    sampler_top_logprobs: Tensor | None = None,
 ) -> LossInputs:
     """Check every shape and zero what the mask hides. Raises ValueError naming the input."""
     if logprobs.dim() != 2:
@@ -85,17 +86,17 @@ def clean_inputs(
             f"got the shape {tuple(advantages.shape)}"
         )
     live = torch.where(keep, logprobs.to(work), 0)
-    known_old = clean("old_logprobs", old)
+    known_old = clean("old_logprobs", old_logprobs)
     return LossInputs(
         mask=keep,
         logprobs=live,
         advantages=torch.where(keep, advantages.detach().to(work), 0),
         old=live.detach() if known_old is None else known_old.detach(),
-        ref=_detached(clean("ref_logprobs", ref)),
-        sampler=_detached(clean("sampler_logprobs", sampler)),
+        ref=_detached(clean("ref_logprobs", ref_logprobs)),
+        sampler=_detached(clean("sampler_logprobs", sampler_logprobs)),
         entropies=clean("entropies", entropies),
-        top=clean_top("top_logprobs", top),
-        sampler_top=clean_top("sampler_top_logprobs", sampler_top),
+        top=clean_top("top_logprobs", top_logprobs),
+        sampler_top=clean_top("sampler_top_logprobs", sampler_top_logprobs),
     )
 
 

@@ -38,7 +38,7 @@ def preset(preset: str, /, **overrides: Any) -> Algorithm:
         )
     if preset not in PRESETS:
         raise RecipeError(unknown(f"algorithm.preset = {preset!r}", str(preset), PRESETS))
-    return override(PRESETS[preset].algorithm, overrides)
+    return override(PRESETS[preset].algorithm, **overrides)
 
 
 def algorithm_from_table(table: Any) -> Algorithm:
@@ -64,4 +64,4 @@ def algorithm_from_table(table: Any) -> Algorithm:
             f"algorithm: give preset (one of {', '.join(PRESETS)}), or name and your own parts; "
             f"keys are {', '.join(KEYS)}"
         )
-    return override(Algorithm(name_of(changes["name"])), changes)
+    return override(Algorithm(name_of(changes["name"])), **changes)
