@@ -75,11 +75,13 @@ def prepare(
         greedy_rewards=_greedy_of(greedy_rewards, groups, flat),
         prompt_ids=group_names(prompt_ids, groups),
         state=state,
-        **{
-            name: None if value is None else _tokens_of(name, value, keep_mask, num, flat)
-            for name, value in per_token.items()
-        },
     )
+    tokens = {
+        name: _tokens_of(name, value, keep_mask, num, flat)
+        for name, value in per_token.items()
+        if value is not None
+    }
+    inputs = replace(inputs, **tokens)  # type: ignore[arg-type]
     if step_rewards is None:
         return inputs
     return replace(inputs, steps=pad_steps(step_rewards, step_ends, clean))
