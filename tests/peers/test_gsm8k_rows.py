@@ -1,7 +1,7 @@
 """GSM8K-shaped rows of our own: `(the answer column, the gold answer, right and wrong endings)`.
 
-GSM8K (Cobbe et al. 2021, arXiv 2110.14168) writes a solution with `<<...>>` calculations and the gold
-answer behind `####`, with commas between thousands and no unit; its own check compares that text.
+GSM8K (Cobbe et al. 2021, arXiv 2110.14168) writes a solution with `<<...>>` calculations and the
+gold answer behind `####`, with commas between thousands and no unit; its check compares that text.
 """
 
 from __future__ import annotations
