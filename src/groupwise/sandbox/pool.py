@@ -1,7 +1,7 @@
 """The sandbox: a few warm zygotes of the strongest tier that works, and graded runs on them.
 
-Works from any thread and inside a running event loop. Runs whose trouble is ours are tried once
-more on a new zygote, then reported as `infrastructure_error`; they are never a 0.
+Works from any thread and inside a running event loop. A run that fails through a fault of the
+sandbox is tried once more on a new zygote, then reported as `infrastructure_error`, never as a 0.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from groupwise.errors import RecipeError
 from groupwise.sandbox.guest.values import decode, encode
 from groupwise.sandbox.packages import Packages, find_packages
-from groupwise.sandbox.probes import context_of, run_probes, unexpectedly_open
+from groupwise.sandbox.probes import context_of, open_probes
 from groupwise.sandbox.results import (
     CodeOutcome,
     CodeResult,
@@ -199,38 +199,28 @@ def _start_strongest(choice: TierChoice, packages: Packages) -> tuple[Tier, Zygo
     """The first tier that starts and passes its self-test, with its first zygote."""
     causes: list[str] = []
     for tier in candidates(choice):
+        zygote: Zygote | None = None
         try:
             zygote = Zygote(plan(tier, packages))
-            through = [] if tier == "unsafe" else _found_open(tier, zygote)
+            if tier == "unsafe":
+                logger.warning("sandbox tier unsafe: code that a model wrote runs with your rights")
+                return tier, zygote
+            through = open_probes(zygote, context_of())
+            if not through:
+                because = f" ({'; '.join(causes)})" if causes else ""
+                logger.info("sandbox tier %s, Landlock ABI %d%s", tier, zygote.landlock, because)
+                return tier, zygote
+            names = ", ".join(f"{name} ({evidence})" for name, evidence in through.items())
+            causes.append(f"tier {tier}: the self-test got through: {names}")
         except (SandboxUnavailable, ZygoteLost) as error:
             causes.append(str(error))
-            continue
-        if through:
-            causes.append(f"tier {tier}: the self-test got through: {', '.join(through)}")
-            continue
-        if tier == "unsafe":
-            logger.warning("sandbox tier unsafe: code that a model wrote runs with your rights")
-        else:
-            because = f" ({'; '.join(causes)})" if causes else ""
-            logger.info("sandbox tier %s, Landlock ABI %d%s", tier, zygote.landlock, because)
-        return tier, zygote
+        if zygote is not None:
+            zygote.close()
     raise SandboxUnavailable(
         "code that a model wrote is not run without isolation, and none works here. "
         + "; ".join(causes)
         + '. tier = "unsafe" runs it with resource limits alone, at your own risk'
     )
-
-
-def _found_open(tier: Tier, zygote: Zygote) -> list[str]:
-    """The probes that got through and should not have; the zygote is then closed."""
-    found: list[str] | None = None
-    try:
-        findings = unexpectedly_open(tier, run_probes(zygote, context_of()))
-        found = [f"{each.name} ({each.evidence})" for each in findings]
-        return found
-    finally:
-        if found != []:
-            zygote.close()
 
 
 _shared: dict[tuple[Any, ...], Sandbox] = {}

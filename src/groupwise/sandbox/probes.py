@@ -7,16 +7,15 @@ self-test at start and in the tests, per tier. What each one showed: docs/securi
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 from groupwise.sandbox.guest.values import encode
 from groupwise.sandbox.results import Job, Limits
 from groupwise.sandbox.runs import Ended, Solution
-from groupwise.sandbox.tiers import Tier
 from groupwise.sandbox.zygotes import Zygote
 
 _EXPRESSIONS = {
@@ -47,13 +46,6 @@ _EXPRESSIONS = {
 """What each probe evaluates, with the context as `c`: a value means that it got through."""
 
 PROBES = tuple(_EXPRESSIONS)
-
-KNOWN_OPEN: dict[Tier, frozenset[str]] = {
-    "A": frozenset(),
-    "B": frozenset(),
-    "unsafe": frozenset(PROBES),
-}
-"""What a tier is known to leave open, stated in docs/security.md."""
 
 SOURCE = (
     """
@@ -133,15 +125,6 @@ def attempt(name, c):
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What one probe got."""
-
-    name: str
-    open: bool
-    evidence: str
-
-
 def context_of(canary: str = "groupwise-self-test", **given: Any) -> dict[str, Any]:
     """What the probes aim at; by default things that exist on every Linux machine."""
     here = {
@@ -157,31 +140,21 @@ def context_of(canary: str = "groupwise-self-test", **given: Any) -> dict[str, A
     return {**here, **given}
 
 
-def run_probes(zygote: Zygote, context: Mapping[str, Any]) -> list[Finding]:
-    """Tries every probe in children of `zygote`; a probe that ends its child counts as closed."""
+def open_probes(zygote: Zygote, context: Mapping[str, Any]) -> dict[str, str]:
+    """The probes that got through, each with what it got; one that ends its child did not."""
     limits = Limits(time=5.0, total_time=30.0)
     job = Job(SOURCE, ("",), limits=limits)
     solution = Solution(zygote, job, time.monotonic() + limits.total_time)
-    findings: list[Finding] = []
+    aims = encode(dict(context))
+    found: dict[str, str] = {}
     try:
         for name in PROBES:
-            try:
-                kind, told, *_ = solution.call(
-                    "attempt", [name, encode(dict(context))], {}, solution.deadline(), mutated=False
-                )
-            except Ended as ended:
-                findings.append(Finding(name, False, ended.verdict[1]))
-                continue
-            if kind != "value":
-                findings.append(Finding(name, True, f"the probe itself failed: {told}"))
-                continue
-            state, evidence = told[1]
-            findings.append(Finding(name, state != "closed", evidence))
+            with contextlib.suppress(Ended):
+                reply = solution.call("attempt", [name, aims], {}, solution.deadline(), False)
+                if reply[0] != "value":
+                    found[name] = f"the probe itself failed: {reply[1:]}"
+                elif reply[1][1][0] != "closed":
+                    found[name] = reply[1][1][1]
     finally:
         solution.end()
-    return findings
-
-
-def unexpectedly_open(tier: Tier, findings: Sequence[Finding]) -> list[Finding]:
-    """Probes that got through and that the tier is not known to leave open."""
-    return [each for each in findings if each.open and each.name not in KNOWN_OPEN[tier]]
+    return found

@@ -157,7 +157,7 @@ def _is_reply(reply: list[Any]) -> bool:
 
 
 def begin(child: Child, job: dict[str, Any], deadline: float) -> None:
-    """Gives a new child its job. `ZygoteLost` where it was not confined, else as `Child.send`."""
+    """Sends a new child its job. `ZygoteLost` if it was not confined, else as `Child.send`."""
     small = sum(len(str(each)) for each in job.values()) < _PIPE
     if small:  # it fits into the pipe, so the child finds it there when it is confined
         with contextlib.suppress(Gone):
@@ -168,7 +168,7 @@ def begin(child: Child, job: dict[str, Any], deadline: float) -> None:
 
 
 def confirm(child: Child) -> None:
-    """Waits until the child is confined; before that a failure is ours. `ZygoteLost`."""
+    """Waits until the child is confined. `ZygoteLost` if it fails before."""
     try:
         if child.receive(time.monotonic() + 10.0, 1000) == ["confined"]:
             return

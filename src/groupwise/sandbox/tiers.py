@@ -16,7 +16,7 @@ import sysconfig
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from groupwise.errors import RecipeError
 from groupwise.sandbox.guest import seccomp
@@ -64,15 +64,10 @@ def refuse_other_systems() -> None:
 
 def candidates(choice: TierChoice) -> tuple[Tier, ...]:
     """The tiers to try, strongest first. `RecipeError` for an unknown one."""
-    tiers: dict[str, tuple[Tier, ...]] = {
-        "auto": ("A", "B"),
-        "A": ("A",),
-        "B": ("B",),
-        "unsafe": ("unsafe",),
-    }
-    if choice not in tiers:
-        raise RecipeError(f"sandbox tier {choice!r}; give one of {', '.join(tiers)}")
-    return tiers[choice]
+    if choice not in get_args(TierChoice):
+        known = ", ".join(get_args(TierChoice))
+        raise RecipeError(f"sandbox tier {choice!r}; give one of {known}")
+    return ("A", "B") if choice == "auto" else (choice,)
 
 
 def find_bubblewrap() -> str | None:

@@ -19,7 +19,7 @@ import weakref
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from groupwise.sandbox.guest.zygote import NAME
+from groupwise.sandbox.guest.frames import NAME
 from groupwise.sandbox.results import Limits, SandboxUnavailable
 from groupwise.sandbox.tiers import Start
 
@@ -38,7 +38,7 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 Role = Literal["calls", "stdio", "tester"]
 
 
-class ZygoteLost(Exception):  # noqa: N818 (inside this room: ours to repair, not the completion's)
+class ZygoteLost(Exception):  # noqa: N818 (inside this room: a fault to repair)
     """The zygote is gone or does not answer."""
 
 
@@ -87,7 +87,7 @@ if hasattr(os, "register_at_fork"):  # elsewhere importing must work, so that a 
 
 
 class Zygote:
-    """One warm process; `fork` gives children. Not thread-safe: one run at a time."""
+    """A warm process that forks children. Not thread-safe: one run at a time."""
 
     def __init__(self, start: Start) -> None:
         kind = (socket.AF_UNIX, socket.SOCK_SEQPACKET)

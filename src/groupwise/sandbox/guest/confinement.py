@@ -64,10 +64,10 @@ def children_of(parent: int) -> list[int]:
             continue
         try:
             with open(f"/proc/{name}/stat", "rb") as file:
-                told = file.read()
+                line = file.read()
         except OSError:  # it has ended meanwhile
             continue
-        if int(told.rpartition(b")")[2].split()[1]) == parent:
+        if int(line.rpartition(b")")[2].split()[1]) == parent:
             found.append(int(name))
     return found
 

@@ -9,6 +9,8 @@ from typing import Any
 COMMAND_FD, REPLY_FD = 3, 4
 """Where a child finds its pipes to and from the parent."""
 
+NAME = 16
+"""Characters of the random name by which the parent knows a child, at the start of a request."""
 
 _decode = json.JSONDecoder().decode
 _encode = json.JSONEncoder(separators=(",", ":")).encode

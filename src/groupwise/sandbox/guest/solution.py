@@ -172,12 +172,12 @@ def _guarded(action: Any) -> list[Any]:
         return list(action())
     except MemoryError:
         return ["memory"]
-    except BaseException as error:  # noqa: BLE001 (the code under test raised it; told as data)
+    except BaseException as error:  # noqa: BLE001 (the code under test raised it; sent as data)
         return ["error", [*describe(error), _arguments_of(error)]]
 
 
 def _arguments_of(error: BaseException) -> Any:
-    """What the exception was made from, told; None where that is no data."""
+    """The exception's arguments as data; None where they cannot be sent."""
     with contextlib.suppress(BaseException):
         return encode(error.args)
     return None
@@ -193,12 +193,12 @@ def _call(
     value = function(*positional, **named)
     after = None
     try:
-        told = (encode_given if mutated else encode)(value)
+        encoded = (encode_given if mutated else encode)(value)
         if mutated and any(isinstance(each, (list, dict, set, bytearray)) for each in given):
             after = [encode(each) for each in given]
     except Unencodable as error:
         return ["not_data", str(error)[:MAX_MESSAGE]]
-    return ["value", told, after]
+    return ["value", encoded, after]
 
 
 def lookup(namespace: dict[str, Any], entry: str) -> Any:
@@ -214,7 +214,7 @@ def lookup(namespace: dict[str, Any], entry: str) -> Any:
 
 
 def run_program(job: Mapping[str, Any]) -> int:
-    """Runs the source as `__main__`; the exit code. How it ended is told in one frame."""
+    """Runs the source as `__main__`; the exit code. How it ended is sent in one frame."""
     code, frame = 0, ["ended", 0]
     try:
         try:
@@ -226,7 +226,7 @@ def run_program(job: Mapping[str, Any]) -> int:
         sys.stdout.flush()
     except MemoryError:
         code, frame = 1, ["memory"]
-    except BaseException as error:  # noqa: BLE001 (the code under test raised it; told as data)
+    except BaseException as error:  # noqa: BLE001 (the code under test raised it; sent as data)
         code, frame = 1, ["error", describe(error)]
         with contextlib.suppress(BaseException):
             sys.stdout.flush()

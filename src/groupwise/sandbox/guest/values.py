@@ -29,19 +29,16 @@ MAX_ITERATED = 10_000
 _SMALL = 1 << 62
 _P = sys.hash_info.modulus
 _BITS_PER_DIGIT = 3.33
-_SEQUENCES: tuple[tuple[type, str], ...] = (
+_ITERATED: tuple[tuple[Any, str], ...] = (
     (list, "l"),
     (tuple, "t"),
     (set, "s"),
     (frozenset, "f"),
-)
-
-
-_VIEWS: tuple[tuple[type, str], ...] = (
     (type({}.keys()), "dk"),
     (type({}.values()), "dv"),
     (type({}.items()), "di"),
 )
+"""Types that are sent by their items, which the type's own method iterates."""
 
 
 class Unencodable(ValueError):  # noqa: N818 (it names the value, not a failure of ours)
@@ -61,9 +58,9 @@ def encode(value: Any, depth: int = MAX_DEPTH, digits: int = MAX_DIGITS) -> Any:
         return _encode_int(value, digits)
     if depth == 0:
         raise Unencodable("nested too deep")
-    for base, tag in _SEQUENCES:
+    for base, tag in _ITERATED:
         if issubclass(kind, base):
-            return [tag, [encode(item, depth - 1, digits) for item in _iterate(base, value)]]
+            return [tag, [encode(item, depth - 1, digits) for item in base.__iter__(value)]]
     if issubclass(kind, dict):
         pairs = [
             [encode(key, depth - 1, digits), encode(item, depth - 1, digits)]
@@ -100,11 +97,6 @@ def plain(value: Any) -> Any:
     return decode(encode(value, digits=1_000_000), max_hashed=ANY_NUMBER, max_digits=1_000_000)
 
 
-def _iterate(base: Any, value: Any) -> Any:
-    """The items, by the built-in type's own method."""
-    return base.__iter__(value)
-
-
 def _encode_int(value: int, digits: int) -> Any:
     if -_SMALL < value < _SMALL:
         return value
@@ -127,9 +119,6 @@ def _encode_rare(value: Any, kind: type, depth: int, digits: int) -> Any:
     if kind is deque:
         items = [encode(item, depth - 1, digits) for item in value]
         return ["dq", [["l", items], value.maxlen]]
-    for view, tag in _VIEWS:
-        if kind is view:
-            return [tag, [encode(item, depth - 1, digits) for item in value]]
     if kind is complex:
         return ["c", [value.real, value.imag]]
     if kind is range:
@@ -141,11 +130,9 @@ def _encode_rare(value: Any, kind: type, depth: int, digits: int) -> Any:
             raise Unencodable(f"a decimal of more than {digits} digits")
         return ["n", str(value)]
     numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        if issubclass(kind, numpy.ndarray):
-            return encode(numpy.ndarray.tolist(value), depth - 1, digits)
-        if issubclass(kind, numpy.generic):
-            return encode(numpy.generic.item(value), depth - 1, digits)
+    for base in (numpy.ndarray, numpy.generic) if numpy is not None else ():
+        if issubclass(kind, base):
+            return encode(base.tolist(value), depth - 1, digits)
     raise Unencodable(f"a value of type {kind.__name__}")
 
 

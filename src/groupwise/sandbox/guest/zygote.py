@@ -37,15 +37,12 @@ from .confinement import (
     set_limits,
     take_descriptors,
 )
-from .frames import COMMAND_FD, REPLY_FD, read_frame, write_frame
+from .frames import COMMAND_FD, NAME, REPLY_FD, read_frame, write_frame
 from .landlock import abi
 from .solution import leave, run_program, serve, settle, settle_child
 from .tester import run_tests
 
 PACKET = 1 << 16
-
-NAME = 16
-"""Characters of the random name by which the parent knows a child, at the start of a request."""
 
 STRAYS = 1.5
 """Seconds to end what an unconfined child left; less than the parent waits for a zygote."""
@@ -97,7 +94,7 @@ def main() -> None:
         requests.close()
         pidfds = [os.pidfd_open(supervisor), os.pidfd_open(template)]
         socket.send_fds(control, [_packed(ready)], pidfds)
-    except Exception as error:  # noqa: BLE001 (told to the parent, which raises it)
+    except Exception as error:  # noqa: BLE001 (sent to the parent, which raises it)
         control.send(_packed({"error": f"{type(error).__name__}: {error}"}))
         return
     Supervisor(control, births, None if settings["seccomp"] else template).serve()
