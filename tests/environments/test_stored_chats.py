@@ -262,6 +262,11 @@ SAID = [{"role": "system", "content": "It's short."}, {"role": "user", "content"
         (json.dumps({"messages": SAID}), SAID),
         (json.dumps(SAID[1]), SAID[1:]),
         (json.dumps([{"content": "Hi", "role": "user"}]), [{"role": "user", "content": "Hi"}]),
+        (json.dumps(json.dumps(SAID)), SAID),
+        (
+            json.dumps([{"id": 1, "role": "user", "content": "Hi"}]),
+            [{"id": 1, "role": "user", "content": "Hi"}],
+        ),
     ],
 )
 def test_a_chat_as_text_is_a_chat(tmp_path, stored, meant):
@@ -278,6 +283,8 @@ def test_a_chat_as_text_is_a_chat(tmp_path, stored, meant):
         ("[{'role': 'user', 'content': 'x'}\n {'role': 'user'}]", "looks like a chat but"),
         ('[{"from": "human", "value": "x"}]', "a list of messages with role and content"),
         ('{"role": "user"}', "a list of messages with role and content"),
+        ('{"messages": [{"role": "user", "content": "x"}], "tools": []}', "role and content"),
+        ('{"messages": []}', "a list of messages with role and content"),
         ('[{"role": "assistant", "content": "x"}]', "has the role 'assistant'"),
         ('[{"role": "human", "content": "x"}]', "has the role 'human'; legal: system"),
     ],
@@ -293,6 +300,8 @@ def test_a_chat_as_text_that_is_broken_is_refused(tmp_path, stored, message):
     [
         "[1, 2, 3]: which is the largest?",
         '{"a": 1} What is a?',
+        '{"name": "Ann", "role": "clerk"} Who is the clerk?',
+        "[role] {x}",
         '[{"name": "x", "age": 3}] Who is older?',
         "role: user, content: hi",
         '"role"',
@@ -309,3 +318,11 @@ def test_a_text_for_a_model_without_a_chat_template_says_what_to_set():
     template = type(template)(template.tokenizer, None, stop_ids=tuple(template.stop_ids))
     with pytest.raises(RecipeError, match=r"dataset: chat = false"):
         template.render([{"role": "user", "content": "x"}])
+
+
+def test_a_text_that_only_looks_like_a_chat_can_be_kept(tmp_path):
+    text = '{"role": "user"} has which keys?'
+    path = jsonl(tmp_path, {"prompt": text, "answer": 7})
+    with pytest.raises(RecipeError, match=r"set environment.template = '\{prompt\}'"):
+        load(path)
+    assert load(path, template="{prompt}").prompts()[0].last_text == text

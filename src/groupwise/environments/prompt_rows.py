@@ -17,7 +17,11 @@ from groupwise.templates import parsed_calls, tool_schemas
 from groupwise.types import Message, Prompt
 from groupwise.verifiers import Verifier
 
-_LIKE_A_CHAT = re.compile(r"""\s*\[?\s*\{\s*\\?["'](role|content|from|value|messages)\\?["']\s*:""")
+_OBJECT = re.compile(r"\s*\"?\s*\[?\s*\{")
+_ROLE = re.compile(r"""\\*["'](role|from|messages)\\*["']\s*:""")
+_CHAT_FIRST = re.compile(
+    r"""\s*"?\[?\s*\{\s*\\*["'](role|content|from|value|messages)\\*["']\s*:"""
+)
 """The beginning of a chat that was stored as text."""
 
 
@@ -57,21 +61,37 @@ def prompt_of(row: Row, settings: DatasetSettings, verifier: Verifier) -> Prompt
 
 def _stored(content: Any, row: Row, settings: DatasetSettings) -> Any:
     """The prompt column's value, with a chat that was stored as text turned into messages."""
-    if not isinstance(content, str) or not _LIKE_A_CHAT.match(content):
+    if not isinstance(content, str) or not _OBJECT.match(content) or not _ROLE.search(content):
         return content
-    try:
-        found = json.loads(content)
-    except ValueError:
-        try:
-            found = ast.literal_eval(content.strip())  # as pandas writes a list into a CSV file
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            raise RecipeError(
-                f"{row.where}: column {settings.prompt!r} looks like a chat but is not JSON: "
-                f"{content!r:.80}; store messages as a list or as JSON text"
-            ) from None
-    if isinstance(found, Mapping) and isinstance(found.get("messages"), list):
+    found = _parsed(content)
+    if isinstance(found, str):  # JSON text within JSON text
+        found = _parsed(found)
+    if found is None and _CHAT_FIRST.match(content):
+        raise RecipeError(
+            f"{row.where}: column {settings.prompt!r} looks like a chat but is not JSON: "
+            f"{content!r:.80}; store messages as a list or as JSON text, or, for a text that only "
+            f"looks like one, set environment.template = '{{{settings.prompt}}}'"
+        )
+    if isinstance(found, Mapping) and found.keys() == {"messages"}:
         return found["messages"]
-    return [found] if isinstance(found, Mapping) else found
+    if isinstance(found, Mapping):
+        found = [found]
+    like_a_chat = isinstance(found, list) and all(
+        isinstance(each, Mapping) and each.keys() & {"role", "from", "messages"} for each in found
+    )
+    return found if like_a_chat else content
+
+
+def _parsed(text: str) -> Any:
+    """JSON text, or the Python text that pandas writes into CSV; None if it is neither."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        return ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
 
 
 def _messages(content: Any, row: Row, settings: DatasetSettings) -> tuple[Message, ...]:
