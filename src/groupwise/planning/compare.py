@@ -39,14 +39,8 @@ class Comparison:
         """(kind, bytes of the first, bytes of the second), 0 where one has none of it."""
         found: dict[str, list[int]] = {}
         for side, made in enumerate(self.plans):
-            memory = made.memory
-            for when, kinds in (
-                ("", memory.always),
-                (" (while sampling)", memory.sampling),
-                (" (while learning)", memory.learning),
-            ):
-                for name, size in kinds.items():
-                    found.setdefault(name + when, [0, 0])[side] = size
+            for name, size in made.memory.rows:
+                found.setdefault(name, [0, 0])[side] = size
         return [(name, sizes[0], sizes[1]) for name, sizes in found.items()]
 
     @property

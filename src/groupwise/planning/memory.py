@@ -74,6 +74,15 @@ class MemoryPlan:
     learning: Mapping[str, int]
 
     @property
+    def rows(self) -> list[tuple[str, int]]:
+        """(kind, bytes), with when it is held unless that is the whole run."""
+        parts = {"": self.always, " (while sampling)": self.sampling}
+        parts[" (while learning)"] = self.learning
+        return [
+            (name + when, size) for when, kinds in parts.items() for name, size in kinds.items()
+        ]
+
+    @property
     def peak_sampling(self) -> int:
         return sum(self.always.values()) + sum(self.sampling.values())
 

@@ -89,15 +89,7 @@ def _sections(plan: Plan) -> Iterator[list[tuple[str, str]]]:
     trained = given.adapter_parameters
     parameters = [("parameters", f"{given.shape.parameters:,}")]
     parameters += [] if trained is None else [("parameters of the adapter", f"{trained:,}")]
-    yield parameters + [
-        (f"memory, {name}{when}", bytes_text(size))
-        for when, kinds in (
-            ("", memory.always),
-            (" (while sampling)", memory.sampling),
-            (" (while learning)", memory.learning),
-        )
-        for name, size in kinds.items()
-    ]
+    yield parameters + [(f"memory, {name}", bytes_text(size)) for name, size in memory.rows]
     yield [
         ("memory while sampling, estimated", bytes_text(memory.peak_sampling)),
         ("memory while learning, estimated", bytes_text(memory.peak_learning)),

@@ -101,14 +101,8 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON-able values."""
-        memory = {
-            "always": dict(self.memory.always),
-            "sampling": dict(self.memory.sampling),
-            "learning": dict(self.memory.learning),
-            "peak_sampling": self.memory.peak_sampling,
-            "peak_learning": self.memory.peak_learning,
-            "peak": self.memory.peak,
-        }
+        peaks = {n: getattr(self.memory, n) for n in ("peak_sampling", "peak_learning", "peak")}
+        memory = {**asdict(self.memory), **peaks}
         return {**asdict(self), "memory": memory, "notes": list(self.notes)}
 
     def summary_line(self) -> str:

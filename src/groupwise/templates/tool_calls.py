@@ -95,7 +95,7 @@ def parse_tool_calls(text: str, style: ToolStyle = "plain") -> ParsedCalls:
             message = style(text)
         except (ValueError, KeyError, RecursionError) as error:
             return ParsedCalls(errors=(f"tool calls: {error}",), text=text.strip())
-        found: list[Callable[[], Any]] = [_given(call) for call in message.get("tool_calls") or ()]
+        found = list(message.get("tool_calls") or ())
         thinking = "".join(
             f"{value}\n"
             for key, value in message.items()
@@ -111,7 +111,7 @@ def parse_tool_calls(text: str, style: ToolStyle = "plain") -> ParsedCalls:
     errors: list[str] = []
     for number, item in enumerate(found, start=1):
         try:
-            calls.append(_call(item(), len(calls)))
+            calls.append(_call(item, len(calls)))
         except _MalformedError as error:
             errors.append(f"tool call {number}: {error}")
     return ParsedCalls(tuple(calls), tuple(errors), (thinking + rest).strip())
@@ -143,7 +143,8 @@ def tool_instructions(tools: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-Finder = Callable[[str], tuple[list[Callable[[], Any]], str]]
+Finder = Callable[[str], tuple[list[Any], str]]
+"""A text to its calls, each as JSON or as the error why it cannot be read, and the rest of it."""
 
 
 def _apart(text: str) -> tuple[str, str]:
@@ -156,12 +157,12 @@ def _apart(text: str) -> tuple[str, str]:
     return (text[start:], text[:start]) if start >= 0 else ("", text)
 
 
-def _hermes(text: str) -> tuple[list[Callable[[], Any]], str]:
+def _hermes(text: str) -> tuple[list[Any], str]:
     found = list(_HERMES.finditer(text))
-    return [_json_of(each) for each in found], _HERMES.sub("", text)
+    return [_loads(each[1], each[2]) for each in found], _HERMES.sub("", text)
 
 
-def _plain(text: str) -> tuple[list[Callable[[], Any]], str]:
+def _plain(text: str) -> tuple[list[Any], str]:
     if "<tool_call>" in text:
         return _hermes(text)
     found = [each for each in _FENCED.finditer(text) if '"name"' in each[1]]
@@ -169,54 +170,49 @@ def _plain(text: str) -> tuple[list[Callable[[], Any]], str]:
         rest = text
         for each in found:
             rest = rest.replace(each[0], "")
-        return [_json_of(each) for each in found], rest
+        return [_loads(each[1], each[2]) for each in found], rest
     return _whole(text)
 
 
-def _llama(text: str) -> tuple[list[Callable[[], Any]], str]:
+def _llama(text: str) -> tuple[list[Any], str]:
     before, marked, after = text.partition("<|python_tag|>")
     if not marked:
         return _whole(text)
     named = _PYTHON_CALL.match(after)
     if named:
-        return [lambda: {"name": named[1], "arguments": _keywords(named[2])}], before
+        return [_with_name(named[1], _keywords(named[2]))], before
     items, _ = _objects(after)
-    return items or [_read(after)], before
+    return items or [_loads(after)], before
 
 
-def _whole(text: str) -> tuple[list[Callable[[], Any]], str]:
+def _whole(text: str) -> tuple[list[Any], str]:
     """A text that is nothing but JSON objects with a name, `;` or new lines between them."""
     if not re.match(r"\s*\{\s*\"(?:name|type|function)\"", text):
         return [], text
     items, rest = _objects(text)
-    return (items, "") if items and not rest else ([_read(text)], "")
+    return (items, "") if items and not rest else ([_loads(text)], "")
 
 
-def _mistral(text: str) -> tuple[list[Callable[[], Any]], str]:
+def _mistral(text: str) -> tuple[list[Any], str]:
     before, *parts = text.split("[TOOL_CALLS]")
-    items: list[Callable[[], Any]] = []
+    items: list[Any] = []
     for part in parts:
         named = _MISTRAL_NAMED.match(part)
         if named:
-            items.append(_named(named[1], part[named.end() :]))
+            items.append(_with_name(named[1], _loads(part[named.end() :])))
             continue
-        try:
-            value = _loads(part)
-        except _MalformedError:
-            items.append(_read(part))
-            continue
-        values = value if isinstance(value, list) else [value]
-        items.extend(map(_given, values))
+        value = _loads(part)
+        items.extend(value if isinstance(value, list) else [value])
     return items, before
 
 
-def _deepseek(text: str) -> tuple[list[Callable[[], Any]], str]:
-    items: list[Callable[[], Any]] = []
+def _deepseek(text: str) -> tuple[list[Any], str]:
+    items: list[Any] = []
     for kind, body, closed in _DEEPSEEK.findall(text):
         name, fenced, rest = body.partition("```json")
         if not fenced:  # the newer form: the name before the separator, bare JSON behind it
             name, rest = kind, body
-        items.append(_named(name.strip(), rest.replace("```", ""), closed))
+        items.append(_with_name(name.strip(), _loads(rest.replace("```", ""), closed)))
     rest = _DEEPSEEK.sub("", text)
     for mark in _WRAPPED:
         rest = rest.replace(mark, "")
@@ -232,68 +228,55 @@ _FINDERS: dict[str, Finder] = {
 }
 
 
-def _json_of(found: re.Match[str]) -> Callable[[], Any]:
-    """The JSON within a match whose last group is the closing mark, empty where it was cut."""
-    return lambda: _loads(found[1], closed=bool(found[2]))
+def _with_name(name: str, arguments: Any) -> Any:
+    wrong = isinstance(arguments, _MalformedError)
+    return arguments if wrong else {"name": name, "arguments": arguments}
 
 
-def _given(value: Any) -> Callable[[], Any]:
-    return lambda: value
-
-
-def _read(text: str) -> Callable[[], Any]:
-    return lambda: _loads(text)
-
-
-def _named(name: str, text: str, closed: str = "x") -> Callable[[], Any]:
-    return lambda: {"name": name, "arguments": _loads(text, closed=bool(closed))}
-
-
-def _loads(text: str, closed: bool = True) -> Any:
+def _loads(text: str, closed: str = "x") -> Any:
+    """The JSON in a text, or the error why not; `closed` is the closing mark, empty without it."""
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
         if not closed:
-            raise _MalformedError("it is not closed: the completion ended inside it") from error
-        raise _MalformedError(f"not JSON ({error})") from error
-    except RecursionError as error:
-        raise _MalformedError("JSON nested too deeply") from error
+            return _MalformedError("it is not closed: the completion ended inside it")
+        return _MalformedError(f"not JSON ({error})")
+    except RecursionError:
+        return _MalformedError("JSON nested too deeply")
 
 
-def _objects(text: str) -> tuple[list[Callable[[], Any]], str]:
+def _objects(text: str) -> tuple[list[Any], str]:
     """The JSON objects at the front of a text, and what is left behind them."""
-    items: list[Callable[[], Any]] = []
+    items: list[Any] = []
     rest = text.strip()
     while rest.startswith("{"):
         try:
             value, end = _DECODER.raw_decode(rest)
         except (json.JSONDecodeError, RecursionError):
             break
-        items.append(_given(value))
+        items.append(value)
         rest = rest[end:].lstrip(" \n\t;")
     return items, rest
 
 
-def _keywords(text: str) -> dict[str, Any]:
-    """The keyword arguments of Python source, literals only."""
+def _keywords(text: str) -> Any:
+    """The keyword arguments of Python source, literals only, or the error why not."""
     try:
         call = ast.parse(f"f({text})", mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise _MalformedError(f"not a call in Python ({error})") from error
-    if (
-        not isinstance(call, ast.Call)
-        or call.args
-        or any(each.arg is None for each in call.keywords)
-    ):
-        raise _MalformedError("give its arguments by name")
+        return _MalformedError(f"not a call in Python ({error})")
+    if not isinstance(call, ast.Call) or call.args or not all(e.arg for e in call.keywords):
+        return _MalformedError("give its arguments by name")
     try:
         return {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
-    except (ValueError, RecursionError) as error:
-        raise _MalformedError("its arguments are not literals") from error
+    except (ValueError, RecursionError):
+        return _MalformedError("its arguments are not literals")
 
 
 def _call(value: Any, place: int) -> ToolCall:
-    """A call from what a family writes as one: OpenAI's `function` around it or not."""
+    """A call from its JSON, with or without OpenAI's `function` around it."""
+    if isinstance(value, _MalformedError):
+        raise value
     if isinstance(value, dict) and isinstance(value.get("function"), dict):
         value = {**value["function"], "id": value.get("id")}
     if not isinstance(value, dict):
@@ -304,6 +287,8 @@ def _call(value: Any, place: int) -> ToolCall:
     arguments = value.get("arguments", value.get("parameters", {}))
     if isinstance(arguments, str):
         arguments = _loads(arguments)
+    if isinstance(arguments, _MalformedError):
+        raise arguments
     if not isinstance(arguments, dict):
         raise _MalformedError(f'"arguments" of {name!r} must be an object, not {arguments!r:.40}')
     own = value.get("id")
