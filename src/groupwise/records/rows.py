@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,40 +34,48 @@ REQUIRED_COLUMNS: tuple[str, ...] = (
 """Columns that every row of `rollouts/*.parquet` has."""
 
 
+_COLUMNS: dict[str, tuple[str, Callable[[Rollout], Any]]] = {
+    "step": ("int64", lambda r: r.step),
+    "version": ("int64", lambda r: r.version),
+    "kind": ("string", lambda r: "training"),
+    "prompt_id": ("string", lambda r: r.prompt.id),
+    "visit": ("int64", lambda r: r.visit),
+    "group_index": ("int64", lambda r: r.group_index),
+    "prompt": ("string", lambda r: _prompt_text(r.prompt)),
+    "answer": ("string", lambda r: _json_text(r.prompt.answer)),
+    "prompt_ids": ("ids", lambda r: list(r.prompt_ids)),
+    "completion_ids": ("ids", lambda r: list(r.completion_ids)),
+    "mask": ("flags", lambda r: list(r.mask)),
+    "sampler_logprobs": ("floats", lambda r: list(r.sampler_logprobs)),
+    "text": ("string", lambda r: r.text),
+    "finish_reason": ("string", lambda r: r.finish_reason),
+    "reward": ("float64", lambda r: r.reward),
+    "outcome": ("string", lambda r: r.score.outcome),
+    "reason": ("string", lambda r: r.score.reason),
+    "advantage": ("float64", lambda r: None),
+    "token_advantages": ("floats", lambda r: None),
+    "step_rewards": ("floats", lambda r: r.score.steps and [step.value for step in r.score.steps]),
+    "step_ends": ("ids", lambda r: r.step_ends and list(r.step_ends)),
+    "messages": ("string", lambda r: _json_text(r.extras.messages)),
+    "turn_ends": ("ids", lambda r: _turn_ends(r)),
+    "limit": ("string", lambda r: r.extras.limit),
+}
+"""Type and value of every column but `rewards`, a struct of the step's verifiers."""
+
+
 def schema() -> pa.Schema:
-    """The columns and their types, without `rewards` (a struct of the step's verifiers)."""
+    """The columns and their types, without `rewards`."""
     import pyarrow as pa
 
-    ids, flags = pa.list_(pa.int32()), pa.list_(pa.bool_())
-    floats = pa.list_(pa.float32())
-    return pa.schema(
-        [
-            ("step", pa.int64()),
-            ("version", pa.int64()),
-            ("kind", pa.string()),
-            ("prompt_id", pa.string()),
-            ("visit", pa.int64()),
-            ("group_index", pa.int64()),
-            ("prompt", pa.string()),
-            ("answer", pa.string()),
-            ("prompt_ids", ids),
-            ("completion_ids", ids),
-            ("mask", flags),
-            ("sampler_logprobs", floats),
-            ("text", pa.string()),
-            ("finish_reason", pa.string()),
-            ("reward", pa.float64()),
-            ("outcome", pa.string()),
-            ("reason", pa.string()),
-            ("advantage", pa.float64()),
-            ("token_advantages", floats),
-            ("step_rewards", floats),
-            ("step_ends", pa.list_(pa.int32())),
-            ("messages", pa.string()),
-            ("turn_ends", pa.list_(pa.int32())),
-            ("limit", pa.string()),
-        ]
-    )
+    types = {
+        "int64": pa.int64(),
+        "float64": pa.float64(),
+        "string": pa.string(),
+        "ids": pa.list_(pa.int32()),
+        "flags": pa.list_(pa.bool_()),
+        "floats": pa.list_(pa.float32()),
+    }
+    return pa.schema([(name, types[kind]) for name, (kind, _) in _COLUMNS.items()])
 
 
 def rollout_rows(
@@ -105,35 +113,9 @@ def rollout_rows(
 
 def rollout_row(step: int, rollout: Rollout, kind: str) -> dict[str, Any]:
     """One rollout as a row, its advantage not yet known."""
-    score = rollout.score
-    parts = dict(score.parts) or {"reward": rollout.reward}
-    return {
-        "step": step,
-        "version": rollout.version,
-        "kind": kind,
-        "prompt_id": rollout.prompt.id,
-        "visit": rollout.visit,
-        "group_index": rollout.group_index,
-        "prompt": _prompt_text(rollout.prompt),
-        "answer": _json_text(rollout.prompt.answer),
-        "prompt_ids": list(rollout.prompt_ids),
-        "completion_ids": list(rollout.completion_ids),
-        "mask": list(rollout.mask),
-        "sampler_logprobs": list(rollout.sampler_logprobs),
-        "text": rollout.text,
-        "finish_reason": rollout.finish_reason,
-        "reward": rollout.reward,
-        "rewards": parts,
-        "outcome": score.outcome,
-        "reason": score.reason,
-        "advantage": None,
-        "token_advantages": None,
-        "step_rewards": None if score.steps is None else [step.value for step in score.steps],
-        "step_ends": None if rollout.step_ends is None else list(rollout.step_ends),
-        "messages": _json_text(rollout.extras.messages),
-        "turn_ends": _turn_ends(rollout),
-        "limit": rollout.extras.limit,
-    }
+    parts = dict(rollout.score.parts) or {"reward": rollout.reward}
+    row = {name: value(rollout) for name, (_, value) in _COLUMNS.items()}
+    return {**row, "step": step, "kind": kind, "rewards": parts}
 
 
 def _turn_ends(rollout: Rollout) -> list[int]:

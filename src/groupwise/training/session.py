@@ -122,23 +122,20 @@ class Session:
 
     def load_extra_tensors(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Put back what `extra_tensors` gave. Raises GroupwiseError where it does not fit."""
-        groups: dict[str, dict[str, torch.Tensor]] = {
-            "collector": {},
-            "reference": {},
-            "critic": {},
-        }
-        for name, tensor in tensors.items():
-            owner, _, rest = name.partition(".")
-            groups.setdefault(owner, {})[rest] = tensor
-        if "state" not in groups["collector"]:
+
+        def of(owner: str) -> dict[str, torch.Tensor]:
+            start = f"{owner}."
+            return {n.removeprefix(start): t for n, t in tensors.items() if n.startswith(start)}
+
+        if "collector.state" not in tensors:
             raise GroupwiseError(
                 "the checkpoint has no collector.state, which says which prompts come next: it "
                 "was written by another version or changed since; start the run again"
             )
-        self.collector.load_tensor(groups["collector"]["state"])
-        self._load_reference(groups["reference"])
+        self.collector.load_tensor(tensors["collector.state"])
+        self._load_reference(of("reference"))
         if self.learner.critic is not None:
-            self.learner.critic.load_tensors(groups["critic"])
+            self.learner.critic.load_tensors(of("critic"))
 
     def _load_reference(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Put back a reference that moves; any other is the model's start."""
