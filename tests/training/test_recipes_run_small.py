@@ -9,7 +9,8 @@ import pytest
 import groupwise as gw
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))
-HEAVY = ("smollm2", "tool_calculator", "code_functions")  # a real model; long cold starts
+# A real model; long cold starts; recipes that another test trains to their end.
+HEAVY = ("smollm2", "tool_calculator", "code_functions", "target_token")
 
 
 @pytest.mark.parametrize(
