@@ -71,6 +71,13 @@ def test_a_package_that_is_not_installed_is_refused(name):
         Sandbox(packages=(name,))
 
 
+def test_packages_are_a_list():
+    with pytest.raises(
+        RecipeError, match=r"packages = 'numpy': give a list of names, as \['numpy'\]"
+    ):
+        find_packages("numpy")
+
+
 def test_requirements_come_with_a_package():
     found = find_packages(["jsonschema"] if _installed("jsonschema") else ["sympy"])
     names = {path.rsplit("/", 1)[-1] for path in found.paths}

@@ -151,7 +151,7 @@ def test_only_listed_calls_pass(machine):
     expected |= {number_of(name, machine): ENOENT for name in (*PATHS, "open", "openat")}
     expected |= {number_of(name, machine): ZERO for name in PROCESS_IDS}
     expected |= {number_of("clone3", machine): ENOSYS, number_of("fcntl", machine): ALLOW}
-    for name in ("prlimit64", "futex", "sched_getaffinity"):
+    for name in ("prlimit64", "sched_getaffinity"):
         expected[number_of(name, machine)] = ALLOW
     for number in range(600):
         assert run(code, arch, number) == expected.get(number, EPERM), number
@@ -193,8 +193,13 @@ def test_files_open_for_reading_only(machine):
 
 
 def test_no_call_tells_a_process_id(machine):
-    for operation, expected in ((0, ALLOW), (129, ALLOW), (393, ALLOW), (6, EPERM), (141, EPERM)):
-        assert verdict(machine, "futex", 4096, operation) == expected
+    # private WAIT, WAKE and WAIT_BITSET; the same and LOCK_PI not private; LOCK_PI, UNLOCK_PI
+    for operation in (128, 129, 393):
+        assert verdict(machine, "futex", 4096, operation) == ALLOW
+    for operation in (0, 1, 9, 6, 134, 135, 141):
+        assert verdict(machine, "futex", 4096, operation) == EPERM
+    assert verdict(machine, "futex", 4096, 0, threads=True) == ALLOW
+    assert verdict(machine, "futex", 4096, 1, threads=True) == EPERM
     assert verdict(machine, "sched_getaffinity", 0, 128) == ALLOW
     assert verdict(machine, "sched_getaffinity", 1, 128) == EPERM
 

@@ -29,6 +29,8 @@ def find_packages(names: Iterable[str]) -> Packages:
 
     `RecipeError` where one is not installed.
     """
+    if isinstance(names, str):
+        raise RecipeError(f"packages = {names!r}: give a list of names, as [{names!r}]")
     names = tuple(dict.fromkeys(names))
     if not names:
         return Packages()

@@ -107,13 +107,16 @@ FCNTL_ALLOWED = (0, 1, 2, 3, 4, 1030)
 """F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC."""
 MADVISE_ALLOWED = (4, 8, 14, 15)
 """MADV_DONTNEED, FREE, HUGEPAGE, NOHUGEPAGE: none reaches the page cache."""
-_FUTEX_PRIVATE, _FUTEX_CLOCK_REALTIME = 128, 256
+_PRIVATE, _REALTIME = 128, 256
 FUTEX_ALLOWED = tuple(
-    operation | flags
+    operation | flags | _PRIVATE
     for operation in (0, 1, 3, 4, 5, 9, 10)  # WAIT, WAKE, REQUEUE, ... without the PI ones
-    for flags in (0, _FUTEX_PRIVATE, _FUTEX_CLOCK_REALTIME, _FUTEX_PRIVATE | _FUTEX_CLOCK_REALTIME)
+    for flags in (0, _REALTIME)
 )
-"""FUTEX_LOCK_PI and its like would write the thread's id into memory."""
+"""FUTEX_LOCK_PI and its like would write the thread's id into memory; a futex that is not private,
+on a page of a library, could be waited for by one run and woken by another."""
+FUTEX_OF_THREADS = (0, 9, 9 | _REALTIME)
+"""WAIT and WAIT_BITSET that are not private: how libc waits for the end of a thread."""
 OTHER_CLOCKS = 0x80000000
 """The bit of a clock id that stands for the processor time of another process."""
 THREAD_FLAGS = 0x3D0F00
@@ -160,7 +163,8 @@ def program(machine: str, *, threads: bool = False, files: bool = False) -> list
     code += _when(MADVISE[column], _one_of(2, MADVISE_ALLOWED))
     code += _when(IOCTL[column], _one_of(1, IOCTL_ALLOWED))
     code += _when(FCNTL[column], _one_of(1, FCNTL_ALLOWED))
-    code += _when(FUTEX[column], _one_of(1, FUTEX_ALLOWED))
+    futexes = FUTEX_ALLOWED + (FUTEX_OF_THREADS if threads else ())
+    code += _when(FUTEX[column], _one_of(1, futexes))
     code += _when(SCHED_GETAFFINITY[column], _one_of(0, (0,)))
     code += _when(PRLIMIT64[column], _own_limits())
     code += _when(CLONE3[column], [(_RET, 0, 0, ENOSYS)])
