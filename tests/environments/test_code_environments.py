@@ -9,8 +9,6 @@ from groupwise.environments.functions import KINDS, OPERATIONS, PROBES, Chain, d
 from groupwise.environments.registry import settings_class
 from groupwise.errors import RecipeError
 from groupwise.randomness import generator
-from groupwise.types import Prompt
-from groupwise.verifiers.code.package import CodePackage, written_files
 
 
 def test_every_operation_gives_what_it_says():
@@ -88,60 +86,6 @@ def test_credit_by_fraction():
     partly = f"def solve(x):\n    return {known[1]!r} if x == {known[0][0]!r} else None"
     score = environment.verify(prompt, f"```python\n{partly}\n```")
     assert (score.value, score.outcome) == (pytest.approx(1 / 6), "partial")
-
-
-PACKAGE = Prompt(
-    "p",
-    text="?",
-    columns={
-        "files": {"tools/first.py": "def first(x):\n    return x + 1\n"},
-        "exports": {"first": "tools.first", "run": "tools.main"},
-        "tests": ["assert run(2) == 9", "assert run(0) == 1"],
-    },
-)
-MAIN = "```python\n# file: tools/main.py\nfrom tools.first import first\ndef run(x):\n    {}\n```"
-
-
-@pytest.mark.parametrize(
-    ("text", "outcome"),
-    [
-        (MAIN.format("return first(x) ** 2"), "correct"),
-        (MAIN.format("return first(x)"), "incorrect"),
-        (MAIN.format("return first(x) ** 2").replace("tools/main", "main"), "incorrect"),
-        (MAIN.format("return first(x) ** 2").replace("# file: tools/main.py\n", ""), "no_answer"),
-        (MAIN.format("return first(x) ** 2").replace("tools/main", "../main"), "no_answer"),
-        (MAIN.format("import os; os._exit(0)"), "crash"),
-        (MAIN.format("return (").replace("python", "py"), "incorrect"),
-        ("<think>" + MAIN.format("return first(x) ** 2") + "</think>", "no_answer"),
-        ("", "no_answer"),
-    ],
-)
-def test_packages(text, outcome):
-    (score,) = CodePackage().score([_case(PACKAGE, text)])
-    assert score.outcome == outcome, score
-
-
-def test_a_file_that_is_written_replaces_the_given_one():
-    more = "```\n# file: tools/first.py\ndef first(x):\n    return 3 if x else 1\n```\n"
-    (score,) = CodePackage().score([_case(PACKAGE, more + MAIN.format("return first(x) ** 2"))])
-    assert score.value == 1
-
-
-def test_the_last_block_of_a_name_counts():
-    text = "```\n# file: a.py\nx = 1\n```\n```\n# file: a.py\nx = 2\n```\n```\ny = 1\n```"
-    assert written_files(text) == {"a.py": "x = 2\n"}
-
-
-def test_an_always_equal_object_does_not_pass_a_package():
-    cheat = MAIN.format("return type('E', (), {'__eq__': lambda s, o: True})()")
-    (score,) = CodePackage().score([_case(PACKAGE, cheat)])
-    assert score.value == 0
-
-
-def test_too_many_files_are_a_limit():
-    text = "\n".join(f"```\n# file: f{n}.py\n```" for n in range(21))
-    (score,) = CodePackage().score([_case(PACKAGE, text)])
-    assert score.outcome == "limit"
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ LEAVE_OUT = {
     "the first of them": ("def f(x): raise ModuleNotFoundError(x)", "first = None\nfor n in range(150):\n try: f(n)\n except ImportError as e: first = first or e\nraise first"),
     "raised again": ("def f(x): raise ModuleNotFoundError(x)", "try: f(1)\nexcept ImportError as e: raise ModuleNotFoundError(str(e))"),
     "as a cause": ("def f(x): raise ModuleNotFoundError(x)", "try: f(1)\nexcept ImportError as e: raise ValueError from e"),
-    "a name to import": ("def f(x): return 'no_such_module'", "assert __import__(f(1))"),
+    "a name to import": ("def f(x): return 'no_such_module'", "import importlib\nassert importlib.import_module(f(1))"),
     "a name of ours": ("class infrastructure_error(Exception): pass\ndef f(x): raise infrastructure_error('infrastructure_error')", None),
     "the words for broken tests": ("def f(x): raise ValueError(\"the tests' own source does not run\")", None),
     "a zygote that is lost": ("class ZygoteLost(Exception): pass\ndef f(x): raise ZygoteLost('the zygote has ended')", None),

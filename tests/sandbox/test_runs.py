@@ -246,7 +246,7 @@ ASSERTS = {
     "a keyword of its name": ("def g(f): return f + 1", "assert g(f=1) == 2", "passed"),
     "many keys": ("def f(x):\n x.update(x)\n return {n: n for n in x}", "x = {n: n for n in range(20000)}\nassert f(x) == x", "passed"),
     "colliding keys": ("def f(x): return {n * (2**61 - 1): 0 for n in range(20000)}", "assert len(f(1)) == 3", "timeout"),
-    "a function as argument": ("def f(g): return g(1)", "assert f(lambda x: x) == 1", "failed"),
+    "a function as argument": ("def f(g): return g(1)", "assert f(lambda x: x) == 1", "infrastructure_error"),
 }  # fmt: skip
 
 
@@ -288,9 +288,9 @@ def test_what_a_test_leaves_to_others_to_run_is_run(tier_b, name):
 @pytest.mark.parametrize(
     ("test", "reason"),
     [
-        ("def helper(): assert f(1) == 2", "none calls the solution"),
-        ("def check(candidate): assert candidate(1) == 2", "none calls the solution"),
-        ("if __name__ == '__main__':\n assert f(1) == 2", "none calls the solution"),
+        ("assert 1 + 1 == 2", "none calls the solution"),
+        ("def helper(): assert f(1) == 2", "nothing runs the function helper"),
+        ("def check(candidate): assert candidate(1) == 2", "nothing runs the function check"),
         ("import no_such_module\nassert f(1) == 2", "No module named 'no_such_module'"),
     ],
 )

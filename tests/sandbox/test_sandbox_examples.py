@@ -5,7 +5,7 @@ import importlib
 
 import pytest
 
-MODULES = ["comparison", "results", "pool", "guest.values", "guest.tester"]
+MODULES = ["comparison", "results", "pool", "guest.values", "guest.sources"]
 
 
 @pytest.mark.parametrize("name", MODULES)

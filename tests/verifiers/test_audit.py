@@ -35,7 +35,7 @@ from groupwise.verifiers.audit.submissions import (
 from groupwise.verifiers.core.composition import main_part
 from groupwise.verifiers.core.registry import BUILTIN
 
-UNLABELLED = {"judge", "code_package", "play", "reasoning_gym"}
+UNLABELLED = {"judge", "play", "reasoning_gym"}
 """Built-in verifiers without a labelled set: they ask others, or need an environment's own rows."""
 HOLED = "groupwise.verifiers.audit.holed:answer_anywhere"
 SUMS = [

@@ -2,6 +2,7 @@
 """The code verifier: rows in four layouts, programs in completions, credit, outcomes. Faults 13, 52."""
 
 import asyncio
+import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -214,23 +215,6 @@ def test_order_is_kept_and_a_batch_scores_like_its_rows():
     assert values == [1.0, 0.0] * 4
 
 
-def test_literal_inputs_are_counted_and_rejected_by_option():
-    columns = {"entry": "f", "tests": [[[[11, 22, 33, 44]], 110], [[[5, 6, 7, 8, 9]], 35]]}
-    copied = "def f(x):\n    if x == [11, 22, 33, 44]: return 110\n    return sum(x)"
-    honest = "def f(x):\n    return sum(x)"
-    prompt = Prompt("p", text="q", columns=columns)
-    counting = load_verifier("code")
-    assert [
-        s.value for s in score_cases(counting, [Case(prompt, copied), Case(prompt, honest)])
-    ] == [1, 1]
-    assert counting.take_logs().metrics == {"code/literal_inputs": 0.5}
-    assert counting.take_logs().metrics == {}
-    rejecting = load_verifier("code", literal_inputs="reject")
-    scores = score_cases(rejecting, [Case(prompt, copied), Case(prompt, honest)])
-    assert [score.value for score in scores] == [0.0, 1.0]
-    assert scores[0].reason == "contains 1 of the test inputs literally"
-
-
 def test_gold_programs_and_rows_are_checked_before_training():
     verifier = load_verifier("code")
     rows = [
@@ -252,6 +236,104 @@ def test_gold_programs_and_rows_are_checked_before_training():
 def test_broken_tests_are_never_a_zero():
     score = scored({"tests": ["assert add(1, 2 == 3"]}, FUNCTION)
     assert (score.value, score.outcome) == (None, "bad_answer")
+
+
+LEETCODE = [
+    "class Solution:\n    def add(self, a: List[int], b: Optional[int]) -> int: return a + b",
+    "class Solution:\n    def add(self, a, b): return reduce(lambda x, y: x + y, deque([a, b]))",
+    "class Solution:\n    def add(self, a, b): return heapq.nsmallest(1, [inf, a + b])[0]",
+    "class Solution:\n    def add(self, a, b): return sum(Counter({a: a, -b: b}).values())",
+    "class Solution:\n    def add(self, a, b): return a + b + bisect.bisect([], 1) + bisect_left([], 1)",
+    "class Solution:\n    def add(self, a, b): return gcd(0, a) + pow(b, 1, 100)",
+]
+
+
+@pytest.mark.parametrize("source", LEETCODE)
+def test_a_solution_in_leetcodes_form_finds_its_imports(source):
+    assert scored(OURS_CALLS, source).value == 1.0
+    assert scored(OURS_CALLS, source.replace("class Solution", "class Other")).value == 0.0
+
+
+@pytest.mark.parametrize("name", ["gcd", "reduce", "Counter", "operator", "List"])
+def test_what_is_preloaded_is_not_a_solution(name):
+    columns = {"entry": name, "tests": [[[4, 6], 2]]}
+    assert scored(columns, "class Solution:\n    def other(self): return 2").value == 0.0
+    assert scored(columns, f"class Solution:\n    def {name}(self, a, b): return 2").value == 1.0
+
+
+ENDS = [("exit()", 1.0), ("quit()", 1.0), ("exit(0)", 1.0), ("import sys\nsys.exit()", 1.0),
+        ("raise SystemExit", 1.0), ("exit(1)", 0.0), ("quit('no')", 0.0), ("exit(256)", 1.0)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("end", "value"), ENDS)
+def test_a_program_may_end_itself(end, value):
+    program = f"a, b = map(int, input().split())\nprint(a + b)\n{end}\nprint('more')"
+    assert scored(OURS_PROGRAM, program).value == value
+
+
+APPS = [  # outputs, right, wrong
+    ([[[1]]], "def f(x): return [1]", "def f(x): return 2"),
+    ([[1]], "def f(x): return [1]", "def f(x): return [2]"),
+    ([[1]], "def f(x): return 1", "def f(x): return [[1]]"),
+    ([[[1, 2]]], "def f(x): return [1, 2]", "def f(x): return [2, 1]"),
+    ([[1, 2]], "def f(x): return [1, 2]", "def f(x): return 1"),
+    ([7], "def f(x): return 7", "def f(x): return [7]"),
+    ([[[]]], "def f(x): return []", "def f(x): return None"),
+    ([["ab"]], "def f(x): return 'ab'", "def f(x): return 'a'"),
+    ([[True]], "def f(x): return True", "def f(x): return False"),
+]
+
+
+@pytest.mark.parametrize(("outputs", "right", "wrong"), APPS)
+def test_apps_wraps_values_or_not(outputs, right, wrong):
+    table = {"fn_name": "f", "inputs": [[3]], "outputs": outputs}
+    assert scored({"input_output": json.dumps(table)}, right).value == 1.0
+    assert scored({"input_output": table}, wrong).value == 0.0
+
+
+def test_wrapped_and_unwrapped_values_are_not_mixed_in_a_row():
+    table = {"fn_name": "f", "inputs": [[1], [2]], "outputs": [[1], [1, 2]]}
+    source = "def f(n): return list(range(1, n + 1))"
+    assert scored({"input_output": table}, source).value == 1.0
+    assert scored({"input_output": table}, "def f(n): return 1 if n == 1 else [1, 2]").value == 0.0
+
+
+COLUMNS = [
+    {"tests": 5}, {"tests": True}, {"tests": {"a": 1}}, {"tests": []}, {"tests": None},
+    {"tests": [5]}, {"tests": [[1, 2, 3]]}, {"entry": "f", "tests": [[[len], 3]]},
+    {"entry": "f", "tests": [[[1], int]]}, {"entry": "f", "tests": [[[object()], 3]]},
+    {"entry": "f", "tests": [[[lambda x: x], 3]]}, {"input_output": 5},
+    {"input_output": {"inputs": 5, "outputs": 6}}, {"input_output": {"inputs": [1]}},
+    {"input_output": {"fn_name": "f", "inputs": [1], "outputs": [1]}},
+    {"test_list": 5}, {"test_list": []}, {"entry_point": "f", "test": 5},
+    {"entry_point": "f", "test": "def check(candidate):\n assert candidate(lambda: 1) == 1"},
+    {"tests": ["assert eval(f(3)) == 9"]}, {"tests": ["async def test(): assert f(1)"]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("columns", COLUMNS, ids=str)
+def test_rows_that_cannot_be_judged_are_named_before_training(columns):
+    verifier = load_verifier("code")
+    rows = [
+        Prompt("a", text="q", columns=columns),
+        Prompt("b", text="q", answer="def f(*a): return 1", columns=columns),
+    ]
+    assert all(verifier.check_answers(rows))
+    score = scored(columns, "def f(*a): return 1")
+    assert (score.value, score.outcome) == (None, "bad_answer")
+
+
+@pytest.mark.parametrize("answer", [5, ["def f(): pass"], {"a": 1}, True, 1.5])
+def test_an_answer_that_is_not_one_program_is_named(answer):
+    (reason,) = load_verifier("code").check_answers(
+        [Prompt("a", text="q", answer=answer, columns=OURS_CALLS)]
+    )
+    assert reason.endswith("give one program as text")
+
+
+def test_the_verifier_of_packages_was_removed():
+    with pytest.raises(RecipeError, match=r'use "code", which judges one program'):
+        load_verifier("code_package")
 
 
 def test_held_out_tests_are_another_column():

@@ -1,11 +1,15 @@
 # ruff: noqa: E501 (tables: one case a line)
 """The proof verifier: z3 for real, in the sandbox; Lean by interface, on its recorded words."""
 
+import time
+
 import pytest
 
 from groupwise.errors import RecipeError
+from groupwise.sandbox import TrustedCallFailed
 from groupwise.types import Prompt, Score
 from groupwise.verifiers import load_verifier, verify
+from groupwise.verifiers.code import proof as proof_module
 from groupwise.verifiers.code.proof import Checker, LeanChecker, Proof
 
 pytest.importorskip("z3", reason="z3-solver is not installed (extra `proof`)")
@@ -158,16 +162,28 @@ class Stub(LeanChecker):
         return self.code, self.output
 
 
+NO_AXIOMS = "'two' does not depend on any axioms"
 LEAN = {
     "proved": (Stub(), "rfl", "correct"),
     "the usual axioms": (Stub(0, "'two' depends on axioms: [propext, Quot.sound]"), "by simp", "correct"),
+    "axioms on two lines": (Stub(0, "'two' depends on axioms: [propext,\n Classical.choice,\n Quot.sound]"), "by simp", "correct"),
+    "no axioms, wrapped": (Stub(0, "'two' does not depend on\n any axioms"), "by simp", "correct"),
+    "a warning before it": (Stub(0, "x.lean:1:1: warning: unused variable\n" + NO_AXIOMS), "by simp", "correct"),
     "sorry": (Stub(), "by sorry", "incorrect"),
     "sorry underneath": (Stub(0, "'two' depends on axioms: [sorryAx]"), "by exact foo", "incorrect"),
+    "sorry on a second line": (Stub(0, "'two' depends on axioms: [propext,\n sorryAx]"), "by exact foo", "incorrect"),
+    "sorry far below": (Stub(0, "'two' depends on axioms: [propext,\n Classical.choice,\n Quot.sound,\n sorryAx]"), "by exact foo", "incorrect"),
+    "a list that does not end": (Stub(0, "'two' depends on axioms: [propext,"), "by exact foo", "incorrect"),
+    "a list that is missing": (Stub(0, "'two' depends on axioms:"), "by exact foo", "incorrect"),
+    "an axiom of the kernel's": (Stub(0, "'two' depends on axioms: [propext,\n Lean.ofReduceBool]"), "by decide", "incorrect"),
+    "a warning of sorry": (Stub(0, "warning: declaration uses 'sorry'\n" + NO_AXIOMS), "by exact foo", "incorrect"),
     "its own axiom": (Stub(), "foo\naxiom foo : False", "incorrect"),
     "an error": (Stub(1, "error: unsolved goals"), "by simp", "incorrect"),
     "a command": (Stub(), "rfl\n#eval 1", "incorrect"),
     "says nothing": (Stub(0, ""), "rfl", "incorrect"),
-    "says it twice": (Stub(0, "'two' does not depend on any axioms\n" * 2), "rfl", "incorrect"),
+    "says it twice": (Stub(0, f"{NO_AXIOMS}\n{NO_AXIOMS}"), "rfl", "incorrect"),
+    "says both": (Stub(0, f"{NO_AXIOMS}\n'two' depends on axioms: [sorry2]"), "rfl", "incorrect"),
+    "of another theorem": (Stub(0, "'too' does not depend on any axioms"), "rfl", "incorrect"),
     "stuck": (Stub(0, "stuck"), "rfl", "timeout"),
 }  # fmt: skip
 
@@ -178,7 +194,95 @@ def test_lean_by_interface(name):
     score = stub.check("theorem two : 1 + 1 = 2 :=", None, proof, Proof())
     assert score.outcome == outcome, score.reason
     if outcome == "correct":
-        assert stub.source == f"theorem two : 1 + 1 = 2 :=\n{proof}\n\n#print axioms two\n"
+        assert stub.source == f"theorem two : 1 + 1 = 2 := (\n{proof}\n)\n\n#print axioms two\n"
+
+
+ESCAPES = [
+    "sorry", "by admit", "sorryAx _ true", "by\n  exact (sorryAx\n _)", "by native_decide",
+    "by run_tac do pure ()", "by_elab do return default", "by\n  set_option debug.skipKernelTC true in simp",
+    "rfl\nmacro_rules | `(tactic| simp) => `(tactic| sorry)", "rfl\nelab \"x\" : term => return default",
+    "rfl\nsyntax \"y\" : term", "rfl\nnotation \"z\" => 1", "rfl\nlocal infixl:65 \" ++ \" => f",
+    "rfl\nattribute [simp] foo", "rfl\n@[implemented_by g] def f := 1", "rfl\nopen Lean Elab",
+    "rfl\nnamespace A", "rfl\nend A", "rfl\ninstance : Inhabited False := ⟨foo⟩", "rfl theorem a : False := b",
+    "rfl\nprivate theorem a : 1 = 1 := rfl", "rfl\nrun_cmd foo", "rfl\ninitialize foo : IO Unit",
+    "rfl\nimport Foo", "rfl)\n#print axioms one\nexample := (rfl", "rfl)", "(rfl", "rfl /- open", "rfl\n/- a /- b -/",
+    "rfl --)\n)", "1'(')", "<-- )\nrfl", "x //- )\nrfl", "Lean.Elab.Command.elabCommand x",
+    "by exact «sorry»", 's!"{(by run_tac x)}"', "fun x => eval% foo", "include_str \"/etc/passwd\"",
+    "rfl\nunsafe def f := 1", "rfl\ndeclare_syntax_cat foo", "rfl\nsimproc foo := x", "rfl\nopaque a : Nat",
+    "rfl\nuniverse u", "rfl\nsection", "rfl\nextern_lib x := extern y", "[rfl)", "⟨rfl", "rfl⟩",
+]  # fmt: skip
+PROOFS = [
+    "rfl", "by simp", "by\n  intro x\n  simp [foo, bar]\n  omega", "fun h => ⟨h.1, h.2⟩", "by decide -- an example",
+    "by\n  /- the end of the section /- nested -/ -/\n  rfl", "by\n  induction n with\n  | zero => rfl\n  | succ k ih => simp [ih]",
+    "by\n  have h' : a = b := by ring\n  exact h'", "by norm_num [Polynomial.eval]", "by rw [← h]; exact h.symm",
+    "calc a = b := h₁\n  _ = c := h₂", "by\n  rcases h with ⟨x, hx⟩\n  exact ⟨x, by linarith⟩", "by exact?",
+    "Nat.le_antisymm (by simp) (by simp)", "by simp only [Finset.sum_range_succ]; norm_num; ring",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("proof", ESCAPES)
+def test_a_proof_holds_no_command_and_no_code(proof):
+    score = Stub().check("theorem two : 1 + 1 = 2 :=", None, proof, Proof())
+    assert (score.value, score.outcome) == (0.0, "incorrect")
+
+
+@pytest.mark.parametrize("proof", PROOFS)
+def test_ordinary_proofs_are_passed_to_lean(proof):
+    assert Stub().check("theorem two : 1 + 1 = 2 :=", None, proof, Proof()).value == 1.0
+
+
+def test_a_long_proof_is_read_in_linear_time():
+    began = time.monotonic()
+    for piece in ("(", "-", "/-", " --", "a.", "'", "«", "h' ", "/- -/ "):
+        Stub().refused(piece * 20_000)
+    assert time.monotonic() - began < 2.0
+
+
+TERMS_TOO_LARGE = {
+    "a large number": ("(declare-const a Int)", "(> a 0)", f"(> a {'9' * 19000})"),
+    "a wide bit vector": ("(declare-const b (_ BitVec 4))", "b", "((_ extract 3 0) (bvmul ((_ zero_extend 100000000) b) ((_ zero_extend 100000000) b)))"),
+    "a repeated bit vector": ("(declare-const b (_ BitVec 4))", "b", "((_ extract 3 0) ((_ repeat 500000000) b))"),
+    "nested products": ("(declare-const a Int)", "a", "(* a " * 400 + "a" + ")" * 400),
+    "powers": ("(declare-const a Int)", "a", "(^ 7 (^ 7 (^ 7 (^ 7 7))))"),
+    "surrogates": ("(declare-const a Int)", "a", "(+ a \ud800)"),
+    "an array": ("(declare-const b (_ BitVec 64))", "b", "(bvshl b (bvmul b (bvudiv b (bvurem b b))))"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TERMS_TOO_LARGE)
+def test_no_term_chooses_to_be_left_out(name):
+    statement, gold, term = TERMS_TOO_LARGE[name]
+    limits = {"memory_megabytes": 64, "time_limit": 1.0}
+    score = scored(term, statement, gold, goal="equivalent", **limits)
+    assert score.value == 0.0, score
+    assert score.outcome != "infrastructure_error"
+
+
+MODELS_TOO_LARGE = [
+    "x = 9" * 2000,
+    "x = " + "9" * 900 + "\ny = 1",
+    "x = \ud800\ny = 3",
+    "(" * 5000,
+    "x = " * 5000,
+]
+
+
+@pytest.mark.parametrize("given", MODELS_TOO_LARGE)
+def test_no_model_chooses_to_be_left_out(given):
+    assert scored(given, time_limit=2.0).value == 0.0
+
+
+FAILURES = {"timeout": "timeout", "out_of_memory": "out_of_memory", "crash": "crash", "limit": "limit",
+            "failed": "crash", "infrastructure_error": "infrastructure_error"}  # fmt: skip
+
+
+@pytest.mark.parametrize("outcome", FAILURES)
+def test_a_check_without_a_verdict_is_the_claims_doing_unless_the_sandbox_failed(outcome):
+    score = proof_module._failed(TrustedCallFailed("check: no value", outcome))
+    assert score.outcome == FAILURES[outcome]
+    assert score.value == (None if outcome == "infrastructure_error" else 0.0)
+    memory = TrustedCallFailed("check: Z3Exception: b'out of memory'", "failed")
+    assert proof_module._failed(memory).outcome == "out_of_memory"
 
 
 class Even(Checker):
@@ -194,7 +298,7 @@ def test_checkers_by_name():
         load_verifier("proof", checker="lean")
     with pytest.raises(RecipeError, match="z3 or module:Class"):
         load_verifier("proof", checker="coq")
-    with pytest.raises(RecipeError, match="is no groupwise"):
+    with pytest.raises(RecipeError, match="is not a groupwise"):
         load_verifier("proof", checker="test_proof:TERMS")
     with pytest.raises(RecipeError, match="no module"):
         load_verifier("proof", checker="no_such_module:Class")

@@ -9,7 +9,6 @@ from groupwise.types import Prompt
 from groupwise.verifiers import Case, load_verifier, score_cases, verify
 from groupwise.verifiers.code import sql
 from groupwise.verifiers.code.extraction import python_source
-from groupwise.verifiers.code.package import written_files
 
 SETUP = """
 create table people (name text, age integer, city text);
@@ -286,5 +285,4 @@ def test_finding_the_query_or_the_program_is_linear(name):
     began = time.monotonic()
     verifier._prepared(Case(prompt, text))
     python_source(text, "f")
-    written_files(text)
     assert time.monotonic() - began < 1.0

@@ -108,20 +108,10 @@ SETUPS = {
     "sequence": ({}, "7, 8"),
     "countdown": ({}, "3 + 4"),
     "play": ({}, None),
-    "code_package": (
-        {"time_limit": 10, "memory_megabytes": 256},
-        "```python\n# file: sevens.py\ndef seven():\n    return 7\n```",
-    ),
     "reasoning_gym": ({"task": "countdown"}, "3 + 4"),
 }
 # Columns of verifiers whose rows are their own kind.
 OWN_COLUMNS = {
-    "code_package": {
-        "files": {},
-        "exports": {"seven": "sevens"},
-        "tests": ["assert seven() == 7"],
-        "setup": "",
-    },
     "reasoning_gym": {
         "entry": {
             "question": "Make 7 of 3 and 4.",
@@ -180,7 +170,7 @@ ODD = [None, float("nan"), True, 0, 7.0, -1e308, "", " ", [], ["7", "seven"], [N
        {"a": 1}, {}, b"7", float("inf"), ["7", True]]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", sorted(set(SETUPS) - {"code_package"}))
+@pytest.mark.parametrize("name", sorted(SETUPS))
 def test_whatever_a_column_holds_is_judged_or_refused(name):
     """No kind of gold answer or column raises; what cannot be used is not scored."""
     verifier, prompt = setup(name)

@@ -2,7 +2,7 @@
 
 A function is a chain of operations on one argument. Each operation has words and a Python
 expression in `x`; the program, the description and the values of a chain come from the same table,
-so they cannot disagree. Left out: prompts and tests (`code_tasks.py`, `code_packages.py`).
+so they cannot disagree. Left out: prompts and tests (`code_tasks.py`).
 """
 
 from __future__ import annotations

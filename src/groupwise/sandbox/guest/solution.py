@@ -10,6 +10,7 @@ import builtins
 import contextlib
 import errno
 import functools
+import importlib
 import os
 import random
 import selectors
@@ -26,6 +27,10 @@ from .frames import read_frame, write_frame
 from .values import ANY_NUMBER, Unencodable, decode, encode, encode_given
 
 MAX_MESSAGE = 300
+
+PRELOADED = ("typing", "collections", "heapq", "bisect", "itertools", "functools", "math", "string",
+             "operator", "random", "re", "copy")  # fmt: skip
+"""Modules that a LeetCode solution finds imported, with their names."""
 
 _THREADED: list[tuple[Any, str, Any]] = [
     (threading.Thread, "start", threading.Thread.start),
@@ -50,6 +55,8 @@ def settle() -> None:
         numpy.random.seed(0)
     for holder, name, value in _REPLACED:
         setattr(holder, name, value)
+    for name in ("exit", "quit"):  # the module `site`, which makes them, is not loaded
+        setattr(builtins, name, sys.exit)
 
 
 def settle_child(threads: bool) -> None:
@@ -123,8 +130,23 @@ def module(source: str, name: str) -> dict[str, Any]:
     """Executes `source` as the module `name`; its namespace."""
     made = types.ModuleType(name)
     sys.modules[name] = made
+    if "class Solution" in source:
+        made.__dict__["__builtins__"] = {**vars(builtins), **preloaded()}
     exec(compile(source, f"<{name}>", "exec", dont_inherit=True), made.__dict__)
     return made.__dict__
+
+
+@functools.cache
+def preloaded() -> dict[str, Any]:
+    """What LeetCode imports for a `class Solution`, less what would hide a built-in."""
+    modules = {name: importlib.import_module(name) for name in PRELOADED}
+    names = {
+        name: value
+        for each in modules.values()
+        for name, value in vars(each).items()
+        if name[0] != "_" and not hasattr(builtins, name)
+    }
+    return names | modules
 
 
 def describe(error: BaseException) -> list[str]:

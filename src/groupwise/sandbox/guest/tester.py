@@ -7,60 +7,82 @@ exact built-in types, so neither an always-equal object nor a patched built-in c
 
 from __future__ import annotations
 
-import ast
 import builtins
 import contextlib
-import dis
-import symtable
+import importlib
+import inspect
+import itertools
 import sys
 import types
 import unittest
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .frames import read_frame, write_frame
-from .solution import MAX_MESSAGE, describe, module
+from .solution import MAX_MESSAGE, describe
+from .sources import ASSERTED, ENTERED, Refused, Span, TestSource, prepared
 from .values import ANY_NUMBER, Unencodable, decode, encode_given
 
-_CACHE, _POP_TOP = dis.opmap["CACHE"], dis.opmap["POP_TOP"]
-
-
-_told: deque[Exception] = deque(maxlen=100)
-"""What the solution raised last."""
+_EVALUATING = {"compile", "exec", "marshal.loads", "pickle.find_class", "code.__new__"}
+_TRUSTED_FILES = ("<frozen importlib", "/ast.py", "/collections/__init__.py", "/dataclasses.py",
+                  "/unittest/mock.py")  # fmt: skip
+"""They compile names that they check, never a text as it is."""
 
 
 class SolutionError(Exception):
     """What the solution raised, where that is no built-in exception."""
 
 
+class EvaluatedText(BaseException):
+    """A test is about to run text that may be the solution's; no `except Exception` stops it."""
+
+
+class _State:
+    """What the run of the tests has come to."""
+
+    asked = 0
+    guarded = False
+    evaluated = False
+    constants: frozenset[str] = frozenset()
+    constant_ran = False
+    dropped: frozenset[tuple[str, Span]] = frozenset()
+
+
 def run_tests(job: Mapping[str, Any]) -> None:
     """Executes `setup`, then each of `tests`; one `["result", index, passed, reason]` each.
 
     Names that the test source uses and does not define are stubs for the solution's functions, and
-    so is `entry`, whatever `setup` defined, and every name of a module `solution`. What pytest or
-    unittest would run in a source is run. Tells `["broken", why]` where the setup fails, or a test
-    imports what is not here.
+    so is `entry`, whatever `setup` defined, and every name of a module `solution`. The source is
+    run as a script; what pytest, unittest, doctest or HumanEval's harness would run in it is run
+    as well. Tells `["broken", why]` where the source is refused or the setup fails.
     """
-    sys.modules["solution"] = _Solution("solution")
+    made = types.ModuleType("__main__")
+    sys.modules["__main__"], sys.modules["solution"] = made, _Solution("solution")
+    namespace, entry = made.__dict__, job["entry"]
     unittest.main = _run_later  # type: ignore[assignment]
     try:
-        missing = undefined_names(job["setup"], *job["tests"])
-        namespace = module(job["setup"], "test")
+        (setup, *tests), names = prepared(job["setup"], job["tests"], entry)
+        _State.dropped = frozenset(
+            (each.code.co_filename, span) for each in (setup, *tests) for span in each.dropped
+        )
+        exec(setup.code, namespace)
     except BaseException as error:  # noqa: BLE001 (the data's own source; told to the parent)
         kind, message, _ = describe(error)
-        write_frame(["broken", f"{kind}: {message}"])
-        return
-    for name in [*missing, *([job["entry"]] if job["entry"] else [])]:
-        if name not in namespace or name == job["entry"]:
-            namespace[name] = _stub(name)
-    for index, source in enumerate(job["tests"]):
-        try:
-            verdict = _run_test(source, namespace, job["entry"])
-        except ModuleNotFoundError as error:
-            write_frame(["broken", str(error)])
+        reason = message if isinstance(error, Refused) else f"{kind}: {message}"
+        if not _State.asked:
+            write_frame(["broken", reason])
             return
-        write_frame(["result", index, *verdict])
+        for index in range(len(job["tests"])):  # the solution was asked: it may be its doing
+            write_frame(["result", index, False, f"the setup: {reason}"])
+        return
+    for name in names:
+        if name not in namespace or name == entry:
+            namespace[name] = _stub(name)
+    if any(each.docstrings for each in tests):
+        importlib.import_module("doctest").__dict__["testmod"] = _run_later
+    sys.addaudithook(_refuse_evaluation)
+    for index, (test, source) in enumerate(zip(tests, job["tests"])):
+        write_frame(["result", index, *_run_test(test, source, namespace, entry)])
 
 
 class _Solution(types.ModuleType):
@@ -73,90 +95,147 @@ class _Solution(types.ModuleType):
 
 
 def _run_later(*_: Any, **__: Any) -> None:
-    """In place of `unittest.main`: the cases of a source are run behind it."""
+    """In place of `unittest.main` and `doctest.testmod`: both are run behind the source."""
 
 
-def _run_test(source: str, namespace: dict[str, Any], entry: str | None) -> tuple[bool, str]:
-    """Whether it passed, and why not. `ModuleNotFoundError` where the test itself raised it."""
+def _run_test(
+    test: TestSource, source: str, namespace: dict[str, Any], entry: str | None
+) -> tuple[bool, str]:
+    """Whether it passed, and why not: an error, or a part that was not run."""
     before = dict(namespace)
+    entered: set[int] = set()
+    namespace[ENTERED] = entered.add
+    _State.guarded, _State.evaluated, _State.constants = True, False, test.constants
     try:
-        exec(compile(source, "<test>", "exec", dont_inherit=True), namespace)
-        called = {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
+        _run_script(test, namespace)
         made = {name: each for name, each in namespace.items() if before.get(name) is not each}
-        _run_cases([each for each in made.values() if isinstance(each, type)])
-        for name, each in made.items():
-            if isinstance(each, types.FunctionType) and name not in called:
-                _run_function(name, each, entry)
-    except BaseException as error:  # a failing test, whatever it raised
-        if isinstance(error, ModuleNotFoundError) and error not in _told:
-            raise
+        _run_left(made, test.called, entry)
+        if test.docstrings:
+            _run_examples(test.docstrings, namespace)
+    except BaseException as error:  # noqa: BLE001 (a failing test, whatever it raised)
         kind, message, _ = describe(error)
-        line = _line(source, error)
+        line = _line(source, error, test.code.co_filename)
         return False, f"{line}: {kind}: {message}" if message else f"{line}: {kind}"
-    return True, ""
+    finally:
+        _State.guarded = False
+    if _State.evaluated:
+        return False, "it evaluates text that may be the solution's"
+    if test.asserts and ASSERTED not in entered:
+        return False, "no assertion was reached"
+    idle = [name for number, name in test.functions.items() if number not in entered]
+    return not idle, f"{idle[0]} was not run" if idle else ""
 
 
-def _run_cases(classes: Sequence[type]) -> None:
-    """What unittest and pytest would run of them, but for classes that only others derive from."""
-    bases = {base for each in classes for base in each.__mro__[1:]}
-    for each in classes:
-        if each in bases:
-            continue
-        if not issubclass(each, unittest.TestCase):
-            if each.__name__.startswith("Test") and each.__init__ is object.__init__:
-                for name in dir(each):
-                    if name.startswith("test"):
-                        getattr(each(), name)()
-            continue
-        result = unittest.TestResult()
-        unittest.defaultTestLoader.loadTestsFromTestCase(each).run(result)
-        for case, said in [*result.errors, *result.failures]:
-            raise AssertionError(f"{case.id()}: {said.strip().splitlines()[-1]}")
+def _run_script(test: TestSource, namespace: dict[str, Any]) -> None:
+    """As a script; its last statement may end it, as `sys.exit(unittest.main())` does."""
+    try:
+        exec(test.code, namespace)
+    except SystemExit as stop:
+        lines = _lines_of(stop.__traceback__, test.code.co_filename)
+        if stop.code not in (None, 0) or len(lines) > 1 or lines[0] < test.last_line:
+            raise
 
 
-def _run_function(name: str, function: types.FunctionType, entry: str | None) -> None:
-    """Calls a function that a test leaves to pytest, or to HumanEval's harness."""
-    needed = function.__code__.co_argcount - len(function.__defaults__ or ())
-    if name.startswith("test") and needed == 0:
-        function()
-    elif name == "check" and needed == 1 and entry:
-        function(_stub(entry))
+def _run_left(made: Mapping[str, Any], called: frozenset[str], entry: str | None) -> None:
+    """Runs what a source leaves to pytest, unittest or HumanEval's harness."""
+    _hook(made, "setup_module")
+    for name, each in made.items():
+        if isinstance(each, type) and each.__module__ == "__main__":
+            if issubclass(each, unittest.TestCase):
+                _run_cases(each)
+            elif each.__name__.startswith("Test") and each.__init__ is object.__init__:
+                _run_methods(each)
+        elif isinstance(each, types.FunctionType) and name not in called:
+            needed = each.__code__.co_argcount - len(each.__defaults__ or ())
+            if name.startswith("test") and needed == 0:
+                _hook(made, "setup_function", each)
+                if each() is False:
+                    raise AssertionError(f"{name} returned False")
+                _hook(made, "teardown_function", each)
+            elif name == "check" and needed == 1 and entry:
+                each(_stub(entry))
+    _hook(made, "teardown_module")
 
 
-def _line(source: str, error: BaseException) -> str:
-    """The line of the test that failed."""
-    number = 1
-    step = error.__traceback__
+def _run_cases(kind: type[unittest.TestCase]) -> None:
+    """What unittest would run; a test that is skipped or meant to fail has not passed."""
+    result = unittest.TestResult()
+    unittest.defaultTestLoader.loadTestsFromTestCase(kind).run(result)
+    faults = [*result.errors, *result.failures, *result.skipped, *result.expectedFailures]
+    for case, said in [
+        *faults,
+        *((each, "passed unexpectedly") for each in result.unexpectedSuccesses),
+    ]:
+        raise AssertionError(f"{case.id()}: {(said.strip().splitlines() or ['skipped'])[-1]}")
+
+
+def _run_methods(kind: type) -> None:
+    """What pytest would run of a class that is not unittest's."""
+    _hook(kind, "setup_class")
+    for name in dir(kind):
+        if name.startswith("test"):
+            method = getattr(case := kind(), name)
+            _hook(case, "setup_method", method)
+            method()
+            _hook(case, "teardown_method", method)
+    _hook(kind, "teardown_class")
+
+
+def _hook(holder: Any, name: str, *arguments: Any) -> None:
+    """Calls pytest's set-up function of that name, if there is one, with what it takes."""
+    found = holder.get(name) if isinstance(holder, Mapping) else getattr(holder, name, None)
+    if found is not None:
+        found(*arguments[: len(inspect.signature(found).parameters)])
+
+
+def _run_examples(texts: Sequence[str], namespace: dict[str, Any]) -> None:
+    """Runs doctests."""
+    import doctest
+
+    runner, said = doctest.DocTestRunner(verbose=False), list[str]()
+    _State.guarded = False  # it compiles the examples, which are the data's own
+    for text in texts:
+        test = doctest.DocTestParser().get_doctest(text, dict(namespace), "example", "<test>", 0)
+        failed, attempted = runner.run(test, out=said.append)
+        if failed or attempted < len(test.examples):  # fewer where some are skipped
+            raise AssertionError("an example: " + " ".join(" ".join(said).split())[-200:])
+
+
+def _lines_of(step: types.TracebackType | None, file: str) -> list[int]:
+    """The lines of a source that an error went through, the outermost first."""
+    lines: list[int] = []
     while step is not None:
-        if step.tb_frame.f_code.co_filename == "<test>":
-            number = step.tb_lineno
+        if step.tb_frame.f_code.co_filename == file:
+            lines.append(step.tb_lineno)
         step = step.tb_next
+    return lines
+
+
+def _line(source: str, error: BaseException, file: str) -> str:
+    """The line of the test that failed."""
+    number = (_lines_of(error.__traceback__, file) or [1])[-1]
     lines = source.splitlines()
     return lines[number - 1].strip()[:MAX_MESSAGE] if number <= len(lines) else "the test"
 
 
-def undefined_names(*sources: str) -> list[str]:
-    """Names that are looked up in the module and that no source binds there, built-ins aside.
-
-    >>> undefined_names("def check(f): assert f(1) == g(max(2, 3))")
-    ['g']
-    >>> undefined_names("x = 1", "assert f(x) == 2 and (lambda f: f)(1)")
-    ['f']
-    """
-    read: dict[str, None] = {}
-    bound: set[str] = set()
-    waiting = [symtable.symtable(source, "<test>", "exec") for source in sources]
-    while waiting:
-        table = waiting.pop(0)
-        waiting += table.get_children()
-        for symbol in table.get_symbols():
-            if table.get_type() != "module" and not symbol.is_global():
-                continue
-            if symbol.is_assigned() or symbol.is_imported():
-                bound.add(symbol.get_name())
-            elif symbol.is_referenced():
-                read[symbol.get_name()] = None
-    return [name for name in read if name not in bound and not hasattr(builtins, name)]
+def _refuse_evaluation(event: str, details: tuple[Any, ...]) -> None:
+    """An audit hook: a test may run text that stands in it, and no other, whatever way it found."""
+    if not _State.guarded or event not in _EVALUATING:
+        return
+    constant = event == "exec" and _State.constant_ran
+    text = details[0] if event == "compile" else None
+    text = text.decode() if isinstance(text, bytes) else text
+    _State.constant_ran = isinstance(text, str) and text in _State.constants
+    if constant or _State.constant_ran:
+        return
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None and not frame.f_code.co_filename.startswith("<test "):
+        if any(each in frame.f_code.co_filename for each in _TRUSTED_FILES):
+            return
+        frame = frame.f_back
+    if frame is not None:
+        _State.evaluated = True
+        raise EvaluatedText("a test may not evaluate what the solution could have returned")
 
 
 def _stub(name: str) -> Callable[..., Any]:
@@ -165,14 +244,18 @@ def _stub(name: str) -> Callable[..., Any]:
             told = [encode_given(each) for each in arguments]
             named = {key: encode_given(each) for key, each in keywords.items()}
         except Unencodable as error:
-            raise TypeError(f"{name}: {error} cannot be passed to the solution") from error
+            reason = f"{name}: {error} cannot be passed to the solution"
+            if not _State.asked:  # so it cannot be the solution's doing
+                write_frame(["broken", reason])
+            raise TypeError(reason) from error
+        _State.asked += 1
         write_frame(["call", name, told, named])
         kind, *rest = read_frame()
         if kind == "value":
-            if rest[0] is None or _drops_value(sys._getframe(1)):
+            if _drops_value(sys._getframe(1)):
                 _write_back([*arguments, *keywords.values()], rest[1])
             return decode(rest[0], max_hashed=ANY_NUMBER)
-        raise _exception(kind, rest)
+        raise _made_again(kind, rest)
 
     ask.__name__ = ask.__qualname__ = name
     return ask
@@ -181,8 +264,8 @@ def _stub(name: str) -> Callable[..., Any]:
 def _write_back(arguments: Sequence[Any], after: Any) -> None:
     """What the solution changed in its arguments, where changing them is its result.
 
-    It is where the solution gives nothing or the test drops what it gives. Elsewhere it gets copies
-    alone: emptying `xs` and returning `[]` must not make `f(xs) == sorted(xs)` true.
+    It is where the test does not use the value. Elsewhere the solution gets copies alone: emptying
+    `xs` and returning `[]` must not make `f(xs) == sorted(xs)` true.
     """
     for argument, told in zip(arguments, after or ()):
         if isinstance(argument, (list, bytearray)):
@@ -194,19 +277,10 @@ def _write_back(arguments: Sequence[Any], after: Any) -> None:
 
 
 def _drops_value(frame: types.FrameType) -> bool:
-    """Whether the test's next step is to throw away the value of the call that it is in."""
-    code = frame.f_code.co_code
-    place = frame.f_lasti + 2
-    while place < len(code) and code[place] == _CACHE:
-        place += 2
-    return place < len(code) and code[place] == _POP_TOP
-
-
-def _exception(kind: str, rest: list[Any]) -> Exception:
-    """As `_made_again`; remembered, so that a test's own errors can be told from these."""
-    made = _made_again(kind, rest)
-    _told.append(made)
-    return made
+    """Whether the test does nothing with the value of the call that it is in."""
+    code = frame.f_code
+    spans = itertools.islice(code.co_positions(), frame.f_lasti // 2, None)
+    return (code.co_filename, next(spans)) in _State.dropped
 
 
 def _made_again(kind: str, rest: list[Any]) -> Exception:

@@ -1,7 +1,7 @@
 """The `code` verifier: a program judged by tests, in the sandbox.
 
 What runs it and what that protects against: `groupwise.sandbox` and docs/security.md. Which part of
-a completion is the program: `code_extraction.py`; how a row's tests are found: `code_rows.py`.
+a completion is the program: `extraction.py`; how a row's tests are found: `rows.py`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,13 @@ from groupwise.sandbox import (
 from groupwise.types import Outcome, Prompt, Score
 from groupwise.verifiers.answers.answers import TAG, bad_answer, no_answer
 from groupwise.verifiers.code.extraction import defines, python_source
-from groupwise.verifiers.code.rows import Layout, Task, copied_inputs, read_task, surroundings
+from groupwise.verifiers.code.lookups import is_lookup
+from groupwise.verifiers.code.rows import Layout, Task, read_task, surroundings
 from groupwise.verifiers.core.contract import Case, SettingsVerifier, VerifierLogs
+from groupwise.waiting.threads import work_through
 
 COPIED = "code/literal_inputs"
+LOOKUP = "it looks the tests' inputs up"
 
 _OWN_FAULT: dict[str, Outcome] = {
     "failed": "incorrect",
@@ -69,8 +72,8 @@ class Code(SettingsVerifier):
     )
     literal_inputs: Literal["count", "reject"] = Field(
         default="count",
-        description="What becomes of a submission that contains test inputs literally: counted in "
-        f"the metric {COPIED}, or value 0 as well.",
+        description="What becomes of a submission that passes by looking the tests' inputs up: "
+        f"counted in the metric {COPIED}, or value 0 as well.",
     )
     fresh: bool = Field(
         default=False, description="Every case in a process of its own: no state is shared."
@@ -112,19 +115,22 @@ class Code(SettingsVerifier):
         return answer if "```" in answer else f"```python\n{answer}\n```"
 
     def check_answers(self, prompts: Sequence[Prompt]) -> list[str | None]:
-        """A row without tests that can be read; a gold program that does not pass."""
-        shared_sandbox(self.tier, self.packages)  # what cannot run is refused now, not later
-        reasons: list[str | None] = []
-        for prompt in prompts:
-            try:
-                read_task(prompt, self.layout, self.tests_column)
-                reasons.append(None)
-            except ValueError as error:
-                reasons.append(str(error))
-        rows = [row for row, reason in enumerate(reasons) if reason is None]
-        found = super().check_answers([prompts[row] for row in rows])
-        for row, reason in zip(rows, found):
-            reasons[row] = reason
+        """A row without tests that can be read and run; a gold program that does not pass."""
+        sandbox = shared_sandbox(self.tier, self.packages)  # what cannot run is refused now
+        reasons = super().check_answers(prompts)
+        untried: dict[int, Job] = {}
+        for row, prompt in enumerate(prompts):
+            prepared = self._prepared(Case(prompt, "pass"))
+            if isinstance(prepared, Score):
+                reasons[row] = prepared.reason
+            elif self.gold_completion(prompt) is None:
+                untried[row] = prepared[0]
+                if prompt.answer is not None and prompt.answer != "":
+                    reasons[row] = f"answer {str(prompt.answer)[:50]!r}: give one program as text"
+        jobs = {row: job for row, job in untried.items() if job.kind == "asserts"}
+        for row, result in zip(jobs, sandbox.grade_all(list(jobs.values()))):
+            if result.reason.startswith(BROKEN_TESTS):
+                reasons[row] = result.reason
         self._copied.clear()
         return reasons
 
@@ -139,17 +145,31 @@ class Code(SettingsVerifier):
     def score(self, cases: Sequence[Case]) -> list[Any]:
         """As many at a time as there are cores; `SandboxUnavailable` where nothing isolates."""
         prepared = [self._prepared(case) for case in cases]
-        rows = [row for row, each in enumerate(prepared) if isinstance(each, Job)]
         scores: list[Any] = list(prepared)
-        if rows:
-            sandbox = shared_sandbox(self.tier, self.packages)
-            jobs = [prepared[row] for row in rows]
-            results = sandbox.grade_all([job for job in jobs if isinstance(job, Job)], tries=2)
-            for row, result in zip(rows, results):
-                scores[row] = self._score(result)
+        rows = [row for row, each in enumerate(prepared) if not isinstance(each, Score)]
+        if not rows:
+            return scores
+        sandbox = shared_sandbox(self.tier, self.packages)
+        graded = [each for each in prepared if not isinstance(each, Score)]
+        results = sandbox.grade_all([job for job, _ in graded], tries=2)
+        for row, result in zip(rows, results):
+            scores[row] = self._score(result)
+        earning = [place for place, row in enumerate(rows) if scores[row].value]
+        lookups = [False] * len(rows)
+
+        def look(number: int) -> bool:
+            place = earning[number]
+            lookups[place] = is_lookup(sandbox, *graded[place], results[place].passed_all)
+            return False
+
+        work_through(len(earning), look, num_threads=sandbox.size, name="groupwise-lookups")
+        self._copied += lookups
+        if self.literal_inputs == "reject":
+            for row, found in zip(rows, lookups):
+                scores[row] = Score(0.0, "incorrect", LOOKUP) if found else scores[row]
         return scores
 
-    def _prepared(self, case: Case) -> Job | Score:
+    def _prepared(self, case: Case) -> tuple[Job, Task] | Score:
         try:
             task = read_task(case.prompt, self.layout, self.tests_column)
         except ValueError as error:
@@ -157,13 +177,6 @@ class Code(SettingsVerifier):
         source = python_source(case.whole, task.entry, self.reasoning_tag)
         if source is None:
             return no_answer("no program after the reasoning")
-        copied = copied_inputs(source, task.literals())
-        self._copied.append(copied > 0)
-        if copied and self.literal_inputs == "reject":
-            return Score(0.0, "incorrect", f"contains {copied} of the test inputs literally")
-        return self._job(_completed(source, task), task)
-
-    def _job(self, source: str, task: Task) -> Job | Score:
         limits = Limits(
             time=self.time_limit,
             total_time=self.total_time_limit,
@@ -172,7 +185,7 @@ class Code(SettingsVerifier):
         )
         try:
             job = make_job(
-                source,
+                _completed(source, task),
                 task.tests,
                 entry=task.entry,
                 kind=task.kind,
@@ -184,7 +197,7 @@ class Code(SettingsVerifier):
             )
         except ValueError as error:
             return bad_answer(str(error)[:300])
-        return replace(job, stop_early=self.credit == "all")
+        return replace(job, stop_early=self.credit == "all"), task
 
     def _score(self, result: CodeResult) -> Score:
         reason = result.reason[:300]
@@ -200,7 +213,7 @@ class Code(SettingsVerifier):
         return Score(0.0, _OWN_FAULT[result.outcome], reason)
 
     def take_logs(self) -> VerifierLogs:
-        """The share of submissions that contain a test input literally."""
+        """The share of submissions that pass by looking the tests' inputs up."""
         copied = self._copied[:]
         self._copied.clear()
         metrics = {COPIED: sum(copied) / len(copied)} if copied else {}

@@ -17,7 +17,7 @@ from pydantic import Field, field_validator
 
 from groupwise.errors import RecipeError
 from groupwise.sandbox import Limits, TierChoice, TrustedCallFailed, shared_sandbox
-from groupwise.types import Outcome, Prompt, Score
+from groupwise.types import Prompt, Score
 from groupwise.verifiers.answers.answers import TAG, bad_answer, no_answer
 from groupwise.verifiers.answers.extraction import after_reasoning
 from groupwise.verifiers.code import proof_z3
@@ -26,12 +26,6 @@ from groupwise.verifiers.core.contract import Case, SettingsVerifier
 
 Goal = Literal["satisfies", "equivalent"]
 _FENCES = {"smt", "smt2", "smtlib", "lean", "lean4"}
-_LIMIT_OUTCOMES: dict[str, Outcome] = {
-    "timeout": "timeout",
-    "out_of_memory": "out_of_memory",
-    "crash": "crash",
-    "limit": "limit",
-}
 
 
 class Checker(ABC):
@@ -144,11 +138,14 @@ def z3_score(kind: str, why: str) -> Score:
 
 
 def _failed(error: TrustedCallFailed) -> Score:
+    """A check that ended without a verdict: the claim's doing, unless the sandbox failed."""
     reason = str(error)[:300]
-    for word, outcome in _LIMIT_OUTCOMES.items():
-        if f": {word}" in reason:
-            return Score(0.0, outcome, reason)
-    return Score(None, "infrastructure_error", reason)
+    if error.outcome == "infrastructure_error":
+        return Score(None, "infrastructure_error", reason)
+    if error.outcome == "out_of_memory" or "out of memory" in reason.lower():
+        return Score(0.0, "out_of_memory", reason)
+    outcome = error.outcome if error.outcome in ("timeout", "limit") else "crash"
+    return Score(0.0, outcome, reason)
 
 
 @lru_cache(maxsize=16)
@@ -160,50 +157,102 @@ def _checker(name: str) -> Checker:
     found = import_object(name, "checker")
     made = found() if isinstance(found, type) else found
     if not isinstance(made, Checker):
-        raise RecipeError(f"checker {name!r} is no groupwise.verifiers.code.proof.Checker")
+        raise RecipeError(f"checker {name!r} is not a groupwise.verifiers.code.proof.Checker")
     return made
 
 
 class LeanChecker(Checker):
-    """Lean 4: the statement is a theorem up to `:=`, the completion its proof.
+    """Lean 4: the statement is a theorem up to `:=`, the completion one term or `by` block.
 
-    `run` is yours: it gives the file to Lean in isolation and returns exit code and output. What is
-    judged here: no word that reaches beyond a proof, no error, and no axiom but Lean's own three.
+    `run` is yours: it passes the file to Lean in isolation and returns exit code and output. What
+    is judged here: the proof is one term, in parentheses that it cannot close, so that it holds no
+    command; no word of it elaborates code of its own or turns a check off; Lean reports no error,
+    and no axiom but Lean's own three.
     """
 
-    FORBIDDEN: ClassVar[tuple[str, ...]] = (
-        "sorry", "admit", "axiom", "native_decide", "unsafe", "implemented_by", "extern", "macro",
-        "elab", "syntax", "notation", "initialize", "run_cmd", "run_tac", "opaque", "import",
-    )  # fmt: skip
+    FORBIDDEN: ClassVar[frozenset[str]] = frozenset({
+        "sorry", "admit", "sorryAx", "native_decide", "ofReduceBool", "unsafe", "set_option",
+        "run_tac", "by_elab", "elab", "macro", "syntax", "eval%", "include_str", "initialize",
+        "Lean", "Elab", "Meta", "Macro", "IO", "dbg_trace", "implemented_by", "extern", "axiom",
+        "import", "instance", "attribute", "open", "export", "namespace", "section", "end",
+        "theorem", "lemma", "def", "abbrev", "example", "opaque", "structure", "inductive", "class",
+        "mutual", "universe", "variable", "notation", "infix", "infixl", "infixr", "prefix",
+        "postfix", "macro_rules", "elab_rules", "declare_syntax_cat", "simproc", "run_cmd",
+        "run_elab", "run_meta", "add_decl_doc", "deriving", "private", "protected", "partial",
+        "noncomputable", "local", "scoped", "builtin_initialize",
+    })  # fmt: skip
     AXIOMS: ClassVar[frozenset[str]] = frozenset({"propext", "Classical.choice", "Quot.sound"})
 
     @abstractmethod
     def run(self, source: str, time_limit: float) -> tuple[int, str]:
-        """Exit code and whole output of Lean on `source`; `TimeoutError` where it overran."""
+        """Exit code and whole output of Lean on `source`; `TimeoutError` when it overran."""
 
     def check(self, statement: str, answer: Any, given: str, settings: Proof) -> Score:
         found = re.search(r"\b(?:theorem|lemma)\s+([^\s:({\[]+)", statement)
         if found is None:
             return bad_answer("the statement names no theorem")
-        used = [word for word in self.FORBIDDEN if re.search(rf"\b{word}\b", given)]
-        if used or "#" in given:
-            return Score(0.0, "incorrect", f"a proof may not use {', '.join(used) or '#'}")
-        source = f"{statement.rstrip()}\n{given.strip()}\n\n#print axioms {found[1]}\n"
+        refused = self.refused(given)
+        if refused:
+            return Score(0.0, "incorrect", f"a proof may not use {refused}")
+        source = f"{statement.rstrip()} (\n{given.strip()}\n)\n\n#print axioms {found[1]}\n"
         try:
             code, output = self.run(source, settings.time_limit)
         except TimeoutError:
             return Score(0.0, "timeout", f"no verdict after {settings.time_limit:g} s")
         return self.judged(code, output, found[1])
 
+    def refused(self, proof: str) -> str:
+        """The first thing that a proof may not hold; empty where there is none."""
+        closing = {"(": ")", "[": "]", "{": "}", "⟨": "⟩"}
+        opened: list[str] = []
+        place = 0
+        while place < len(proof):
+            token = _LEAN_TOKEN.match(proof, place)
+            text = token.group() if token else proof[place]
+            comment = text.startswith(("--", "/-"))
+            if comment and place and not proof[place - 1].isspace():
+                return f"{text[:2]} behind {proof[place - 1]}"  # Lean may read both as one symbol
+            place += len(text)
+            if text == "/-":
+                place = _comment_end(proof, place)
+                if place < 0:
+                    return "a comment that does not end"
+            elif text in closing:
+                opened.append(closing[text])
+            elif text in closing.values() and (not opened or opened.pop() != text):
+                return f"an unopened {text}"
+            elif not comment and (text in _LEAN_MARKS or self.FORBIDDEN & set(text.split("."))):
+                return text
+        return "an unclosed bracket" if opened else ""
+
     def judged(self, code: int, output: str, theorem: str) -> Score:
-        """The verdict on Lean's own words about `theorem`."""
-        if code != 0 or "error:" in output:
+        """The verdict on Lean's own output about `theorem`, whose list of axioms may be wrapped."""
+        if code != 0 or "error:" in output or "sorry" in output:
             return Score(0.0, "incorrect", output.strip()[:300] or f"exit code {code}")
-        told = re.findall(rf"'{re.escape(theorem)}' (?:depends on|does not depend on)(.*)", output)
-        if len(told) != 1:
-            return Score(0.0, "incorrect", "Lean told nothing, or not one thing, of its axioms")
-        _, _, listed = told[0].partition("[")
-        axioms = set(re.findall(r"[\w.]+", listed))
+        name = re.escape(theorem)
+        reported = re.findall(
+            rf"'{name}'\s+(?:does\s+not\s+depend\s+on\s+any\s+axioms()|"
+            r"depends\s+on\s+axioms:\s*\[([^\]]*)\])",
+            output,
+        )
+        if len(reported) != 1 or len(re.findall(rf"'{name}'\s+d", output)) != 1:
+            return Score(0.0, "incorrect", "Lean reported no axioms, or more than once")
+        axioms = {each.strip() for each in reported[0][1].split(",") if each.strip()}
         if axioms - self.AXIOMS:
             return Score(0.0, "incorrect", f"rests on {', '.join(sorted(axioms - self.AXIOMS))}")
         return Score(1.0, "correct", f"proved: {theorem}")
+
+
+_LEAN_MARKS = {'"', "'", "«", "»", "#", "@["}
+_LEAN_TOKEN = re.compile(r"--[^\n]*+|/-|@\[|[^\W\d][\w.?!%']*+|\d\w*+")
+"""A line comment, the start of a block comment or of attributes, a name with its dots, a number."""
+
+
+def _comment_end(text: str, place: int) -> int:
+    """Behind a block comment whose content begins at `place`; comments nest. -1 without an end."""
+    depth = 1
+    for mark in re.compile(r"/-|-/").finditer(text, place):
+        depth += 1 if mark.group() == "/-" else -1
+        if depth == 0:
+            return mark.end()
+    return -1

@@ -7,22 +7,17 @@ from __future__ import annotations
 
 import ast
 import json
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from groupwise.errors import RecipeError
 from groupwise.sandbox import Call, Kind, Program, make_tests
+from groupwise.sandbox.comparison import Either
 from groupwise.types import Prompt
 from groupwise.verifiers.code.extraction import defines
 
 Layout = Literal["auto", "tests", "humaneval", "mbpp", "apps"]
-
-MIN_LITERAL = 8
-"""Characters from which a test input found in a submission counts as copied."""
-
-_CALL = re.compile(r"\w+\((.*)\)\s*(?:==|is\b|in\b)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +34,6 @@ class Task:
     prefix: str = ""
     alike: bool = False
 
-    def literals(self) -> list[str]:
-        """Test inputs as they would stand in source, white space removed; short ones left out."""
-        found = [_literal(test) for test in self.tests]
-        return [each for each in found if len(each) >= MIN_LITERAL]
-
 
 def read_task(prompt: Prompt, layout: Layout = "auto", column: str = "tests") -> Task:
     """The task of a prompt. `ValueError` says what its columns lack."""
@@ -57,8 +47,8 @@ def read_task(prompt: Prompt, layout: Layout = "auto", column: str = "tests") ->
         return readers[layout](prompt, columns)
     except KeyError as error:
         raise ValueError(f"a {layout} row needs the column {error}") from error
-    except RecipeError as error:
-        raise ValueError(str(error)) from error
+    except (RecipeError, TypeError, AttributeError) as error:
+        raise ValueError(f"tests that cannot be read: {error}") from error
 
 
 def _layout_of(columns: Mapping[str, Any], column: str) -> Layout:
@@ -99,7 +89,7 @@ def _humaneval(prompt: Prompt, columns: Mapping[str, Any]) -> Task:
     entry = str(columns["entry_point"])
     prefix = str(columns.get("code_prompt", prompt.last_text))
     prefix = prefix if defines(prefix, entry) and _parses(prefix) else ""
-    test = f"{columns['test']}\n\ncheck({entry})\n"
+    test = f"{columns['test']}\n\nassert check({entry}) in (None, True)\n"
     return Task("asserts", make_tests([test], "asserts"), entry, prefix, prefix)
 
 
@@ -132,13 +122,19 @@ def _apps(_: Prompt, columns: Mapping[str, Any]) -> Task:
     entry = table.get("fn_name")
     if not entry:
         return Task("stdio", make_tests(list(zip(inputs, outputs)), "stdio"))
-    calls = [Call(tuple(given), _unwrapped(out)) for given, out in zip(inputs, outputs)]
+    wrapped = all(isinstance(out, (list, tuple)) and len(out) == 1 for out in outputs)
+    make = _Wrapped if wrapped else Call
+    calls = [make(tuple(given), out[0] if wrapped else out) for given, out in zip(inputs, outputs)]
     return Task("calls", make_tests(calls, "calls"), str(entry), alike=True)
 
 
-def _unwrapped(output: Any) -> Any:
-    """APPS wraps what a function returns in a list of one."""
-    return output[0] if isinstance(output, list) and len(output) == 1 else output
+@dataclass(frozen=True, slots=True)
+class _Wrapped(Call):
+    """A call whose value APPS may have wrapped in a list of one, or not: both are right."""
+
+    def __post_init__(self) -> None:
+        Call.__post_init__(self)
+        object.__setattr__(self, "plain", Either((self.plain, [self.plain])))
 
 
 def _read(value: Any) -> Any:
@@ -163,29 +159,3 @@ def _parses(source: str) -> bool:
     except (SyntaxError, ValueError):
         return False
     return True
-
-
-def _literal(test: Call | Program | str) -> str:
-    if isinstance(test, Call):
-        text = ",".join(repr(each) for each in test.arguments)
-    elif isinstance(test, Program):
-        text = test.stdin
-    else:
-        found = _CALL.search(test)
-        text = found[1] if found and "\n" not in test.strip() else ""
-    return squeezed(text)
-
-
-def squeezed(text: str) -> str:
-    """Without white space and with one kind of quotes, for finding literals."""
-    return re.sub(r"\s+", "", text).replace('"', "'")
-
-
-def copied_inputs(source: str, literals: Sequence[str]) -> int:
-    """How many of the test inputs stand literally in the source.
-
-    >>> copied_inputs("if x == [1, 2, 3, 4]: return 10", ["[1,2,3,4]", "[5,6,7,8]"])
-    1
-    """
-    within = squeezed(source)
-    return sum(each in within for each in literals)

@@ -50,7 +50,6 @@ BUILTIN: dict[str, str] = {
     "instructions": "groupwise.verifiers.text.instructions:Instructions",
     "judge": "groupwise.verifiers.judge.judge:Judge",
     "code": "groupwise.verifiers.code.code:Code",
-    "code_package": "groupwise.verifiers.code.package:CodePackage",
     "sql": "groupwise.verifiers.code.sql:Sql",
     "proof": "groupwise.verifiers.code.proof:Proof",
     "text": "groupwise.verifiers.answers.answers:Text",
@@ -64,6 +63,7 @@ REMOVED: dict[str, str] = {
     "assignment": '"math" (a gold answer "x = 3, y = -2") or "text"',
     "moment": '"text" (a date or time as it is written) or "number" (a duration in one unit)',
     "sudoku": '"reasoning_gym" with task = "mini_sudoku" or "sudoku"',
+    "code_package": '"code", which judges one program',
 }
 """Names of earlier versions, and what to use in their place."""
 
