@@ -4,6 +4,7 @@ import builtins
 import importlib.metadata
 import importlib.util
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 import groupwise as gw
 from groupwise.environments.reasoning_gym import tasks
 from groupwise.errors import RecipeError
-from groupwise.verifiers.answers.reasoning_gym import written_answer
+from groupwise.verifiers.answers.final_answer import last_line, stated_answer
 from groupwise.verifiers.answers.reasoning_gym_own import OWN, REFUSED
 
 EXECUTES = {
@@ -158,7 +159,7 @@ def test_every_own_verdict_is_held_by_cases():
     ("text", "num_lines", "answer"),
     [
         ("<answer>1</answer> or <answer>2</answer>", 1, "2"),
-        ("<answer>\n  3 4\n5\n</answer>", 2, "  3 4\n5"),
+        ("<answer>\n  3 4\n5\n</answer>", 2, "3 4\n5"),
         ("the answer is 3", 1, "3"),
         ("Answer: x\n1 2\n3 4", 2, "1 2\n3 4"),
         ("The answer is one of these.\nSo\n7", 1, "7"),
@@ -166,7 +167,8 @@ def test_every_own_verdict_is_held_by_cases():
     ],
 )
 def test_where_the_answer_is_read(text, num_lines, answer):
-    assert written_answer(text, num_lines=num_lines) == answer
+    read = partial(last_line, num_lines=num_lines)
+    assert stated_answer(text, unmarked=read) == answer
 
 
 def test_arguments_and_names():

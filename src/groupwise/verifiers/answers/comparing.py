@@ -149,7 +149,7 @@ class Rule:
         elif self.whole_units:
             fits = gold.unit == given.unit
         else:
-            fits = bool(gold.unit) or self._is_unit(given.unit)
+            fits = self._is_unit(gold.unit or given.unit)
         assert gold.node is not None
         assert given.node is not None
         return fits and self.formulas.equal(gold.node, given.node)

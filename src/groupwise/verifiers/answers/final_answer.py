@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
+from collections.abc import Callable
 
 from pydantic import Field
 
@@ -72,6 +73,23 @@ def last_formula(text: str) -> str | None:
     return runs[-1].rstrip("!") if runs else None
 
 
+def stated_answer(
+    text: str, tag: str = "answer", unmarked: Callable[[str], str | None] = last_line
+) -> str | None:
+    r"""The answer of a text without its reasoning, as it is written; None where there is none.
+
+    >>> stated_answer(r"\boxed{7} <answer>8</answer>"), stated_answer("<answer>8</answer> or 9")
+    ('7', '8')
+    >>> stated_answer("So\n9"), stated_answer("9 <answer></answer>")
+    ('9', None)
+    """
+    if r"\boxed" in text or r"\fbox" in text:
+        return last_box(text)
+    if f"<{tag}>" in text:
+        return last_tagged(text, tag)
+    return unmarked(text)
+
+
 class FinalAnswer(AnswerVerifier):
     """Finds the final answer and leaves its judgement to `judge`."""
 
@@ -91,12 +109,7 @@ class FinalAnswer(AnswerVerifier):
         rest = after_reasoning(repaired(text), self.reasoning_tag)
         if rest is None:
             return no_answer(f"<{self.reasoning_tag}> is never closed")
-        if r"\boxed" in rest or r"\fbox" in rest:
-            given = last_box(rest)
-        elif f"<{self.tag}>" in rest:
-            given = last_tagged(rest, self.tag)
-        else:
-            given = self.unmarked(rest)
+        given = stated_answer(rest, self.tag, self.unmarked)
         if given is None or not given.strip():
             return no_answer("no answer is given")
         if len(given) > MAX_ANSWER:

@@ -93,7 +93,7 @@ class Reader:
         node = self.term()
         while sign := self.take_if("+", "-"):
             operator = ast.Add() if sign == "+" else ast.Sub()
-            node = ast.BinOp(node, operator, self.term(signed=False))
+            node = ast.BinOp(node, operator, self.term(signed=self.at("-")))
         return call("mod", node, self.term()) if self.take_if(r"\bmod") else node
 
     def term(self, signed: bool = True) -> ast.expr:
@@ -211,7 +211,7 @@ class Reader:
             if self.at("["):
                 inner, closing = self.inside()
                 index = self.expression(inner, f"[{closing}")
-            body = self.primary() if self.at("(") else self.argument()
+            body = self.argument() if self.at("{") else self.primary()
             return call("sqrt", body) if index is None else call("root", index, body)
         if text in _PAIRS:
             return self._pair(*_PAIRS[text])

@@ -127,7 +127,7 @@ def _points(symbols: Iterable[str]) -> list[dict[str, Fraction]]:
 
 
 def _agree(first: ast.expr, second: ast.expr) -> bool:
-    """Whether two formulas have one value at every point where both are defined.
+    """Whether two formulas have one value, or none, at every point.
 
     Among the real numbers; if they are defined nowhere there, among the complex ones.
     """
@@ -146,15 +146,14 @@ def _agree(first: ast.expr, second: ast.expr) -> bool:
 def _same_at(
     first: ast.expr, second: ast.expr, point: Mapping[str, Fraction], real: bool, written: int
 ) -> bool | None:
-    """Whether two values agree; None where one of them is not defined."""
+    """Whether two values agree; None where neither is defined."""
     precision = GUARD + written + 20
     while True:
         with mp.workdps(precision):
             reader = _Evaluator(point, real)
-            try:
-                a, b = reader.value(first), reader.value(second)
-            except _UndefinedError:
-                return None
+            a, b = (reader.defined(each) for each in (first, second))
+            if a is None or b is None:
+                return None if a is b else False
             if mp.isinf(a) or mp.isinf(b):
                 return bool(a == b)
             size, small = max(reader.high, 0) * 0.302, max(-reader.low, 0) * 0.302
@@ -174,6 +173,13 @@ class _Evaluator:
         self.real = real
         self.high = 0
         self.low = 0
+
+    def defined(self, node: ast.expr) -> Any:
+        """The value, or None where there is none."""
+        try:
+            return self.value(node)
+        except _UndefinedError:
+            return None
 
     def value(self, node: ast.expr) -> Any:
         match node:
@@ -236,12 +242,16 @@ class _Evaluator:
             raise OversizedError("a power with too many digits")
         whole = mp.isint(exponent)
         if self.real and base < 0 and not whole:
-            raise _UndefinedError
+            odd = next(
+                (q for q in (3, 5, 7, 9) if self.tiny(exponent * q - mp.nint(exponent * q))), 0
+            )
+            if not odd:
+                raise _UndefinedError
+            sign = -1 if int(mp.nint(exponent * odd)) % 2 else 1
+            return sign * self.sized(mp.power(-base, exponent))
         return self.sized(base ** int(exponent) if whole else mp.power(base, exponent))
 
     def root(self, index: Any, value: Any) -> Any:
-        if self.real and value < 0 and mp.isint(index) and int(index) % 2:
-            return -self.power(-value, 1 / mp.mpf(index))
         return self.power(value, self.divided(mp.mpf(1), index))
 
     def log(self, value: Any) -> Any:
@@ -377,5 +387,9 @@ def _holds(value: Value, x: Any) -> bool:
             chain = [x if isinstance(side.node, ast.Name) else _real(side) for side in value.items]
             return all(_TESTS[op](a, b) for op, (a, b) in zip(value.operators, pairwise(chain)))
         case "builder":
-            return all(_holds(each, x) for each in value.items if each.kind != "expression")
+            bound, condition = value.items
+            symbol = bound.items[0] if bound.kind == "relation" else bound
+            if not isinstance(symbol.node, ast.Name):
+                raise _UndefinedError
+            return (bound is symbol or _holds(bound, x)) and _holds(condition, x)
     raise _UndefinedError

@@ -5,24 +5,24 @@ runs as a trusted function on untrusted data in the sandbox. Eight of the nine h
 own instead (`reasoning_gym_own.py`), in this process and without executing anything; tasks that
 cannot be judged are refused.
 
-Where the answer is read: the last answer tag, else the last box, else what follows `answer is` at
-the end, else the last line, or as many last lines as the gold answer has.
+Without box and tag the answer is the last line, or as many last lines as the gold answer has.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
 
 from groupwise.sandbox import Limits, Sandbox, TierChoice, TrustedCallFailed, shared_sandbox
 from groupwise.types import Prompt, Score
-from groupwise.verifiers.answers.extraction import after_reasoning, last_box
+from groupwise.verifiers.answers.extraction import after_reasoning
+from groupwise.verifiers.answers.final_answer import last_line, stated_answer
 from groupwise.verifiers.answers.reasoning_gym_own import OWN, REFUSED
 from groupwise.verifiers.core.contract import Case, SettingsVerifier
 from groupwise.verifiers.core.names import unknown_name
@@ -54,8 +54,6 @@ def scores(task, config, pairs):
 
 GOLDS = 50
 """Gold answers that are judged in one process: they are the data's own and trusted."""
-
-_LEAD = re.compile(r"\banswer\b\s*(?:is|:|=)+[ \t]*", re.IGNORECASE)
 
 
 class ReasoningGym(SettingsVerifier):
@@ -171,7 +169,9 @@ class ReasoningGym(SettingsVerifier):
         text = after_reasoning(case.whole, self.reasoning_tag)
         if text is None:
             return no_answer(f"<{self.reasoning_tag}> is never closed")
-        given = written_answer(text, self.tag, len(entry["answer"].strip().splitlines()))
+        lines = len(entry["answer"].strip().splitlines())
+        given = stated_answer(text, self.tag, partial(last_line, num_lines=lines))
+        given = given.removesuffix(".") if given and lines == 1 else given
         if not given or not given.strip():
             return no_answer("no answer is given")
         if len(given) > MAX_ANSWER:
@@ -214,29 +214,6 @@ class ReasoningGym(SettingsVerifier):
         if self.partial and value > self.threshold:
             return Score(value, "partial", f"the scorer gave {value:.3g}")
         return Score(0.0, "incorrect", f"the scorer gave {value:.3g}")
-
-
-def written_answer(text: str, tag: str = "answer", num_lines: int = 1) -> str | None:
-    r"""The answer with its inner white space as it is; None where there is none.
-
-    >>> written_answer("17 and 4: the answer is 21."), written_answer("<answer>\n1 2\n</answer>")
-    ('21', '1 2')
-    >>> written_answer("It is \\boxed{7}"), written_answer("a\n1 2\n3 4", num_lines=2)
-    ('7', '1 2\n3 4')
-    """
-    opening, closing = f"<{tag}>", f"</{tag}>"
-    if opening in text:
-        rest = text[text.rindex(opening) + len(opening) :]
-        return rest.partition(closing)[0].strip("\r\n").rstrip()
-    if r"\boxed" in text:
-        return last_box(text)
-    leads = list(_LEAD.finditer(text))
-    if leads:
-        rest = text[leads[-1].end() :].strip("\r\n").rstrip()
-        if len(rest.splitlines()) <= num_lines:
-            return rest.removesuffix(".") if num_lines == 1 else rest
-    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
-    return "\n".join(lines[-num_lines:]) or None
 
 
 def check_task(name: str, tasks: Sequence[str]) -> None:

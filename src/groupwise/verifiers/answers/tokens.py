@@ -77,7 +77,7 @@ _THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+(?![\d,]*\d)(?:\.\d+)?")
 _FACTORIAL = re.compile(r"(?:[\d)}]|(?<![A-Za-z])[A-Za-z])!+\Z")
 _PIECE = re.compile(
     r"(?P<space>\s+)"
-    r"|\\(?P<font>text\w*|mathrm|mathbf|mathit|mathsf|boldsymbol|bm|mbox|operatorname)(?![A-Za-z])"
+    r"|\\(?P<font>text(?:bf|it|rm|sf|tt|up|normal)?|mathrm|mathbf|mathit|mathsf|boldsymbol|bm|mbox|operatorname)(?![A-Za-z])"
     r"\*?\s*(?:\{(?P<inner>[^{}]*)\}|(?P<bare>[A-Za-z0-9]))"
     r"|(?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,4}(?![\w.]))?)"
     r"|(?P<word>[^\W\d_]+(?:['-](?=[^\W\d_]{2})[^\W\d_]+)*)"

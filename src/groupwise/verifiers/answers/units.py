@@ -25,7 +25,7 @@ g gram|kg kilogram kilo|lb lbs pound|oz ounce|t ton tonne|l liter litre|ml milli
 gal gallon|qt quart|pt pint|cup|s sec second|ms millisecond|min minute|h hr hour|day|week|month
 year yr|degree deg|rad radian|degree_c °c celsius|degree_f °f fahrenheit|k kelvin|n newton|j joule
 kj kilojoule|w watt|kw kilowatt|v volt|a amp ampere|c coulomb|f farad|pa pascal|kpa kilopascal
-hz hertz|mph|kph kmh kmph|rpm|mol mole|unit|% percent pct|$ dollar usd buck|cent ¢|€ euro eur|£ gbp
+hz hertz|rpm|mol mole|unit|% percent pct|$ dollar usd buck|cent ¢|€ euro eur|£ gbp
 ¥ yen|acre|hectare|point|percentage_point|bit|byte|kb kilobyte|mb megabyte|gb gigabyte
 people person|time|way|item|piece
 """
@@ -49,6 +49,7 @@ def canonical(text: str) -> str | None:
     True
     """
     text = re.sub(r"per\s*cent\b", "%", text).replace("degrees C", "°C").replace("degrees F", "°F")
+    text = re.sub(r"\bmph\b", "mi/h", re.sub(r"\b(?:kph|kmh|kmph)\b", "km/h", text))
     parts: list[str] = []
     power = ""
     words = _WORD.findall(re.sub(r"\bper\b", "/", text).replace(r"\%", "%"))
