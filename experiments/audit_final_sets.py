@@ -2,7 +2,7 @@
 
     python experiments/audit_final_sets.py src/groupwise/verifiers/audit/sets
 
-Sequences, assignments, moments, texts, Countdown, Sudoku; and lines of equations and wanted tokens.
+Sequences, texts, Countdown; and lines of equations and wanted tokens.
 Nothing of groupwise is imported: labels by construction, marks as in `audit_sets.py`.
 """
 
@@ -15,7 +15,6 @@ from pathlib import Path
 
 from audit_sets import Row, row, write
 
-NAMES = ("Anna", "Ben", "Carl", "Dora", "Emil", "Fay")
 WORDS = ("river", "stone", "cloud", "paper", "light", "green", "bread", "chair", "music", "night")
 
 
@@ -58,38 +57,6 @@ def sequence(noise: random.Random) -> Iterator[Row]:
         yield row(gold, f"⟦{''.join(map(str, items))}⟧", False, "run together")
 
 
-def assignment(noise: random.Random) -> Iterator[Row]:
-    for _ in range(5):
-        one, two = noise.sample(NAMES, 2)
-        gold = f"{one}: knight, {two}: knave"
-        yield from endings(gold, gold, f"{one}: knave, {two}: knight")
-        yield row(gold, f"⟦{two} is a knave and {one} is a knight⟧", True, "in words, swapped")
-        yield row(gold, f"⟦{one} = knight; {two} = knave⟧", True, "with equals signs")
-        yield row(gold, f"⟦{one}: knight⟧", False, "one name missing")
-        yield row(gold, f"⟦{gold}, Zoe: knave⟧", False, "a name too many")
-        yield row(gold, f"⟦{gold}, {one}: knave⟧", False, "one name twice")
-        yield row(gold, f"⟦{one}: knight or knave, {two}: knave⟧", False, "two values offered")
-
-
-def moment(noise: random.Random) -> Iterator[Row]:
-    for _ in range(4):
-        hour, minute = noise.randint(13, 22), noise.randint(10, 59)
-        gold = f"{hour}:{minute}"
-        yield from endings(gold, gold, f"{hour - 1}:{minute}")
-        yield row(gold, f"⟦{hour - 12}:{minute} PM⟧", True, "on the 12-hour clock")
-        yield row(gold, f"⟦{hour - 12}:{minute}⟧", False, "half a day off")
-        yield row(gold, f"⟦{hour - 12}:{minute} AM⟧", False, "the other half of the day")
-        yield row(gold, f"⟦{gold} or {hour}:00⟧", False, "two offered")
-    for _ in range(3):
-        year, day = noise.randint(1950, 2030), noise.randint(13, 28)
-        gold = f"{year}-03-{day}"
-        yield from endings(gold, gold, f"{year}-03-{day - 1}")
-        yield row(gold, f"⟦{day} March {year}⟧", True, "in words")
-        yield row(gold, f"⟦March {day}, {year}⟧", True, "the month first")
-        yield row(gold, f"⟦{day}/03/{year}⟧", False, "an ambiguous writing")
-        yield row(gold, f"⟦{year + 1}-03-{day}⟧", False, "another year")
-
-
 def countdown(noise: random.Random) -> Iterator[Row]:
     for _ in range(5):
         a, b, c = noise.sample(range(3, 25), 3)
@@ -105,36 +72,6 @@ def countdown(noise: random.Random) -> Iterator[Row]:
         yield row(gold, "⟦__import__('os').getpid()⟧", False, "code", columns=columns)
         yield row(gold, f"⟦{a} ** {b}⟧", False, "another operation", columns=columns)
         yield row(gold, "⟦9 / (3 - 3)⟧", False, "a division by zero", columns=columns)
-
-
-GRID = ("1234", "3412", "2143", "4321")
-
-
-def sudoku(noise: random.Random) -> Iterator[Row]:
-    """A grid with its digits renamed is another grid; cells are taken out of it."""
-    for _ in range(5):
-        names = dict(zip("1234", noise.sample("1234", 4)))
-        grid = ["".join(names[cell] for cell in line) for line in GRID]
-        puzzle = [
-            "".join(cell if noise.random() < 0.4 else "." for cell in line) for line in grid[:3]
-        ] + [grid[3][:2] + ".."]
-        full = "\n".join(grid)
-        columns = {"puzzle": puzzle}
-        swapped = "\n".join([grid[1], grid[0], *grid[2:]])
-        changed = "\n".join([*grid[:3], grid[3][1] + grid[3][0] + grid[3][2:]])
-        spaced = "\n".join(" ".join(line) for line in grid)
-        yield row(full, f"<answer>{full}</answer>", True, "filled", columns=columns)
-        yield row(full, f"<answer>{spaced}</answer>", True, "blanks between", columns=columns)
-        yield row(full, f"<think>{changed}</think>\n{full}", True, "bare", columns=columns)
-        yield row(full, f"<answer>{changed}</answer>", False, "a given changed", columns=columns)
-        yield row(full, "<answer>" + "1234\n" * 4 + "</answer>", False, "repeats", columns=columns)
-        yield row(full, f"<answer>{full[:-1]}</answer>", False, "a cell missing", columns=columns)
-        yield row(full, f"<answer>{full}\n{full}</answer>", False, "two grids", columns=columns)
-        yield row(full, "\n".join(puzzle), False, "the puzzle itself", columns=columns)
-        yield row(full, f"<think>{full}</think>", False, "only in the reasoning", columns=columns)
-        yield row(full, "", False, "nothing", columns=columns)
-        if swapped.split()[0][:1] != puzzle[0][:1] != ".":
-            yield row(full, swapped, False, "rows swapped against a given", columns=columns)
 
 
 def steps(noise: random.Random) -> Iterator[Row]:
@@ -174,10 +111,9 @@ def target(noise: random.Random) -> Iterator[Row]:
 
 
 def main(folder: Path) -> None:
-    noise = random.Random(22)
     folder.mkdir(parents=True, exist_ok=True)
-    for make in (text, sequence, assignment, moment, countdown, sudoku, steps, target):
-        write(folder, make.__name__, make(noise))
+    for make in (text, sequence, countdown, steps, target):
+        write(folder, make.__name__, make(random.Random(f"22 {make.__name__}")))
 
 
 if __name__ == "__main__":

@@ -125,7 +125,8 @@ def intervals(r: random.Random) -> Iterator[tuple[str, tuple[str, ...]]]:
             rf"x\in {opening}{a},{b}{closing}",
         )  # fmt: skip
         yield rf"(-\infty,{a}{closing}\cup({b},\infty)", (
-            rf"({b},\infty)\cup(-\infty,{a}{closing}", rf"(-\infty, {a}{closing} \cup ({b}, \infty)",
+            rf"({b},\infty)\cup(-\infty,{a}{closing}",
+            rf"(-\infty, {a}{closing} \cup ({b}, \infty)",
         )  # fmt: skip
     for a in range(1, 9):
         yield f"x>{a}", (f"{a}<x", rf"({a},\infty)", rf"x \gt {a}")

@@ -1,4 +1,4 @@
-"""`math` on gold answers of eleven shapes: refused ones, rewritings, one-character mutants, time."""
+"""`math` on gold answers of eleven shapes: refused, rewritten, one character changed; time."""
 
 import pytest
 from gold_corpus import corpus, defended, figures
