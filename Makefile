@@ -15,7 +15,7 @@ help:
 	@echo "make demo      train the built-in tiny policy on single-digit sums, watch it learn"
 	@echo "make test      the tests (under 6 minutes on 2 cores); make test-all adds the long ones"
 	@echo "make test-peers  rows in the shapes of other projects' test suites"
-	@echo "make check     lint, types, import direction, links, documentation build"
+	@echo "make check     lint, types, import direction, file lengths, import circles, links, documentation"
 	@echo "make house     long files, import circles, lines by room"
 	@echo "make bench     speed and memory beside transformers, TRL and OpenVINO; BENCH=\"--only step\""
 	@echo "make bench-growth  step time and memory against length, group, prompts and model size"
@@ -77,7 +77,7 @@ bench: setup-bench
 bench-growth: setup-bench
 	@$(BIN)/python -m benchmarks.growth $(SMALL) $(BENCH)
 
-check: lint types imports links docs  # and house, once no import circle is left
+check: lint types imports house links docs
 
 lint: setup-dev
 	@$(BIN)/ruff check .

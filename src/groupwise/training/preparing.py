@@ -150,7 +150,7 @@ def text_notes(environment: Environment, template: Template) -> list[str]:
     if first.text is not None and template.chat_template is not None:
         notes.append(
             "the prompts are raw text, though the model has a chat template: right for a text to "
-            "go on with, wrong for a question; environment.chat = true makes a data set's texts "
+            "continue, wrong for a question; environment.chat = true makes a data set's texts "
             "user messages"
         )
     return notes
