@@ -16,6 +16,7 @@ from formulas import inline
 
 from groupwise.algorithms import PRESETS, Algorithm, Description, describe, preset, surrogate_curve
 from groupwise.algorithms.describe import NOTATION
+from groupwise.algorithms.part_text import describe_part, every_part
 from groupwise.algorithms.surrogates import Cispo, Clip
 
 matplotlib.use("svg")
@@ -57,8 +58,9 @@ def index() -> str:
         "",
         "Every preset is a composition of parts. What its page says is rendered from the parts "
         "themselves, so it cannot differ from what runs; `groupwise algorithms show NAME` prints "
-        "the same. [Which method when](../choosing.md) helps to choose, and every one of them "
-        "[trains the tiny policy](../every_preset.md).",
+        "the same, and takes the name of a [part](parts.md) too. [Which method "
+        "when](../choosing.md) helps to choose, and every one of them [trains the tiny "
+        "policy](../every_preset.md).",
         "",
         "| preset | what it is | advantage | ratio | surrogate | weight | KL | checked against |",
         "|---|---|---|---|---|---|---|---|",
@@ -99,6 +101,38 @@ def _index_row(name: str) -> str:
         kinds["weight"], kinds["kl"], ", ".join(checked),
     )  # fmt: skip
     return _row(cells)
+
+
+# --- parts ------------------------------------------------------------------------------------
+
+
+def write_parts(folder: Path) -> None:
+    """A page for every part of the library; what is left of gone parts is deleted."""
+    folder.mkdir(exist_ok=True, parents=True)
+    pages = {f"{each.slot}_{each.kind}": each for each in map(describe_part, every_part())}
+    for left in folder.iterdir():
+        if left.stem not in pages:
+            left.unlink()
+    for name, each in pages.items():
+        text = [f"# `{each.kind}`, a part for `{each.slot}`", "", "```text", each.text(), "```", ""]
+        (folder / f"{name}.md").write_text("\n".join(text), encoding="utf-8")
+
+
+def parts_index() -> str:
+    """Every part with its other names and formula, slot by slot."""
+    lines = [
+        "# Parts",
+        "",
+        "What an algorithm is made of, by slot; `groupwise algorithms show NAME` takes the kind or "
+        "any of its other names.",
+        "",
+        "| slot | part | also called | formula |",
+        "|---|---|---|---|",
+    ]
+    for each in map(describe_part, every_part()):
+        link = f"[`{each.kind}`](parts/{each.slot}_{each.kind}.md)"
+        lines.append(_row((each.slot, link, ", ".join(each.aliases), f"`{each.formula}`")))
+    return "\n".join([*lines, ""])
 
 
 # --- one page ---------------------------------------------------------------------------------

@@ -42,10 +42,12 @@ def main() -> None:
     for name, page in (
         ("recipe", recipe_page()),
         ("algorithms", algorithm_pages.index()),
+        ("parts", algorithm_pages.parts_index()),
         ("metrics", metrics_page()),
     ):
         (TARGET / f"{name}.md").write_text(page, encoding="utf-8")
     algorithm_pages.write(TARGET / "algorithms")
+    algorithm_pages.write_parts(TARGET / "parts")
 
 
 if __name__ == "__main__":

@@ -65,6 +65,7 @@ def test_a_recipe_is_audited_on_its_own_prompts(capsys: pytest.CaptureFixture[st
         (["audit", "format", "--arguments", 'knd = "boxed"'], "did you mean 'kind'"),
         (["audit", "number", "--set", "algebra"], "numbers"),
         (["init", "verifier", "not-a-name"], "my_verifier"),
+        (["init", "loss", "not-a-name"], "my_loss"),
     ],
 )
 def test_bad_input_exits_with_2(

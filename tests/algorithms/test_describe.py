@@ -38,7 +38,7 @@ def test_formula_follows_the_parts_and_the_order_of_the_computation() -> None:
         "A_i = x_i",
         "A_i,j = 1[j is the row's last token]·A_i - 0.01·(old - ref) [k1]",
         "A_i,t = Σ over entries j ending at or after t of A_i,j",
-        "A ← (A - mean over the step)/(std over the step (ddof 0))",
+        "A ← (A - mean over the step's tokens)/(std over the step's tokens (ddof 0))",
         "r_i,t = exp(lp_i,t - old_i,t)",
         "f = min(r·A, clip(r, 1 - 0.2, 1 + 0.2)·A)",
         "w_i,t = 1/N, N = trainable tokens of the update",

@@ -43,7 +43,8 @@ GROUP = override(
 )
 """Group mean and standard deviation, ratio to the old policy, clip 0.2, a mean per sequence."""
 SAMPLER = override(GROUP, anchor="sampler", weight="per_token")
-TOKENS = override(GROUP, baseline="none", scale="batch_whiten", weight="per_token")
+WHITEN_TOKENS = {"kind": "batch_whiten", "over": "tokens"}
+TOKENS = override(GROUP, baseline="none", scale=WHITEN_TOKENS, weight="per_token")
 BARE = override(GROUP, baseline="none", scale="none")
 
 
@@ -90,7 +91,7 @@ entry(
     unsettled="whether a completion counts once, or once for each of its tokens, where the step is "
     'whitened: scale = {over = "tokens"} (default) is what two public implementations (OpenRLHF, '
     'veRL) do; {over = "rows"} is the other reading',
-    scale={"kind": "batch_whiten", "over": "tokens"},
+    scale=WHITEN_TOKENS,
     weight="per_token",
     kl={"placement": "loss", "estimator": "k2", "coef": 0.01},
 )
@@ -193,7 +194,6 @@ entry(
     "dapo_per_prompt",
     "DAPO with its equation 8 read literally: a token mean in each prompt",
     "Yu et al. 2025, DAPO, arXiv 2503.14476 [P]; ScaleRL's reading",
-    "as dapo",
     base=DAPO,
     misread=_DAPO_MISREAD,
     weight="per_prompt_token",

@@ -225,6 +225,19 @@ def init_verifier(
     _err().print(f"run the test: python -m pytest {folder / f'test_{name}.py'}")
 
 
+@init_app.command(name="loss")
+def init_loss(
+    name: Annotated[str, typer.Argument(help="The module's name, as my_loss.")],
+    folder: Annotated[Path, typer.Option(help="Where the two files go.")] = Path(),
+) -> None:
+    """Write NAME.py, a loss to fill in, and test_NAME.py."""
+    from groupwise.cli.loss_scaffold import scaffold_loss
+
+    for path in scaffold_loss(name, folder):
+        print(path)  # noqa: T201
+    _err().print(f"run the test: python -m pytest {folder / f'test_{name}.py'}")
+
+
 @init_app.command(name="environment")
 def init_environment(
     name: Annotated[str, typer.Argument(help="The module's name, as my_task.")],
@@ -240,22 +253,35 @@ def init_environment(
 
 @algorithms_app.callback()
 def list_algorithms(context: typer.Context) -> None:
-    """List the algorithms."""
-    if context.invoked_subcommand is not None:
-        return
+    """List the algorithms and their parts."""
+    if context.invoked_subcommand is None:
+        print_algorithms()
+
+
+@algorithms_app.command(name="list")
+def print_algorithms() -> None:
+    """List the algorithms and their parts."""
     from groupwise.algorithms import PRESETS, describe, preset
+    from groupwise.algorithms.part_text import describe_part, every_part
     from groupwise.cli.tables import plain_table
 
     rows = [(name, describe(preset(name)).title) for name in PRESETS]
     _out().print(plain_table(("preset", "what it is"), rows))
+    parts = [describe_part(cls) for cls in every_part()]
+    shown = [(each.slot, each.kind, ", ".join(each.aliases)) for each in parts]
+    _out().print(plain_table(("slot", "part", "also called"), shown))
 
 
 @algorithms_app.command(name="show")
-def show_algorithm(name: Annotated[str, typer.Argument(help="A preset's name.")]) -> None:
-    """Formula, parts, citation and what was verified of one algorithm."""
-    from groupwise.algorithms import describe, preset
+def show_algorithm(
+    name: Annotated[str, typer.Argument(help="A preset, a part, or another name of a part.")],
+) -> None:
+    """Formula, parts, citation and what was verified of an algorithm; or what one part does."""
+    from groupwise.algorithms import PRESETS, describe, preset
+    from groupwise.algorithms.part_text import describe_parts
 
-    print(describe(preset(name)).text())  # noqa: T201
+    found = [describe(preset(name))] if name in PRESETS else describe_parts(name)
+    print("\n\n".join(each.text() for each in found))  # noqa: T201
 
 
 @models_app.callback()
