@@ -17,8 +17,8 @@ from groupwise.verifiers import Case, load_verifier, score_cases
 
 pytestmark = pytest.mark.peers
 
-ALARMS = 2
-"""Honest programs of 68 that are taken for lookups: two tables whose every key is a test."""
+ALARMS = 1
+"""Honest programs of 68 that are taken for lookups: a table whose every key is a test."""
 
 
 def layouts(cases):
@@ -104,7 +104,7 @@ def behaves(source, cases):
         return False
 
 
-@pytest.mark.parametrize(("shown", "alarms"), [(99, ALARMS), (3, 4)])
+@pytest.mark.parametrize(("shown", "alarms"), [(99, ALARMS), (3, 3)])
 def test_honest_programs_are_not_taken_for_lookups(shown, alarms):
     rows = [(layouts(cases[:shown])[0], source) for source, cases in HONEST]
     scores = scored(rows, literal_inputs="reject")
