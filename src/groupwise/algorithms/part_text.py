@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from groupwise.algorithms import catalogue
+from groupwise.algorithms.algorithm import LISTS, SLOTS
 from groupwise.algorithms.kl import Kl
 from groupwise.algorithms.parts import PARTS, Part
 from groupwise.errors import RecipeError
@@ -47,15 +48,13 @@ class PartDescription:
         name = f'"{self.kind}"'
         if any(default == "required" for _, _, default in self.fields):
             name = f'{{ kind = "{self.kind}", … }}'
-        return f"{self.slot} = " + (f"[{name}]" if self.slot in _LISTS else name)
-
-
-_LISTS = ("filters", "shapers", "extras")
+        return f"{self.slot} = " + (f"[{name}]" if self.slot in LISTS else name)
 
 
 def every_part() -> list[type[Part]]:
     """The library's parts, slot by slot, and any that were defined since."""
-    return [cls for kinds in PARTS.values() for cls in kinds.values()] + [Kl]
+    kinds = [PARTS.get(slot, {}).values() for slot in (*SLOTS, *LISTS)]
+    return [*(cls for each in kinds for cls in each), Kl]
 
 
 def describe_parts(name: str) -> list[PartDescription]:
