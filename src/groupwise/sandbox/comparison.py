@@ -1,8 +1,8 @@
 """Whether what came back is what was expected. Runs in the parent, and nowhere else.
 
-What came back is told data (`guest/values.py`), compared as data: it is never turned into an object
-whose methods or hashes the solution could choose. Types count: a list is not a tuple and True is
-not 1, but 2 equals 2.0, and a NaN equals a NaN.
+What came back is encoded data (`guest/values.py`) and compared as such: it is never turned into an
+object whose methods or hashes the solution could choose. Types count: a list is not a tuple and
+True is not 1, but 2 equals 2.0, and a NaN equals a NaN.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ class Either:
     values: tuple[Any, ...]
 
 
-def matches(expected: Any, told: Any, *, tolerance: float = 0.0, alike: bool = False) -> bool:
-    """Whether the told value is `expected`.
+def matches(expected: Any, encoded: Any, *, tolerance: float = 0.0, alike: bool = False) -> bool:
+    """Whether the encoded value equals `expected`.
 
     >>> matches((1, 2.0), ["t", [1, 2]]), matches([1], ["l", [True]]), matches([1], ["t", [1]])
     (True, False, False)
     >>> matches([1], ["t", [1]], alike=True), matches(0.5, 0.500001, tolerance=1e-4)
     (True, True)
     """
-    return same_value(plain(expected), told, tolerance, alike)
+    return same_value(plain(expected), encoded, tolerance, alike)
 
 
-def same_value(expected: Any, told: Any, tolerance: float, alike: bool) -> bool:
+def same_value(expected: Any, encoded: Any, tolerance: float, alike: bool) -> bool:
     """`matches` for an expected value that is in built-in types already."""
     if isinstance(expected, Either):
-        return any(same_value(each, told, tolerance, alike) for each in expected.values)
+        return any(same_value(each, encoded, tolerance, alike) for each in expected.values)
     if isinstance(expected, (int, float)) and not isinstance(expected, bool):
-        return _same_number(expected, told, tolerance)
+        return _same_number(expected, encoded, tolerance)
     if expected is None or isinstance(expected, (bool, str)):
-        return type(told) is type(expected) and bool(told == expected)
-    if type(told) is not list or len(told) != 2:
+        return type(encoded) is type(expected) and bool(encoded == expected)
+    if type(encoded) is not list or len(encoded) != 2:
         return False
-    tag, body = told
+    tag, body = encoded
     if isinstance(expected, (list, tuple)):
         wanted = ("l", "t") if alike else ("l" if isinstance(expected, list) else "t",)
         return (
@@ -67,23 +67,23 @@ def same_value(expected: Any, told: Any, tolerance: float, alike: bool) -> bool:
     if alike and tag in ("s", "f") and wanted[0] in ("s", "f"):
         wanted[0] = tag
     try:
-        return _key(wanted) == _key(told)
+        return _key(wanted) == _key(encoded)
     except ValueError:
         return False
 
 
-def _same_number(expected: int | float, told: Any, tolerance: float) -> bool:
-    if type(told) is list and told[:1] == ["i"]:
+def _same_number(expected: int | float, encoded: Any, tolerance: float) -> bool:
+    if type(encoded) is list and encoded[:1] == ["i"]:
         try:
-            told = decode(told)
+            encoded = decode(encoded)
         except ValueError:
             return False
-    if type(told) not in (int, float):
+    if type(encoded) not in (int, float):
         return False
     return (
-        told == expected
-        or (told != told and expected != expected)
-        or (tolerance > 0 and _near(expected, told, tolerance))
+        encoded == expected
+        or (encoded != encoded and expected != expected)
+        or (tolerance > 0 and _near(expected, encoded, tolerance))
     )
 
 
@@ -109,37 +109,39 @@ def _same_dict(expected: dict[Any, Any], body: Any, tolerance: float, alike: boo
         if type(pair) is not list or len(pair) != 2:
             return False
         try:
-            told_key = _key(pair[0])
+            encoded_key = _key(pair[0])
         except ValueError:
             return False
-        if told_key not in left or not same_value(left.pop(told_key), pair[1], tolerance, alike):
+        if encoded_key not in left or not same_value(
+            left.pop(encoded_key), pair[1], tolerance, alike
+        ):
             return False
     return True
 
 
-def _key(told: Any, depth: int = MAX_DEPTH) -> str:
-    """Text that two told values share where they are equal; `ValueError` where it is not a value.
+def _key(encoded: Any, depth: int = MAX_DEPTH) -> str:
+    """Text that equal encoded values share; `ValueError` for anything else.
 
     Text, because a value's own hash and comparison can be made to collide.
 
     >>> _key(["s", [2, 1.0]]) == _key(["s", [1, 2]]), _key(["t", [1]]) == _key(["l", [1]])
     (True, False)
     """
-    if told is None or type(told) in (bool, str):
-        return repr(told)
-    if type(told) in (int, float):
-        return _number_key(told)
-    if depth == 0 or type(told) is not list or len(told) != 2 or type(told[0]) is not str:
-        raise ValueError("not a told value")
-    tag, body = told
+    if encoded is None or type(encoded) in (bool, str):
+        return repr(encoded)
+    if type(encoded) in (int, float):
+        return _number_key(encoded)
+    if depth == 0 or type(encoded) is not list or len(encoded) != 2 or type(encoded[0]) is not str:
+        raise ValueError("not an encoded value")
+    tag, body = encoded
     if tag == "dq":
         if type(body) is not list or len(body) != 2 or type(body[0]) is not list:
-            raise ValueError("not a told value")
+            raise ValueError("not an encoded value")
         body = body[0][1] if len(body[0]) == 2 else None
     elif tag not in _ORDERED | _UNORDERED | {"d"}:
-        return f"{tag}:{_scalar_key(decode(told))}"
+        return f"{tag}:{_scalar_key(decode(encoded))}"
     if type(body) is not list:
-        raise ValueError("not a told value")
+        raise ValueError("not an encoded value")
     if tag == "d":
         tag, body = "di", [["t", pair] for pair in body]
     parts = [_key(each, depth - 1) for each in body]
@@ -166,7 +168,7 @@ def _scalar_key(value: Any) -> str:
         places = exponent + len(digits) - len(kept) if isinstance(exponent, int) else exponent
         return f"{sign} {kept} {places}" if kept or not value.is_finite() else "0"
     if not isinstance(value, (int, bytes, bytearray)):  # an iterator: no value to compare
-        raise ValueError("not a told value")
+        raise ValueError("not an encoded value")
     return hex(value) if isinstance(value, int) else value.hex()
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 ENTERED = "_groupwise_entered"
 """The name that an instrumented test calls at the start of a function, with its number."""
 ASSERTED = -1
-"""The number with which it calls that where it asserts something."""
+"""The number that it passes where it asserts something."""
 
 _EVALUATORS = {"eval", "exec", "compile", "__import__"}
 _LOADERS = {"pickle", "marshal", "shelve", "runpy", "code", "codeop", "ctypes", "timeit"}
@@ -139,7 +139,8 @@ def _refuse_evaluation(tree: ast.AST) -> None:
         if isinstance(node, ast.Name) and node.id in _EVALUATORS and id(node) not in harmless:
             used = [node.id]
         elif isinstance(node, ast.ImportFrom):
-            used = [node.module or "", *(each.name for each in node.names)]
+            used = [node.module or ""]
+            used += [each.name for each in node.names] if node.module == "builtins" else []
         elif isinstance(node, ast.Import):
             used = [each.name for each in node.names]
         for name in used:
@@ -285,7 +286,7 @@ def _compiled(tree: ast.Module, file: str, names: set[str]) -> TestSource:
 
 
 def _mark(number: int, place: ast.AST) -> ast.Call:
-    """The call, at a place in the source, that tells that this place was reached."""
+    """A call, at a place in the source, that reports that the place was reached."""
     call = ast.Call(ast.Name(ENTERED, ast.Load()), [ast.Constant(number)], [])
     for each in ast.walk(call):
         ast.copy_location(each, place)

@@ -30,7 +30,7 @@ _TRUSTED_FILES = ("<frozen importlib", "/ast.py", "/collections/__init__.py", "/
 
 
 class SolutionError(Exception):
-    """What the solution raised, where that is no built-in exception."""
+    """What the solution raised, if it was not a built-in exception."""
 
 
 class EvaluatedText(BaseException):
@@ -66,7 +66,7 @@ def run_tests(job: Mapping[str, Any]) -> None:
             (each.code.co_filename, span) for each in (setup, *tests) for span in each.dropped
         )
         exec(setup.code, namespace)
-    except BaseException as error:  # noqa: BLE001 (the data's own source; told to the parent)
+    except BaseException as error:  # noqa: BLE001 (the data's own source; reported to the parent)
         kind, message, _ = describe(error)
         reason = message if isinstance(error, Refused) else f"{kind}: {message}"
         if not _State.asked:
@@ -241,7 +241,7 @@ def _refuse_evaluation(event: str, details: tuple[Any, ...]) -> None:
 def _stub(name: str) -> Callable[..., Any]:
     def ask(*arguments: Any, **keywords: Any) -> Any:
         try:
-            told = [encode_given(each) for each in arguments]
+            encoded = [encode_given(each) for each in arguments]
             named = {key: encode_given(each) for key, each in keywords.items()}
         except Unencodable as error:
             reason = f"{name}: {error} cannot be passed to the solution"
@@ -249,7 +249,7 @@ def _stub(name: str) -> Callable[..., Any]:
                 write_frame(["broken", reason])
             raise TypeError(reason) from error
         _State.asked += 1
-        write_frame(["call", name, told, named])
+        write_frame(["call", name, encoded, named])
         kind, *rest = read_frame()
         if kind == "value":
             if _drops_value(sys._getframe(1)):
@@ -267,11 +267,11 @@ def _write_back(arguments: Sequence[Any], after: Any) -> None:
     It is where the test does not use the value. Elsewhere the solution gets copies alone: emptying
     `xs` and returning `[]` must not make `f(xs) == sorted(xs)` true.
     """
-    for argument, told in zip(arguments, after or ()):
+    for argument, encoded in zip(arguments, after or ()):
         if isinstance(argument, (list, bytearray)):
-            argument[:] = decode(told, max_hashed=ANY_NUMBER)
+            argument[:] = decode(encoded, max_hashed=ANY_NUMBER)
         elif isinstance(argument, (dict, set)):
-            changed = decode(told, max_hashed=ANY_NUMBER)
+            changed = decode(encoded, max_hashed=ANY_NUMBER)
             argument.clear()
             argument.update(changed)
 

@@ -108,7 +108,7 @@ class Code(SettingsVerifier):
         return False
 
     def gold_completion(self, prompt: Prompt) -> str | None:
-        """The answer, where it is a program."""
+        """The gold answer as a completion, if it is a program."""
         answer = prompt.answer
         if not isinstance(answer, str) or not answer.strip():
             return None
@@ -143,7 +143,7 @@ class Code(SettingsVerifier):
         return score
 
     def score(self, cases: Sequence[Case]) -> list[Any]:
-        """As many at a time as there are cores; `SandboxUnavailable` where nothing isolates."""
+        """As many at a time as the sandbox has processes; `SandboxUnavailable` if no tier works."""
         prepared = [self._prepared(case) for case in cases]
         scores: list[Any] = list(prepared)
         rows = [row for row, each in enumerate(prepared) if not isinstance(each, Score)]

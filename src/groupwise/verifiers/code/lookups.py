@@ -110,8 +110,8 @@ def _answer(sandbox: Sandbox, job: Job, given: Any) -> str:
     """What the program answers to an input, as text; all errors alike."""
     test = Program(given, "\0") if job.kind == "stdio" else Call(given, "\0")
     reason = sandbox.grade(replace(job, tests=(test,))).reason
-    _, told, answer = reason.partition(": gave ")
-    return answer if told else reason if ": printed " in reason else "error"
+    _, gave, answer = reason.partition(": gave ")
+    return answer if gave else reason if ": printed " in reason else "error"
 
 
 def _is_long(test: Call | Program) -> bool:

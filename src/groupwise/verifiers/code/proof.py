@@ -44,8 +44,8 @@ class Proof(SettingsVerifier):
     """A model or a term that z3 accepts, or a proof that a checker of yours accepts.
 
     The column `statement` holds the problem. For z3: SMT-LIB declarations and assertions.
-    `goal = "satisfies"`: the completion gives every constant a value, one `name = value` a line.
-    `goal = "equivalent"`: the completion gives a term that equals the gold answer's everywhere.
+    `goal = "satisfies"`: the completion assigns every constant a value, one `name = value` a line.
+    `goal = "equivalent"`: the completion is a term that equals the gold answer's everywhere.
     """
 
     verifier_name: ClassVar[str] = "proof"

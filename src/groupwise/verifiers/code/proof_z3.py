@@ -55,7 +55,7 @@ def satisfies(statement, given):
     for name, constant in wanted.items():
         value = as_value(values[name], constant.sort())
         if value is None:
-            return ["no_answer", f"{name} = {values[name]} is no {constant.sort()}"]
+            return ["no_answer", f"{name} = {values[name]} is not a value of {constant.sort()}"]
         pairs.append((constant, value))
     for each in assertions:
         ground = z3.simplify(z3.substitute(each, *pairs))

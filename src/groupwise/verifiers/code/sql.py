@@ -1,4 +1,4 @@
-"""The `sql` verifier: a query is right where it gives the gold query's rows.
+"""The `sql` verifier: a query is right if it returns the gold query's rows.
 
 The queries run in killable workers (`sql_worker.py`) on databases in memory, read-only and bounded;
 a query is data, so this works where the code sandbox does not. The rows are compared here.
@@ -36,7 +36,7 @@ _DIGITS = 9
 
 
 class Sql(SettingsVerifier):
-    """A SQLite query that gives the gold query's rows on every database of its row.
+    """A SQLite query that returns the gold query's rows on every database of its row.
 
     The gold answer is a query, or a list of rows. The column `setup` holds the script that makes
     the tables, or a list of scripts: several databases make a lucky match less likely. Column names
@@ -97,7 +97,7 @@ class Sql(SettingsVerifier):
         if not isinstance(scripts, (list, tuple)) or not scripts:
             return bad_answer(f"no column {self.setup_column!r} with a script that makes tables")
         if not all(isinstance(each, str) for each in scripts):
-            return bad_answer(f"column {self.setup_column!r} holds what is no script")
+            return bad_answer(f"column {self.setup_column!r} must hold scripts as text")
         text = after_reasoning(case.whole, self.reasoning_tag) or ""
         text = _ONE_LINE_FENCE.sub(r"\n```sql\n\1\n```\n", text)
         blocks = blocks_of(text, _LANGUAGES)
