@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.verifiers import verify
-from groupwise.verifiers.answers.gold import gold_text
+from groupwise.verifiers.answers.gold import unboxed
 from groupwise.verifiers.answers.judging import judge
 from groupwise.verifiers.answers.numbers import last_number, parse_number, same_number
+from groupwise.verifiers.core.scores import BadAnswer
 
 
 def same_answer(gold, given, **arguments):
@@ -185,11 +186,10 @@ def test_tolerance_is_explicit_and_read_as_a_decimal():
     assert not same_number(parse_number("2^{-99}"), parse_number("2^{-98}"), relative_tolerance=0.5)
 
 
-def test_gold_text():
-    assert gold_text(r"\boxed{42}") == "42"
-    assert gold_text("\boxed{42}") == "42"
-    assert gold_text(7) == "7"
-    assert [gold_text(each) for each in (None, "", " ", True, r"\boxed{}")] == [None] * 5
+def test_a_gold_answer_out_of_its_box():
+    assert unboxed(r"\boxed{42}") == unboxed("\boxed{42}") == unboxed(" 42 ") == "42"
+    with pytest.raises(BadAnswer):
+        unboxed(r"\boxed{}")
 
 
 @given(st.integers(), st.integers(min_value=1, max_value=10**6))

@@ -21,7 +21,7 @@ PACKAGES: tuple[str, ...] = (
     "numpy",
     "pyarrow",
     "pydantic",
-    "math-verify",
+    "mpmath",
     "vllm",
 )
 """Packages whose versions can change a run's numbers."""

@@ -21,13 +21,9 @@ from groupwise.verifiers.core.scores import (
     TAG,
     BadAnswer,
     accepted_answers,
-    bad_answer,
-    graded,
     no_answer,
     verdict,
 )
-
-__all__ = ["TAG", "bad_answer", "graded", "no_answer", "verdict"]
 
 TOLERANCE = "Largest absolute difference that still counts as equal; 0 compares exactly."
 RELATIVE = "The same as a share of the gold answer's size."

@@ -165,6 +165,9 @@ class Rule:
         """The same members in any order, as often; a set's own repetitions do not count."""
         if gold.kind == given.kind == "list" and not _same_joiner(gold, given):
             return False
+        names = [_names(each) for each in (gold, given)]
+        if not all(names) and max(map(len, names)) > 1:
+            return False  # `x=1, y=2` says more than `1, 2`
         wanted, found = self._distinct(gold), self._distinct(given)
         if len(wanted) != len(found):
             return False
@@ -301,6 +304,12 @@ def _share(value: Value) -> Value:
         return value
     hundred = ast.Constant(Fraction(100))  # type: ignore[arg-type]
     return Value("expression", node=ast.BinOp(value.node, ast.Div(), hundred))
+
+
+def _names(value: Value) -> set[str]:
+    """What is before the equals signs of the members."""
+    sides = [item.items[0] for item in value.items if item.kind == "relation"]
+    return {ast.dump(side.node) if side.node else side.name for side in sides}
 
 
 def _same_joiner(gold: Value, given: Value) -> bool:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 from groupwise.verifiers.answers.extraction import last_box, repaired
-from groupwise.verifiers.core.scores import BadAnswer, accepted_answers
+from groupwise.verifiers.core.scores import BadAnswer
 
 MAX_MUTANTS = 8
 """Mutants tried of one gold answer."""
@@ -36,18 +36,6 @@ def without_box(text: str) -> str:
     """A text out of the box around it, if one is in it; stripped."""
     text = repaired(text).strip()
     return ((last_box(text) or "") if r"\boxed" in text else text).strip()
-
-
-def gold_text(answer: object) -> str | None:
-    r"""The gold answer as one text, alternatives joined by `or`; None where there is none.
-
-    >>> gold_text(r"\boxed{42}"), gold_text(7), gold_text("  "), gold_text(["4", "four"])
-    ('42', '7', None, '4 or four')
-    """
-    try:
-        return " or ".join(map(unboxed, accepted_answers(answer)))
-    except BadAnswer:
-        return None
 
 
 def mutants(gold: str) -> list[str]:

@@ -22,11 +22,11 @@ from groupwise.sandbox import (
     shared_sandbox,
 )
 from groupwise.types import Outcome, Prompt, Score
-from groupwise.verifiers.answers.answers import TAG, bad_answer, no_answer
 from groupwise.verifiers.code.extraction import defines, python_source
 from groupwise.verifiers.code.lookups import is_lookup
 from groupwise.verifiers.code.rows import Layout, Task, read_task, surroundings
 from groupwise.verifiers.core.contract import Case, SettingsVerifier, VerifierLogs
+from groupwise.verifiers.core.scores import TAG, bad_answer, no_answer
 from groupwise.waiting.threads import work_through
 
 COPIED = "code/literal_inputs"

@@ -18,11 +18,11 @@ from pydantic import Field, field_validator
 from groupwise.errors import RecipeError
 from groupwise.sandbox import Limits, TierChoice, TrustedCallFailed, shared_sandbox
 from groupwise.types import Prompt, Score
-from groupwise.verifiers.answers.answers import TAG, bad_answer, no_answer
 from groupwise.verifiers.answers.extraction import after_reasoning
 from groupwise.verifiers.code import proof_z3
 from groupwise.verifiers.code.extraction import blocks_of
 from groupwise.verifiers.core.contract import Case, SettingsVerifier
+from groupwise.verifiers.core.scores import TAG, bad_answer, no_answer
 
 Goal = Literal["satisfies", "equivalent"]
 _FENCES = {"smt", "smt2", "smtlib", "lean", "lean4"}

@@ -15,10 +15,10 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from groupwise.types import Prompt, Score
-from groupwise.verifiers.answers.answers import TAG, bad_answer, no_answer
 from groupwise.verifiers.answers.extraction import after_reasoning
 from groupwise.verifiers.code.extraction import blocks_of
 from groupwise.verifiers.core.contract import Case, SettingsVerifier
+from groupwise.verifiers.core.scores import TAG, bad_answer, no_answer
 from groupwise.waiting.processes import Reply, shared_pool
 
 WORKER = "groupwise.verifiers.code.sql_worker:make"
