@@ -43,9 +43,8 @@ def test_the_file_of_ones_own_runs(renderer, tmp_path, monkeypatch):
     assert len(block.splitlines()) < 60
     (tmp_path / "twice_page.py").write_text(block, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
-    for arguments in ({}, {"level": "mixed"}):
-        environment = load_environment("twice_page:twice", **arguments)
-        assert environment.describe()["splits"] == {"train": 1000, "heldout": 200}
+    environment = load_environment("twice_page:twice", level="mixed")
+    assert environment.describe()["splits"] == {"train": 1000, "heldout": 200}
     assert 'level = "mixed"' in block
     prompt = environment.prompts(1)[0]
     assert environment.verify(prompt, str(2 * prompt.columns["number"])).value == 1

@@ -131,10 +131,10 @@ def test_verifiers_of_a_recipe_that_are_no_tables(field, given):
     table = {**REST, "environment": {"name": "arithmetic", field: given}}
     with pytest.raises(RecipeError) as error:
         load_recipe(table)
-    message = f'environment.{field}: {given!r} is no list of tables; give one, as [{{ name = "nu'
+    message = f'environment.{field}: expected a list of tables, got {given!r}; give [{{ name = "nu'
     assert str(error.value).startswith(message)
     source = {"name": "arithmetic", "verifiers": given}
-    with pytest.raises(RecipeError, match=r"sources\.0\.verifiers = .* is no list of tables"):
+    with pytest.raises(RecipeError, match=r"sources\.0\.verifiers = .*expected a list of tables"):
         load_environment("mixture", sources=[source])
 
 

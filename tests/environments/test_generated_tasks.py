@@ -62,6 +62,7 @@ def test_a_removed_environment_names_its_replacement(name, replacement):
     assert ("groupwise[reasoning-gym]" in str(error.value)) == (":" in replacement)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replacement", [each for each in REMOVED.values() if ":" in each])
 def test_a_replacement_from_reasoning_gym_exists(replacement):
     pytest.importorskip("reasoning_gym")

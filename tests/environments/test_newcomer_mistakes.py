@@ -151,7 +151,7 @@ def test_generators(refused, tmp_path, monkeypatch):
     assert prompts[0].columns == {"answer": 3, "split": "dev"}
     assert len(load("rows", limit=2)) == 2
     for name, message in [
-        ("number", "environment.path = 'newcomer_rows:number' gave a int; give a function"),
+        ("number", "environment.path = 'newcomer_rows:number' returned a int; give a function"),
         ("text", "newcomer_rows:text, row 1: a str, not an object with columns"),
         ("raises", "newcomer_rows:raises, row 2: raised KeyError: 'boom'"),
         ("rwos", "did you mean 'rows'?"),

@@ -230,7 +230,7 @@ def test_functions(tmp_path, monkeypatch):
         ("numbered", "reader_rows:numbered, row 1: the column name 3 is a int; give a text"),
         ("keyed", "reader_rows:keyed, row 1: column 'table' cannot be written as JSON ('<' not"),
         ("circle", "reader_rows:circle, row 1: column 'more' holds lists or objects more than 100"),
-        ("NUMBER", "environment.path = 'reader_rows:NUMBER' gave a int; give a function"),
+        ("NUMBER", "environment.path = 'reader_rows:NUMBER' returned a int; give a function"),
     ]:
         assert message in refused(f"reader_rows:{name}")
 

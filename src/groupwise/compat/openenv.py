@@ -95,7 +95,7 @@ class OpenEnv(Environment):
 class OpenEnvEpisode(Episode):
     """One session: opened at the first completion, closed with the play.
 
-    What the server does wrong (no answer in time, an error, something that is no observation)
+    A fault of the server (no answer in time, an error, an invalid observation)
     raises `GroupwiseError`, which marks the rollout as failed.
     """
 
@@ -111,7 +111,7 @@ class OpenEnvEpisode(Episode):
             opening = self._session.reset(self.prompt.columns["seed"])
             if opening.text != self.prompt.columns["observation"]:
                 raise GroupwiseError(
-                    f"seed {self.prompt.columns['seed']} gave another first observation than "
+                    f"seed {self.prompt.columns['seed']} returned another first observation than "
                     "when the prompts were made; an environment must be a function of its seed"
                 )
         seen = self._session.step(completion)
@@ -120,7 +120,7 @@ class OpenEnvEpisode(Episode):
         return None if seen.done else ({"role": "user", "content": seen.text},)
 
     def result(self) -> Score | None:
-        """The sum of the rewards; no verdict where the server never gave one."""
+        """The sum of the rewards; None if the server never sent one."""
         return super().result() if self._rewarded else None
 
     def close(self) -> None:
@@ -176,11 +176,11 @@ def seen(result: Any, settings: OpenEnvSettings) -> Seen:
     """A step's result as it is read; `ValueError` where it is none."""
     observation, reward, done = result.observation, result.reward, result.done
     if not isinstance(observation, Mapping):
-        raise ValueError(f"an observation that is no table: {observation!r:.80}")
+        raise ValueError(f"an observation that is not a table: {observation!r:.80}")
     if not isinstance(done, bool):
         raise ValueError(f"done = {done!r:.80}")
     if reward is not None and not (isinstance(reward, (int, float)) and math.isfinite(reward)):
-        raise ValueError(f"a reward that is no finite number: {reward!r:.80}")
+        raise ValueError(f"a reward that is not a finite number: {reward!r:.80}")
     if settings.observation is None:
         text = json.dumps(observation, ensure_ascii=False, sort_keys=True)
     elif settings.observation in observation:

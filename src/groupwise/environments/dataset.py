@@ -118,7 +118,7 @@ def _checked(
 def _apart(
     train: list[Task], heldout: list[Task], settings: DatasetSettings
 ) -> tuple[list[Task], dict[str, int]]:
-    """Training tasks without those that are held out, too, as the settings say; and counts."""
+    """The training tasks that `on_overlap` leaves, and counts."""
     index = HeldOut([task.prompt for task in heldout], settings.near_overlap)
     found = Overlap([task.prompt for task in train], index)
     counts = {
@@ -137,7 +137,7 @@ def _apart(
         counts["dropped_overlap"] = len(gone)
         if not train:
             raise RecipeError(
-                f"{settings.where}: no training prompt is left; all {len(gone)} are held out, too, "
+                f"{settings.where}: no training prompt is left; all {len(gone)} are also held out, "
                 'and on_overlap = "drop" takes them out of training'
             )
     return train, counts
@@ -165,7 +165,7 @@ def _split(tasks: list[Task], share: float, seed: int) -> tuple[list[Task], list
 
 
 def _refuse_conflicts(tasks: Sequence[Task], settings: DatasetSettings) -> None:
-    """`RecipeError` naming the rows that ask the same to the letter and want another answer."""
+    """Raises RecipeError naming rows with the same prompt and different answers."""
     rows: dict[str, dict[str, str]] = {}
     for task in tasks:
         answers = rows.setdefault(prompt_id(task.prompt.messages, task.prompt.text), {})

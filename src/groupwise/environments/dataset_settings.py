@@ -73,11 +73,11 @@ class DatasetSettings(BaseModel):
     )
     on_conflict: Literal["refuse", "allow"] = Field(
         default="refuse",
-        description="One prompt, to the letter, with different gold answers: refuse, or allow.",
+        description="Equal prompts with different gold answers: refuse, or allow.",
     )
     on_overlap: OnOverlap = Field(
         default="refuse",
-        description="A prompt in training and held-out data, to the letter or nearly: refuse, drop "
+        description="A prompt in both training and held-out data, exactly or nearly: refuse, drop "
         "it from training, or allow; counted in any case.",
     )
     near_overlap: float = Field(
@@ -108,7 +108,7 @@ class DatasetSettings(BaseModel):
     @field_validator("path", "heldout_path", mode="before")
     @classmethod
     def _as_text(cls, path: Any) -> Any:
-        """A `pathlib.Path` is a path, too."""
+        """Accepts a `pathlib.Path`."""
         return str(path) if isinstance(path, PurePath) else path
 
     @field_validator("answer_pattern")
@@ -126,7 +126,7 @@ class DatasetSettings(BaseModel):
 
     @model_validator(mode="after")
     def _streams(self) -> DatasetSettings:
-        """What a stream cannot do: know all of its rows."""
+        """Refuses what needs all rows at once."""
         if not self.streaming:
             return self
         if self.heldout_share is not None:

@@ -1,8 +1,8 @@
 """Several environments in one run: each with its own prompts, turns and verifier, mixed by weight.
 
 Every visit goes to the source that is furthest behind its share, so any stretch of a run holds the
-shares to within one prompt, and a resumed run goes on alike. Within a source the order is its own.
-Left out: the sources themselves; tools and limits are put around the mixture as a whole.
+shares to within one prompt. Every source keeps its own order. Tools and limits belong to the
+mixture as a whole.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class MixtureSettings(BaseModel):
     )
     on_overlap: OnOverlap = Field(
         default="refuse",
-        description="A held-out prompt of one source in the training data of another, to the "
-        "letter: refuse, drop it from training, or allow; counted in any case. Rows of a stream "
+        description="A held-out prompt of one source in the training data of another: "
+        "refuse, drop it from training, or allow; counted in any case. Rows of a stream "
         "are checked when they are read.",
     )
 
@@ -129,7 +129,7 @@ class MixtureEnvironment(Environment):
         }
         verifier = MixedVerifier({key: part.verifier for key, part in self.parts.items()})
         super().__init__("mixture", verifier, splits, facts)
-        self.on_overlap = "allow"  # each source has seen to its own, and these settings to the rest
+        self.on_overlap = "allow"  # checked by each source and by these settings
         self.streamed = any(part.streamed for part in self.parts.values())
         read = {part.judged for part in self.parts.values()}
         self._judged: Judged | None = read.pop() if len(read) == 1 else None
@@ -258,7 +258,7 @@ def _named(key: str, prompt: Prompt) -> Prompt:
 
 
 def _kept_apart(parts: Mapping[str, Environment], settings: MixtureSettings) -> int:
-    """How many held-out prompts of a source are, to the letter, in another one's training data."""
+    """How many held-out prompts of a source are in another one's training data."""
     num = 0
     for key, part in parts.items():
         held = [p for split in part.splits if split != "train" for p in part.prompts(split=split)]

@@ -1,4 +1,4 @@
-"""Whether held-out prompts are in the training data: to the letter, or nearly.
+"""Whether held-out prompts are in the training data: exactly, or nearly.
 
 Exact: the same text once normalised (NFKC, lower case, white space collapsed). Near: at least a
 stated share of a held-out prompt's words stands in runs of `NGRAM` words that one training prompt
@@ -21,7 +21,7 @@ from groupwise.errors import RecipeError
 from groupwise.types import Prompt
 
 OnOverlap = Literal["refuse", "drop", "allow"]
-"""What is done about a training prompt that is held out, too."""
+"""What to do about prompts that appear in both the training and held-out splits."""
 
 NGRAM = 8
 """Words of a run."""
@@ -100,9 +100,9 @@ class Overlap:
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """Held-out prompts of another source, which no training prompt may be, to the letter.
+    """Held-out prompts of another source, which no training prompt may equal.
 
-    `places` name them; `on_overlap` says what is done about one that is. Sources may word the same
+    `places` name them; `on_overlap` says what to do about an equal one. Sources may word the same
     question as raw text and as a chat, with a system message or without: roles do not count.
     """
 
@@ -119,7 +119,7 @@ class Elsewhere:
         return found
 
     def found(self, prompt: Prompt, place: str) -> list[int]:
-        """Which of them a training prompt is. RecipeError where that is refused."""
+        """Which of them a training prompt is. Raises RecipeError if that is refused."""
         same = self._numbers.get(asked(prompt), [])
         if same and self.on_overlap == "refuse":
             raise RecipeError(

@@ -56,7 +56,8 @@ def read_rows(
         raise RecipeError(f"{field} = {path!r} holds no rows; give a file with at least one")
     if len(rows) > MOST_ROWS and _is_function(path):
         raise RecipeError(
-            f"{field} = {path!r} gave more than {MOST_ROWS:,} rows; set limit, or streaming = true"
+            f"{field} = {path!r} yielded more than {MOST_ROWS:,} rows; set limit, or streaming = "
+            "true"
         )
     return [*rows, *found] if limit is None else rows
 
@@ -247,7 +248,7 @@ def _read_function(path: str, split: str, seed: int, start: int) -> Iterator[Row
     found = _called(function, path, split, seed) if callable(function) else function
     if not isinstance(found, Iterable) or isinstance(found, str | bytes | Mapping):
         raise RecipeError(
-            f"environment.path = {path!r} gave a {type(found).__name__}; give a function that "
+            f"environment.path = {path!r} returned a {type(found).__name__}; give a function that "
             "yields one dict a row"
         )
     return _numbered(_told(found, path), path, start)

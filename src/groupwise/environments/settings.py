@@ -12,11 +12,11 @@ from groupwise.verifiers import Combine, VerifierSettings
 
 
 def verifier_tables(value: Any) -> Any:
-    """What `verifiers` of a table gives. Raises ValueError where that is no list of tables."""
+    """The value of `verifiers` in a table. Raises ValueError if it is not a list of tables."""
     is_list = isinstance(value, list | tuple)
     if is_list and all(isinstance(each, dict | VerifierSettings) for each in value):
         return value
-    raise ValueError(f'{value!r:.60} is no list of tables; give one, as [{{ name = "number" }}]')
+    raise ValueError(f'expected a list of tables, got {value!r:.60}; give [{{ name = "number" }}]')
 
 
 class EnvironmentSettings(BaseModel):

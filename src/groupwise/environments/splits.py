@@ -13,8 +13,9 @@ _LEGAL = 'as {"train": [Prompt(...), ...], "heldout": [...]}'
 
 
 def checked_splits(name: str, splits: Any) -> dict[str, tuple[Prompt, ...]]:
-    """The splits as tuples. RecipeError naming the place of what is no prompt, or of an id that two
-    prompts have; the same prompt may be in two splits.
+    """The splits as tuples. The same prompt may be in two splits.
+
+    Raises RecipeError naming the place of a value that is not a prompt, or of a repeated id.
     """
     where = f"environment {name!r}"
     if not isinstance(splits, Mapping):

@@ -158,7 +158,7 @@ class StreamEnvironment(Environment):
             )
 
     def _overlaps(self, task: Task) -> str | None:
-        """Whether a row is held out, too, and is dropped for it; refused where that is asked."""
+        """`overlap` for a row that is dropped because it is held out; raises if that is refused."""
         elsewhere = [each for each in self._elsewhere if each.found(task.prompt, task.where)]
         if any(each.on_overlap == "drop" for each in elsewhere):
             return "overlap"
@@ -316,7 +316,7 @@ class StreamCursor:
             epoch = self._after.epoch
             if self._empty:
                 raise RecipeError(
-                    f"the stream gave no usable row in epoch {epoch}: "
+                    f"the stream has no usable row in epoch {epoch}: "
                     + (f"dropped so far {dict(self._seen)}" if self._seen else _USED_UP)
                 )
             self._begin(Place(epoch + 1))

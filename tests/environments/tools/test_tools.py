@@ -455,7 +455,7 @@ def test_a_class_of_a_recipe_is_made_and_what_is_no_function_is_refused() -> Non
         RecipeError, match=r"test_tools:Adder': missing a required argument: 'more'"
     ):
         load_tools([ToolSettings(name="test_tools:Adder")])
-    with pytest.raises(RecipeError, match="test_tools:seven' gave 7; let it give a function"):
+    with pytest.raises(RecipeError, match="test_tools:seven' returned 7; return a function"):
         load_tools([ToolSettings(name="test_tools:seven", arguments={"x": 1})])
 
 

@@ -105,17 +105,17 @@ def _load(settings: ToolSettings) -> Tool:
     if isinstance(found, Tool):
         return found
     if not callable(found):
-        raise RecipeError(f"tool {settings.name!r} is no function; give one, or a Tool")
+        raise RecipeError(f"tool {settings.name!r} is not a function; give one, or a Tool")
     made = _made(settings, found) if settings.arguments or inspect.isclass(found) else found
     if isinstance(made, Tool):
         return made
     if not callable(made):
-        raise RecipeError(f"tool {settings.name!r} gave {made!r:.60}; let it give a function")
+        raise RecipeError(f"tool {settings.name!r} returned {made!r:.60}; return a function")
     return Tool.of(made, facts={"source": settings.name, **facts})
 
 
 def _made(settings: ToolSettings, make: Callable[..., Any]) -> Any:
-    """What the user's function gives for the arguments."""
+    """The tool that the user's function returns for the arguments."""
     try:
         inspect.signature(make).bind(**settings.arguments)
     except TypeError as error:
