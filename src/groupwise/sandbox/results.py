@@ -62,13 +62,11 @@ class Limits:
     def __post_init__(self) -> None:
         for each in fields(self):
             value = getattr(self, each.name)
-            if each.name == "threads":
-                if not isinstance(value, bool):
-                    raise RecipeError(f"sandbox limit threads = {value!r}: give true or false")
-            elif isinstance(value, bool) or not isinstance(value, (int, float)):
+            legal = type(value) in (int, float) and 0 < value < math.inf
+            if each.name == "threads" and not isinstance(value, bool):
+                raise RecipeError(f"sandbox limit threads = {value!r}: give true or false")
+            if each.name != "threads" and not legal:
                 raise RecipeError(f"sandbox limit {each.name} = {value!r}: give a number above 0")
-            elif not 0 < value < math.inf:
-                raise RecipeError(f"sandbox limit {each.name} = {value}: give a number above 0")
 
     @classmethod
     def of(cls, limits: Limits | Mapping[str, Any] | None) -> Limits:
