@@ -69,9 +69,9 @@ def test_observations_are_read():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (result("text"), "no table"),
-        (result({"text": ""}, reward=float("nan")), "no finite number"),
-        (result({"text": ""}, reward="1"), "no finite number"),
+        (result("text"), "not a table"),
+        (result({"text": ""}, reward=float("nan")), "not a finite number"),
+        (result({"text": ""}, reward="1"), "not a finite number"),
         (result({"text": ""}, done=None), "done = None"),
         (result({"board": ""}), "it has board"),
     ],
