@@ -464,7 +464,7 @@ def test_the_half_head_is_near_the_exact_one_where_the_probability_is() -> None:
 
 
 @pytest.mark.parametrize("family", cases(["llama", "mistral", "gemma3", "gpt2", "qwen3_moe"]))
-@pytest.mark.parametrize("rows", [3, 20])
+@pytest.mark.parametrize("rows", [pytest.param(3, marks=pytest.mark.slow), 20])
 def test_steps_of_fixed_shapes_give_the_same_completions(family: str, rows: int) -> None:
     """Rows that are not there fill the shapes up and write to the spare row alone."""
     policy = unending(family_policy(family))
