@@ -244,6 +244,7 @@ UNUSUAL: dict[str, dict[str, Any]] = {
     "parts": {
         "algorithm": {
             "preset": "dapo",
+            "name": "mine",
             "correction": "truncate",
             "surrogate": {"kind": "clip", "low": 0.1, "high": 0.4},
             "kl_coef": 0.1,
