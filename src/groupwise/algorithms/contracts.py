@@ -11,9 +11,10 @@ each micro-batch of whole rows `terms = algorithm.loss_terms(..., plan=plan.rows
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -170,24 +171,13 @@ class MetricSums:
     effective: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
 
     def __add__(self, other: MetricSums) -> MetricSums:
-        means = dict(self.means)
-        for name, (top, bottom) in other.means.items():
-            old_top, old_bottom = means.get(name, (0.0, 0.0))
-            means[name] = (old_top + top, old_bottom + bottom)
-        totals = dict(self.totals)
-        for name, value in other.totals.items():
-            totals[name] = totals.get(name, 0.0) + value
-        lows = dict(self.lows)
-        for name, value in other.lows.items():
-            lows[name] = min(lows.get(name, math.inf), value)
-        highs = dict(self.highs)
-        for name, value in other.highs.items():
-            highs[name] = max(highs.get(name, -math.inf), value)
-        effective = dict(self.effective)
-        for name, (count, first, second) in other.effective.items():
-            had = effective.get(name, (0.0, 0.0, 0.0))
-            effective[name] = (had[0] + count, had[1] + first, had[2] + second)
-        return MetricSums(means, totals, lows, highs, effective)
+        return MetricSums(
+            _merged(self.means, other.means, _plus),
+            _merged(self.totals, other.totals, operator.add),
+            _merged(self.lows, other.lows, min),
+            _merged(self.highs, other.highs, max),
+            _merged(self.effective, other.effective, _plus),
+        )
 
     def finish(self) -> dict[str, float]:
         """The metrics as plain floats; NaN where there was nothing to measure."""
@@ -200,6 +190,15 @@ class MetricSums:
         for name, (count, first, second) in self.effective.items():
             out[name] = first * first / (count * second) if second else math.nan
         return out
+
+
+def _merged(a: Mapping[str, Any], b: Mapping[str, Any], join: Callable[..., Any]) -> dict[str, Any]:
+    both = {name: join(a[name], b[name]) for name in a.keys() & b.keys()}
+    return {name: both.get(name, value) for name, value in {**a, **b}.items()}
+
+
+def _plus(a: tuple[float, ...], b: tuple[float, ...]) -> tuple[float, ...]:
+    return tuple(x + y for x, y in zip(a, b, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
