@@ -5,13 +5,13 @@ rows come from and what an algorithm is.
 """
 
 from groupwise.learner.critic import CriticLearner
-from groupwise.learner.learner import Evidence, Learner, StepReport, peak_memory_bytes
+from groupwise.learner.learner import FixedLogprobs, Learner, StepReport, peak_memory_bytes
 from groupwise.learner.optimizers import make_optimizer
 from groupwise.learner.settings import TrainingSettings, learning_rate_at
 
 __all__ = [
     "CriticLearner",
-    "Evidence",
+    "FixedLogprobs",
     "Learner",
     "StepReport",
     "TrainingSettings",

@@ -30,7 +30,7 @@ Divide = Callable[[Rows, Tensor, int], list[Tensor]]
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class FixedLogprobs:
     """Fixed log-probabilities (and a critic's values) of a step's rows, [B, T] float32; None where
     nothing needs them."""
 
@@ -137,7 +137,7 @@ class Learner:
 
     # --- evidence -------------------------------------------------------------------------------
 
-    def evidence(self, rows: Rows, updates: list[Tensor]) -> Evidence:
+    def evidence(self, rows: Rows, updates: list[Tensor]) -> FixedLogprobs:
         """The old and reference log-probabilities that this step needs.
 
         With a single update on the step's own rollouts the ratio to the old policy is exactly 1, so
@@ -154,7 +154,7 @@ class Learner:
             values = self._fixed_values(self.critic, rows, updates)
         if self.reference is not None:
             ref, _ = self._fixed(self.reference, rows, updates)
-        return Evidence(old, ref, values)
+        return FixedLogprobs(old, ref, values)
 
     @torch.no_grad()
     def _fixed(
