@@ -40,10 +40,6 @@ class _ModelVerifier(SettingsVerifier):
         default=None, ge=1, description="Tokens of prompt and completion that are read; unset: all."
     )
 
-    @property
-    def needs_answer(self) -> bool:
-        return False
-
     @cached_property
     def classifier(self) -> Classifier:
         return load_classifier(self.model, self.task, self.device, self.trust_remote_code)

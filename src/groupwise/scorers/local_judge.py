@@ -59,10 +59,6 @@ class LocalJudge(SettingsVerifier):
     device: str = Field(default="auto", description="auto (cuda, mps, cpu), or a device's name.")
     dtype: DType = Field(default="auto", description="The matrix products' type.")
 
-    @property
-    def needs_answer(self) -> bool:
-        return False
-
     @cached_property
     def policy(self) -> Policy:
         return load_policy(self.model, device=self.device, dtype=self.dtype)

@@ -1,7 +1,9 @@
 """Text to score: what a completion is worth, by rules that can be read.
 
-`contract.py` is what every verifier keeps to; `registry.py` finds them by name; `composition.py`
-makes several one. No torch anywhere: model-backed verifiers live in `scorers/`.
+Sub-rooms, each importing only from those before it: `core` (the contract, names, compositions),
+`answers` (compared with the gold answer), `text` (form, language, instructions), `process` (steps),
+`code` (programs, queries, proofs), `judge` (a model behind an endpoint), `audit` (a verifier's
+errors). No torch: model-backed verifiers are in `scorers/`.
 """
 
 from groupwise.verifiers.core.composition import Combine, Component, Composite

@@ -61,6 +61,10 @@ class Sql(SettingsVerifier):
     reasoning_tag: str = Field(default="think", description=TAG)
 
     @property
+    def needs_answer(self) -> bool:
+        return True
+
+    @property
     def required_columns(self) -> frozenset[str]:
         return frozenset({self.setup_column})
 

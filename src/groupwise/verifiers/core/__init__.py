@@ -1,1 +1,1 @@
-"""What a verifier is, how verifiers are found by name and composed."""
+"""The contract of a verifier, verifiers by name, compositions; exported by `verifiers`."""

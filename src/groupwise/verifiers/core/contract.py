@@ -220,12 +220,16 @@ class CaseVerifier(Verifier):
             results[row] = bad_answer(str(result)) if isinstance(result, BadAnswer) else result
         return results
 
+    def check_row(self, prompt: Prompt) -> None:
+        """`BadAnswer` if the prompt's answer or columns cannot be used."""
+
     def check_answers(self, prompts: Sequence[Prompt]) -> list[str | None]:
-        """Whether each prompt's `gold_completion` is judged correct."""
+        """Whether each row can be used, and its `gold_completion`, if any, is judged correct."""
         reasons: list[str | None] = [None] * len(prompts)
         cases: dict[int, Case] = {}
         for row, prompt in enumerate(prompts):
             try:
+                self.check_row(prompt)
                 completion = self.gold_completion(prompt)
             except BadAnswer as error:
                 reasons[row] = str(error)
@@ -253,16 +257,16 @@ class SettingsVerifier(BaseModel, CaseVerifier):
     def arguments(self) -> Mapping[str, Any]:
         return self.model_dump(mode="json")
 
-    @property
-    def needs_answer(self) -> bool:
-        return True
-
 
 class AnswerVerifier(SettingsVerifier):
     """A verifier that compares with the gold answer; of several accepted answers, any is right.
 
     Subclasses define `compare` and `write`. `scores.accepted_answers` says what an answer may be.
     """
+
+    @property
+    def needs_answer(self) -> bool:
+        return True
 
     @abstractmethod
     def compare(self, case: Case, gold: str) -> Score:
@@ -277,11 +281,11 @@ class AnswerVerifier(SettingsVerifier):
 
     def gold_completion(self, prompt: Prompt) -> str | None:
         """The first accepted answer that can be read; the first of all if none can."""
-        completions = [self.write(gold) for gold in accepted_answers(prompt.answer)]
-        for completion in completions[: len(completions) if len(completions) > 1 else 0]:
+        first, *others = [self.write(gold) for gold in accepted_answers(prompt.answer)]
+        for completion in [first, *others] if others else []:
             if self.score_case(Case(prompt, completion)).outcome == "correct":
                 return completion
-        return completions[0]
+        return first
 
 
 def score_cases(

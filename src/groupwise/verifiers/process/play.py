@@ -22,10 +22,6 @@ class PlayResult(SettingsVerifier):
     )
 
     @property
-    def needs_answer(self) -> bool:
-        return False
-
-    @property
     def gives_steps(self) -> bool:
         return self.turns
 

@@ -38,10 +38,6 @@ class Target(SettingsVerifier):
     cap: int = Field(default=8, ge=1, description="count: occurrences that give the full value.")
 
     @property
-    def needs_answer(self) -> bool:
-        return False
-
-    @property
     def gives_steps(self) -> bool:
         return True
 

@@ -51,10 +51,6 @@ class Format(SettingsVerifier):
     tag: str = Field(default="answer", min_length=1, description="The answer's tag.")
     reasoning_tag: str = Field(default="think", min_length=1, description=TAG)
 
-    @property
-    def needs_answer(self) -> bool:
-        return False
-
     def score_case(self, case: Case) -> Score:
         content, problem = self._content(repaired(case.whole))
         if content is None:

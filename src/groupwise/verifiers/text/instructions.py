@@ -50,10 +50,6 @@ class Instructions(SettingsVerifier):
         return self
 
     @property
-    def needs_answer(self) -> bool:
-        return False
-
-    @property
     def required_columns(self) -> frozenset[str]:
         return frozenset() if self.ids else frozenset({"instruction_id_list", "kwargs"})
 
@@ -81,16 +77,8 @@ class Instructions(SettingsVerifier):
         except (ValueError, TypeError, AttributeError) as error:
             raise BadAnswer(str(error)) from error
 
-    def check_answers(self, prompts: Sequence[Prompt]) -> list[str | None]:
-        """Whether every prompt's instructions exist and have their arguments."""
-        reasons: list[str | None] = []
-        for prompt in prompts:
-            try:
-                self._asked(Case(prompt, ""))
-                reasons.append(None)
-            except BadAnswer as error:
-                reasons.append(str(error))
-        return reasons
+    def check_row(self, prompt: Prompt) -> None:
+        self._asked(Case(prompt, ""))
 
 
 def checked(ids: Sequence[str], kwargs: Sequence[Mapping[str, Any] | None]) -> Asked:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -89,18 +89,8 @@ class JsonSchema(SettingsVerifier):
     def gold_completion(self, prompt: Prompt) -> str | None:
         return json.dumps(_gold(prompt.answer)) if self.match_answer else None
 
-    def check_answers(self, prompts: Sequence[Prompt]) -> list[str | None]:
-        """Without a gold answer to match, the schema of each row must still be one."""
-        if self.match_answer:
-            return super().check_answers(prompts)
-        reasons: list[str | None] = []
-        for prompt in prompts:
-            try:
-                self._read_schema(Case(prompt, ""))
-                reasons.append(None)
-            except BadAnswer as error:
-                reasons.append(str(error))
-        return reasons
+    def check_row(self, prompt: Prompt) -> None:
+        self._read_schema(Case(prompt, ""))
 
 
 def _gold(answer: Any) -> Any:

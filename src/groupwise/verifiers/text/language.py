@@ -59,10 +59,6 @@ class Language(SettingsVerifier):
     reasoning_tag: str = Field(default="think", min_length=1, description="The reasoning's tag.")
 
     @property
-    def needs_answer(self) -> bool:
-        return False
-
-    @property
     def required_columns(self) -> frozenset[str]:
         return frozenset() if self.language else frozenset({self.language_column})
 

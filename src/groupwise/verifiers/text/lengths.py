@@ -99,10 +99,6 @@ class Repetition(SettingsVerifier):
         default="words", description="Words of the text without case, or the completion's ids."
     )
 
-    @property
-    def needs_answer(self) -> bool:
-        return False
-
     def score_case(self, case: Case) -> Score:
         words: Sequence[object] = case.text.casefold().split()
         share = self.unique_share(case.completion_ids if self.unit == "tokens" else words)
