@@ -31,6 +31,8 @@ async def post_json(
     """
     import httpx2
 
+    content = json.dumps(payload).encode()  # escaped, so that half of a surrogate pair passes
+    headers = {"Content-Type": "application/json", **headers}
     body = bytearray()
     # Over plain HTTP no certificates are loaded, which would take longer than the request.
     client = httpx2.AsyncClient(timeout=None, trust_env=False, verify=url.startswith("https:"))
@@ -38,7 +40,7 @@ async def post_json(
         try:
             async with (
                 client,
-                client.stream("POST", url, json=dict(payload), headers=dict(headers)) as reply,
+                client.stream("POST", url, content=content, headers=headers) as reply,
             ):
                 async for part in reply.aiter_bytes():
                     body += part
