@@ -31,6 +31,8 @@ _SAME = {
     "sr": "hr", "bs": "hr", "sh": "hr", "yue": "zh", "wuu": "zh", "ms": "id", "nn": "no",
     "nb": "no", "pnb": "ur", "arz": "ar", "dty": "ne",
 }  # fmt: skip
+MAX_RUNS = 200
+"""About so many runs of words are read, evenly spaced."""
 _NEPALI = 0.04
 """Nepali is mostly taken for Hindi; real Hindi sentences never get this much of it."""
 
@@ -97,7 +99,7 @@ def language_share(
 def is_in(text: str, language: str) -> bool:
     """Whether `language` is the likeliest language of a text, as the mean over its letters.
 
-    For English, six in ten of all runs of four words must be English by themselves too: the
+    For English, six in ten of the runs of four words must be English by themselves too: the
     detector takes Urdu, Hindi or Russian in Latin letters for weak English, and more so with
     English words in between.
     """
@@ -111,7 +113,8 @@ def is_in(text: str, language: str) -> bool:
     if language != "en":
         return True
     words = _LETTERS.findall(_prose(text))
-    runs = [" ".join(words[start : start + 4]) for start in range(max(1, len(words) - 3))]
+    starts = range(0, max(1, len(words) - 3), max(1, len(words) // MAX_RUNS))
+    runs = [" ".join(words[start : start + 4]) for start in starts]
     english = sum(_probabilities(run).get("en", 0.0) >= 0.5 for run in runs)
     return english >= 0.6 * len(runs)
 
