@@ -25,7 +25,7 @@ from groupwise.samplers.weights import SamplingWeights
 from groupwise.types import Completion, Request
 
 # Finished rows are taken out once they are this share of the batch: taking them out copies the
-# cache, leaving them in computes tokens that nobody reads.
+# cache, leaving them in computes tokens that are not used.
 _COMPACT_AT = 0.25
 
 

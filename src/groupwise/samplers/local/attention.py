@@ -157,7 +157,7 @@ class Layout:
 @dataclass(frozen=True)
 class Frame:
     """Sizes that a layout is filled up to, so that its tensors keep their shapes. Rows that are not
-    there write to row `spare` and are read by nobody."""
+    there write to row `spare`, which is never read."""
 
     rows: int
     groups: int

@@ -28,7 +28,7 @@ class Cache:
     first. T grows with the longest own part.
 
     Unwritten places are 0, so that what is masked adds exactly nothing. With `spare` there is one
-    more row, number `rows`, that belongs to nobody.
+    more row, number `rows`, that no request uses.
     """
 
     def __init__(
