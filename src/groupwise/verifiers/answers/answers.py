@@ -223,7 +223,7 @@ def _items(text: str) -> list[str]:
         normal(_ARROWS.sub(", ", text)),
     )
     text = _MARKS.sub(" ", text).strip()
-    text = text if text.endswith("..") else text.removesuffix(".")  # "3, 10, ..." goes on
+    text = text if text.endswith("..") else text.removesuffix(".")  # "3, 10, ..." is unfinished
     return [item.casefold() for item in _BREAKS.split(text) if item]
 
 

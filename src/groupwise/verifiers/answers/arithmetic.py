@@ -28,7 +28,7 @@ Monomial = tuple[tuple[str, int], ...]
 
 _SIGNS = str.maketrans({"×": "*", "·": "*", "∙": "*", "⋅": "*", "÷": "/", "−": "-", "–": "-"})
 _COMMANDS = ((r"\times", "*"), (r"\cdot", "*"), (r"\div", "/"), (r"\left", ""), (r"\right", ""))
-_LETTER_X = re.compile(r"(?<=[\d)\s])[xX](?=\s*[\d(])")
+_LETTER_X = re.compile(r"(?<=[\d)\s])(?<!(?<![\d.])0)[xX](?=\s*[\d(])")  # not 0x7
 _FRACTION = re.compile(r"\\[dt]?frac\s*\{\s*([\d.]+)\s*\}\s*\{\s*([\d.]+)\s*\}")
 _ALLOWED = re.compile(r"[A-Za-z\d+\-*/().\s]*")
 _NUMBER = re.compile(r"(?<![\w.])0+(?=\d)|\d(?:[_A-Za-df-zDF-Z]|[eE](?![+-]?\d{1,4}(?!\d)))")

@@ -15,7 +15,7 @@ MAX_NESTED_BOXES = 8
 """A box directly inside a box is unwrapped so many times."""
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
-# A box without braces: around a number, or around a letter that nothing goes on behind.
+# A box without braces: around a number, or around a letter at the end of a formula.
 _BARE_BOX = re.compile(
     r"\\(?:boxed|fbox)\s*+(-?\d+(?:[.,/]\d+)*(?![\w^])|[A-Za-z](?=\s*+(?:[$.,;)\]}]|\n|\\[)\]]|\Z)))"
 )
@@ -93,7 +93,7 @@ def boxes(text: str) -> list[str]:
             bare = _BARE_BOX.match(text, position)
             if bare is not None:
                 found.append(bare.span(1))
-            position += 1  # `\{` is no brace; of `\boxed{` only the letter b is passed over
+            position += 1  # `\{` is not a brace; of `\boxed{` only the letter b is passed over
         position += 1
     return [text[start:end] for start, end in found]
 

@@ -1,4 +1,4 @@
-r"""Reads an answer whole: its structure by a grammar of ours, its formulas as `ast` trees.
+r"""Reads an answer whole: its structure by one grammar, its formulas as `ast` trees.
 
 LaTeX and plain notation are one grammar. Whatever it has no rule for raises `UnreadableError`:
 nothing is skipped and nothing is guessed, so every character of an answer takes part in its

@@ -165,7 +165,7 @@ class ReasoningGym(SettingsVerifier):
         """The answer as it is written, or why there is none."""
         entry = case.prompt.columns["entry"]
         if not isinstance(entry, dict) or not isinstance(entry.get("answer"), str):
-            return bad_answer("the column `entry` is no entry of reasoning-gym with an answer")
+            return bad_answer("the column `entry` is not an entry of reasoning-gym with an answer")
         text = after_reasoning(case.whole, self.reasoning_tag)
         if text is None:
             return no_answer(f"<{self.reasoning_tag}> is never closed")
