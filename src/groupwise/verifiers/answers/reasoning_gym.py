@@ -14,7 +14,6 @@ import json
 import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
@@ -170,8 +169,7 @@ class ReasoningGym(SettingsVerifier):
         if text is None:
             return no_answer(f"<{self.reasoning_tag}> is never closed")
         lines = len(entry["answer"].strip().splitlines())
-        given = stated_answer(text, self.tag, partial(last_line, num_lines=lines))
-        given = given.removesuffix(".") if given and lines == 1 else given
+        given = stated_answer(text, self.tag, lambda rest: _unmarked(rest, lines))
         if not given or not given.strip():
             return no_answer("no answer is given")
         if len(given) > MAX_ANSWER:
@@ -214,6 +212,12 @@ class ReasoningGym(SettingsVerifier):
         if self.partial and value > self.threshold:
             return Score(value, "partial", f"the scorer gave {value:.3g}")
         return Score(0.0, "incorrect", f"the scorer gave {value:.3g}")
+
+
+def _unmarked(text: str, num_lines: int) -> str | None:
+    """The last lines of a text; of one line, without the period behind it."""
+    found = last_line(text, num_lines)
+    return found.removesuffix(".") if found and num_lines == 1 else found
 
 
 def check_task(name: str, tasks: Sequence[str]) -> None:
