@@ -141,8 +141,8 @@ def asked(prompt: Prompt) -> str:
     """
     if prompt.text is not None:
         return normalised_text(prompt)
-    told = [m for m in prompt.messages if m.get("role") != "system"] or prompt.messages
-    return normalised_text(Prompt("", text="\n".join(str(m.get("content")) for m in told)))
+    shown = [m for m in prompt.messages if m.get("role") != "system"] or prompt.messages
+    return normalised_text(Prompt("", text="\n".join(str(m.get("content")) for m in shown)))
 
 
 def common_runs(shared: Iterable[set[Run]], num_prompts: int) -> set[Run]:

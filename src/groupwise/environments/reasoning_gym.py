@@ -93,7 +93,7 @@ def make_reasoning_gym(
 
 
 def _config(settings: ReasoningGymSettings, seed: int, where: str) -> dict[str, Any]:
-    """The task's configuration with its own seed, which is a function of ours."""
+    """The task's configuration with its own seed, which this project computes."""
     for taken in ("size", "seed"):
         if taken in settings.config:
             raise RecipeError(

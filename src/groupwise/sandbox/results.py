@@ -28,7 +28,7 @@ class TrustedCallFailed(GroupwiseError):  # noqa: N818 (it says what failed)
     """A trusted function called in the sandbox returned no value: names the function and the cause.
 
     `outcome` is "failed" where it raised or returned what is not data, else what ended it;
-    "infrastructure_error" is a fault of ours, which no argument can bring about.
+    "infrastructure_error" is a fault of the sandbox, which no argument can cause.
     """
 
     def __init__(self, message: str, outcome: CodeOutcome) -> None:

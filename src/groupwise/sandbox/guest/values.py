@@ -41,7 +41,7 @@ _ITERATED: tuple[tuple[Any, str], ...] = (
 """Types that are sent by their items, which the type's own method iterates."""
 
 
-class Unencodable(ValueError):  # noqa: N818 (it names the value, not a failure of ours)
+class Unencodable(ValueError):  # noqa: N818 (it names the value, not a failure)
     """The value cannot be sent as data."""
 
 
