@@ -54,8 +54,8 @@ _COLUMNS: dict[str, tuple[str, Callable[[Rollout], Any]]] = {
     "reason": ("string", lambda r: r.score.reason),
     "advantage": ("float64", lambda r: None),
     "token_advantages": ("floats", lambda r: None),
-    "step_rewards": ("floats", lambda r: r.score.steps and [step.value for step in r.score.steps]),
-    "step_ends": ("ids", lambda r: r.step_ends and list(r.step_ends)),
+    "step_rewards": ("floats", lambda r: _listed(r.score.steps, lambda step: step.value)),
+    "step_ends": ("ids", lambda r: _listed(r.step_ends)),
     "messages": ("string", lambda r: _json_text(r.extras.messages)),
     "turn_ends": ("ids", lambda r: _turn_ends(r)),
     "limit": ("string", lambda r: r.extras.limit),
@@ -116,6 +116,13 @@ def rollout_row(step: int, rollout: Rollout, kind: str) -> dict[str, Any]:
     parts = dict(rollout.score.parts) or {"reward": rollout.reward}
     row = {name: value(rollout) for name, (_, value) in _COLUMNS.items()}
     return {**row, "step": step, "kind": kind, "rewards": parts}
+
+
+def _listed(
+    values: Sequence[Any] | None, of: Callable[[Any], Any] = lambda value: value
+) -> list[Any] | None:
+    """A list column's cell: None and an empty list are different things."""
+    return None if values is None else [of(value) for value in values]
 
 
 def _turn_ends(rollout: Rollout) -> list[int]:
