@@ -11,7 +11,7 @@ import torch
 from algorithms.fixture import GROUP_IDS, MASK, NEW, OLD, REWARDS, SAMPLER, f64, run_loss
 from conformance.cases import make as preset
 from groupwise.algorithms.divergences import DivergenceMask
-from groupwise.algorithms.surrogates import Cispo, Clip, probability_bound
+from groupwise.algorithms.surrogates import Cispo, Clip
 
 ADVANTAGES = preset("grpo", kl_coef=0).advantages(REWARDS, GROUP_IDS)
 
@@ -161,8 +161,6 @@ def test_four_tokens_against_one_token() -> None:
 
 
 def test_clip_higher_lets_a_rare_token_rise_further() -> None:
-    assert probability_bound(0.01, preset("grpo").surrogate.high) == pytest.approx(0.012)
-    assert probability_bound(0.01, preset("dapo").surrogate.high) == pytest.approx(0.0128)
     old = f64([[math.log(0.01)]])
     for name, reach in (("grpo", 0.012), ("dapo", 0.0128)):
         for step, moves in ((reach - 1e-6, True), (reach + 1e-6, False)):

@@ -11,7 +11,6 @@ import torch
 from algorithms.fixture import GROUP_IDS, MASK, NEW, OLD, REWARDS, f64
 from conformance.cases import make as preset
 from groupwise.algorithms import PRESETS
-from groupwise.algorithms.groups import group_counts
 from groupwise.errors import RecipeError
 
 SEQUENCE = ("sequence_geometric", "sequence_product", "sequence_arithmetic")
@@ -192,8 +191,6 @@ def test_an_infinite_reward_is_refused_by_name(value: float) -> None:
         grpo.advantages(flat, ids)
     with pytest.raises(ValueError, match=rf"rewards\[3\] = {value}"):
         grpo.filter_mask(mask, rewards=flat, group_ids=ids, truncated=torch.zeros(4))
-    with pytest.raises(ValueError, match=rf"rewards\[1, 1\] = {value}"):
-        group_counts(f64(bad))
     good = [[1.0, 0.0], [0.0, 1.0]]
     with pytest.raises(ValueError, match=r"components\[1, 0, 1\]|components\[2, 1\]"):
         preset("gdpo").advantages(good, components=[[[1.0, 2.0]] * 2, [[0.0, value]] * 2])

@@ -5,7 +5,6 @@ from groupwise.algorithms.building import override
 from groupwise.algorithms.catalogue import PRESETS, Preset
 from groupwise.algorithms.contracts import (
     Filtered,
-    GroupCounts,
     KeepRule,
     LossOutput,
     LossTerms,
@@ -15,7 +14,6 @@ from groupwise.algorithms.contracts import (
 )
 from groupwise.algorithms.curves import Curve, surrogate_curve
 from groupwise.algorithms.describe import Description, describe, label
-from groupwise.algorithms.groups import group_counts
 from groupwise.algorithms.parts import PARTS, Part, part
 from groupwise.algorithms.presets import algorithm_from_table, preset
 from groupwise.algorithms.state import AlgorithmState
@@ -28,7 +26,6 @@ __all__ = [
     "Curve",
     "Description",
     "Filtered",
-    "GroupCounts",
     "KeepRule",
     "LossOutput",
     "LossTerms",
@@ -39,7 +36,6 @@ __all__ = [
     "UpdatePlan",
     "algorithm_from_table",
     "describe",
-    "group_counts",
     "label",
     "override",
     "part",

@@ -99,30 +99,12 @@ class Algorithm:
         """Legal combinations that look like a mistake, with the reason."""
         return legality.warnings(self)
 
-    def check(
-        self,
-        *,
-        group_size: int | None = None,
-        temperature: float = 1.0,
-        top_p: float = 1.0,
-        top_k: int = 0,
-        min_p: float = 0.0,
-        reference: bool | None = None,
-        step_rewards: bool | None = None,
-        num_components: int | None = None,
-    ) -> list[str]:
-        """Refuse (RecipeError) what the recipe makes impossible; return the warnings."""
-        legality.check_context(
-            self,
-            group_size=group_size,
-            temperature=temperature,
-            top_p=top_p,
-            top_k=top_k,
-            min_p=min_p,
-            reference=reference,
-            step_rewards=step_rewards,
-            num_components=num_components,
-        )
+    def check(self, **recipe: Any) -> list[str]:
+        """Refuse (RecipeError) what the recipe makes impossible; return the warnings.
+
+        `recipe`: the keywords of `legality.check_context`.
+        """
+        legality.check_context(self, **recipe)
         return self.warnings
 
     def init_state(self) -> AlgorithmState:

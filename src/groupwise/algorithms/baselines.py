@@ -16,7 +16,7 @@ from torch import Tensor
 from groupwise.algorithms.contracts import Needs
 from groupwise.algorithms.gae import GaeOutput, generalised_advantages
 from groupwise.algorithms.groups import degenerate, masked_mean, masked_std
-from groupwise.algorithms.parts import Count, NonNegative, Part, Share, number, part
+from groupwise.algorithms.parts import Count, NonNegative, Part, Share, part
 from groupwise.algorithms.signals import AdvantageInputs, Signal
 
 if TYPE_CHECKING:
@@ -34,13 +34,11 @@ class NoBaseline(Baseline):
     """b = 0."""
 
     kind = "none"
+    text = "b_i = 0"
     active = False
 
     def __call__(self, signal: Signal, inputs: AdvantageInputs) -> Tensor:
         return signal.values
-
-    def formula(self) -> str:
-        return "b_i = 0"
 
 
 @part
@@ -75,6 +73,7 @@ class LeaveOneOut(Baseline):
     """b_i = mean of the group's other scored entries: x - b = n/(n-1) (x - mean); 2402.14740."""
 
     kind = "leave_one_out"
+    text = "b_i = mean of x over the group without i"
     aliases = ("loo",)
 
     needs = Needs(min_group_size=2)
@@ -89,9 +88,6 @@ class LeaveOneOut(Baseline):
         centred = signal.per_row(groups.spread_back(factor)) * (signal.values - mean)
         return torch.where(flat, 0, centred)
 
-    def formula(self) -> str:
-        return "b_i = mean of x over the group without i"
-
 
 @part
 class LengthWeightedMean(Baseline):
@@ -102,6 +98,7 @@ class LengthWeightedMean(Baseline):
     """
 
     kind = "length_weighted_mean"
+    text = "b_i = Σ n_j x_j / Σ n_j over the group"
     aliases = ("opo_baseline", "optimal_baseline")
     needs = Needs(min_group_size=2)
 
@@ -117,15 +114,13 @@ class LengthWeightedMean(Baseline):
         flat = degenerate(packed, there)[groups.index]
         return torch.where(flat, 0, signal.values - groups.spread_back(mean))
 
-    def formula(self) -> str:
-        return "b_i = Σ n_j x_j / Σ n_j over the group"
-
 
 @part
 class BatchMean(Baseline):
     """b = mean over every scored row of the step."""
 
     kind = "batch_mean"
+    text = "b = mean of x over the step's scored rows"
 
     def __call__(self, signal: Signal, inputs: AdvantageInputs) -> Tensor:
         packed = signal.values.reshape(1, -1)
@@ -133,9 +128,6 @@ class BatchMean(Baseline):
         flat = bool(degenerate(packed, there)) and int(there.sum()) > 0
         centred = signal.values - masked_mean(packed, there)
         return torch.zeros_like(centred) if flat else centred
-
-    def formula(self) -> str:
-        return "b = mean of x over the step's scored rows"
 
 
 @part
@@ -146,6 +138,7 @@ class Greedy(Baseline):
     """
 
     kind = "greedy"
+    text = "b_i = reward of the prompt's greedy completion"
     aliases = ("remax_baseline",)
 
     needs = Needs(greedy=True)
@@ -154,9 +147,6 @@ class Greedy(Baseline):
         greedy = inputs.need("greedy_rewards", "baseline greedy")
         known = signal.per_row(~greedy.isnan())
         return torch.where(known, signal.values - signal.per_row(greedy.nan_to_num(0.0)), 0)
-
-    def formula(self) -> str:
-        return "b_i = reward of the prompt's greedy completion"
 
 
 @part
@@ -170,6 +160,10 @@ class Smoothed(Baseline):
     """
 
     kind = "smoothed"
+    text = (
+        "A_i = the smaller in size of ((v-1)·A_new + A_all)/v and (A_new + (v-1)·A_all)/v at "
+        "visit v; A_new = z-score in the group, A_all = against all the prompt's rewards"
+    )
     aliases = ("sas", "smooth_advantage_standardisation")
     final = True
     ddof: Count = 0
@@ -229,12 +223,6 @@ class Smoothed(Baseline):
             return torch.zeros_like(values)
         return (values - mean) / (std + self.eps)
 
-    def formula(self) -> str:
-        return (
-            "A_i = the smaller in size of ((v-1)·A_new + A_all)/v and (A_new + (v-1)·A_all)/v at "
-            "visit v; A_new = z-score in the group, A_all = against all the prompt's rewards"
-        )
-
 
 @part
 class Gae(Baseline):
@@ -246,6 +234,7 @@ class Gae(Baseline):
     """
 
     kind = "gae"
+    text = "A_i,t = δ_i,t + {gamma}·{lam}·A_i,t+1, δ_i,t = R_i,t + {gamma}·V_i,t+1 - V_i,t"
     aliases = ("critic", "generalised_advantage_estimation", "generalized_advantage_estimation")
     critic = True
     gamma: Share = 1.0
@@ -264,12 +253,6 @@ class Gae(Baseline):
         """Advantages and returns of the token rewards."""
         values, mask = inputs.need("values", "baseline gae"), inputs.need("mask", "baseline gae")
         return generalised_advantages(token_rewards.values, values, mask, self.gamma, self.lam)
-
-    def formula(self) -> str:
-        return (
-            f"A_i,t = δ_i,t + {number(self.gamma)}·{number(self.lam)}·A_i,t+1, "
-            f"δ_i,t = R_i,t + {number(self.gamma)}·V_i,t+1 - V_i,t"
-        )
 
 
 def batch_population(

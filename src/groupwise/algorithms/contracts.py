@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -158,17 +158,18 @@ class MetricSums:
 
     `means` name -> (numerator, denominator); `totals` name -> sum; `lows`, `highs` name ->
     extreme; `effective` name -> (count, sum w, sum w^2), finished as (sum w)^2 / (count sum w^2).
+    Numbers are floats, or 0-dim tensors until `read`.
 
     >>> a = MetricSums(means={"x": (1.0, 10.0)}) + MetricSums(means={"x": (2.0, 2.0)})
     >>> a.finish()["x"]
     0.25
     """
 
-    means: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    totals: Mapping[str, float] = field(default_factory=dict)
-    lows: Mapping[str, float] = field(default_factory=dict)
-    highs: Mapping[str, float] = field(default_factory=dict)
-    effective: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
+    means: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    totals: Mapping[str, Any] = field(default_factory=dict)
+    lows: Mapping[str, Any] = field(default_factory=dict)
+    highs: Mapping[str, Any] = field(default_factory=dict)
+    effective: Mapping[str, tuple[Any, Any, Any]] = field(default_factory=dict)
 
     def __add__(self, other: MetricSums) -> MetricSums:
         return MetricSums(
@@ -178,6 +179,19 @@ class MetricSums:
             _merged(self.highs, other.highs, max),
             _merged(self.effective, other.effective, _plus),
         )
+
+    def read(self) -> MetricSums:
+        """The same with floats for 0-dim tensors: one transfer from their device."""
+        tables = [getattr(self, f.name) for f in fields(self)]
+        listed = [v for table in tables for v in table.values()]
+        flat = [x for v in listed for x in (v if isinstance(v, tuple) else (v,))]
+        wide = torch.float32 if flat[0].device.type == "mps" else torch.float64
+        numbers = iter(torch.stack([x.to(wide) for x in flat]).tolist())
+
+        def floats(v: Any) -> Any:
+            return tuple(next(numbers) for _ in v) if isinstance(v, tuple) else next(numbers)
+
+        return MetricSums(*({name: floats(v) for name, v in t.items()} for t in tables))
 
     def finish(self) -> dict[str, float]:
         """The metrics as plain floats; NaN where there was nothing to measure."""
@@ -197,7 +211,7 @@ def _merged(a: Mapping[str, Any], b: Mapping[str, Any], join: Callable[..., Any]
     return {name: both.get(name, value) for name, value in {**a, **b}.items()}
 
 
-def _plus(a: tuple[float, ...], b: tuple[float, ...]) -> tuple[float, ...]:
+def _plus(a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(x + y for x, y in zip(a, b, strict=True))
 
 
@@ -223,15 +237,3 @@ class Filtered:
 
     mask: Bool[Tensor, "B T"]
     counts: dict[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class GroupCounts:
-    """How many groups carry a signal: `uniform` ones have equal rewards within the tolerance,
-    `single` ones have fewer than two scored rows; `unscored_rows` have no reward."""
-
-    groups: int
-    informative: int
-    uniform: int
-    single: int
-    unscored_rows: int

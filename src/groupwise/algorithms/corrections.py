@@ -59,10 +59,8 @@ class NoCorrection(Correction):
     """w = 1."""
 
     kind = "none"
+    text = "no correction"
     active = False
-
-    def formula(self) -> str:
-        return "no correction"
 
 
 @part

@@ -49,6 +49,7 @@ class EntropyBonus(Extra):
     """
 
     kind = "entropy_bonus"
+    text = "loss - {coef}·(1/N)·Σ_i,t H_i,t"
     aliases = ("entropy_coef", "entropy_regularisation")
     coef: Number = 1e-3
 
@@ -56,9 +57,6 @@ class EntropyBonus(Extra):
 
     def entropy_coefficient(self, state: AlgorithmState | None) -> float | None:
         return self.coef
-
-    def formula(self) -> str:
-        return f"loss - {number(self.coef)}·(1/N)·Σ_i,t H_i,t"
 
 
 @part
@@ -70,6 +68,10 @@ class AdaptiveEntropy(Extra):
     """
 
     kind = "adaptive_entropy"
+    text = (
+        "loss - c·(1/N)·Σ_i,t H_i,t; after each update c ± {step} towards H = {target}, within "
+        "[{low}, {high}]"
+    )
     aliases = ("entropy_floor", "adaptive_entropy_coefficient")
     unique = True
     target: NonNegative = 0.2
@@ -93,18 +95,13 @@ class AdaptiveEntropy(Extra):
         change = 0.0 if entropy == self.target else step if entropy < self.target else -step
         state.entropy_coef = min(self.high, max(self.low, self._coefficient(state) + change))
 
-    def formula(self) -> str:
-        return (
-            f"loss - c·(1/N)·Σ_i,t H_i,t; after each update c ± {number(self.step)} towards "
-            f"H = {number(self.target)}, within [{number(self.low)}, {number(self.high)}]"
-        )
-
 
 @part
 class TokenWeight(Extra):
     """f times a function of yours, named "module:function", called with `TokenTerms`; detached."""
 
     kind = "token_weight"
+    text = "f ← sg[{function}]·f"
     function: str = ""
 
     def factor(self, terms: TokenTerms) -> Tokens | None:
@@ -115,9 +112,6 @@ class TokenWeight(Extra):
                 f"{tuple(terms.mask.shape)}, got {getattr(weight, 'shape', type(weight))}"
             )
         return torch.where(terms.mask, weight.detach(), 0)
-
-    def formula(self) -> str:
-        return f"f ← sg[{self.function}]·f"
 
 
 @part

@@ -81,6 +81,7 @@ class ZeroVarianceDrop(Filter):
     """
 
     kind = "zero_variance_drop"
+    text = "groups of equal {by} leave the batch"
     aliases = ("filter_groups", "drop_uniform_groups")
     drops_uniform = True
     name = "uniform_rows"
@@ -91,9 +92,6 @@ class ZeroVarianceDrop(Filter):
     def rows(self, inputs: FilterInputs) -> Bool[Tensor, " B"]:
         values = inputs.accuracies if self.by == "accuracy" else inputs.unshaped
         return ~uniform_rows(values, inputs.groups)
-
-    def formula(self) -> str:
-        return f"groups of equal {self.by} leave the batch"
 
 
 @part
@@ -111,6 +109,7 @@ class DynamicSampling(Filter):
     """
 
     kind = "dynamic_sampling"
+    text = "sample until the batch has groups of unequal {by} (≤ {max_batches} rounds)"
     unique = True
     drops_uniform = True
     name = "uniform_rows"
@@ -131,11 +130,6 @@ class DynamicSampling(Filter):
             return torch.ones_like(inputs.truncated)
         values = inputs.accuracies if self.by == "accuracy" else inputs.unshaped
         return ~uniform_rows(values, inputs.groups)
-
-    def formula(self) -> str:
-        return (
-            f"sample until the batch has groups of unequal {self.by} (≤ {self.max_batches} rounds)"
-        )
 
 
 def informative(values: Sequence[float]) -> bool:
@@ -212,6 +206,7 @@ class PassRate(Filter):
     """
 
     kind = "pass_rate"
+    text = "a prompt passed at {below} or more before leaves the batch"
     name = "solved_rows"
     aliases = ("no_positive_resampling",)
     below: Share = 0.9
@@ -238,9 +233,6 @@ class PassRate(Filter):
             inputs.state.passes_of(prompt_id).add(scored)
         flags = torch.tensor(wanted, dtype=torch.bool, device=inputs.truncated.device)
         return flags[inputs.groups.index]
-
-    def formula(self) -> str:
-        return f"a prompt passed at {number(self.below)} or more before leaves the batch"
 
 
 @part
@@ -279,6 +271,7 @@ class OffPolicySequenceMask(Filter):
     """
 
     kind = "off_policy_sequence_mask"
+    text = "f = 0 where A < 0 and mean_t (sampler - lp) > {delta}"
     aliases = ("opsm", "off_policy_mask")
     delta: Number = 0.1
 
@@ -287,9 +280,6 @@ class OffPolicySequenceMask(Filter):
     ) -> TokenMask | None:
         gap = row_mean(torch.where(mask, behaviour - logprobs.detach(), 0), mask)
         return ~((advantages < 0) & (gap > self.delta))
-
-    def formula(self) -> str:
-        return f"f = 0 where A < 0 and mean_t (sampler - lp) > {number(self.delta)}"
 
 
 @part

@@ -1,7 +1,5 @@
 """Groups as a padded layout, and the tests on their spread. No row order, no adjacency assumed.
 
-Left out: what is done with a group's statistics (baselines, scales).
-
 A degenerate population is found by its spread (max - min) with a tolerance, never by a standard
 deviation of zero: four rewards of 0.2 that were summed in different orders have a standard
 deviation near 1e-17, and dividing by it makes noise of order one.
@@ -15,8 +13,6 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
-
-from groupwise.algorithms.contracts import GroupCounts
 
 RELATIVE_TOLERANCE = 1e-6
 ABSOLUTE_TOLERANCE = 1e-7
@@ -141,22 +137,3 @@ def uniform_rows(rewards: Float[Tensor, " B"], groups: Groups) -> Bool[Tensor, "
     scored = ~rewards.isnan()
     values = groups.gather(rewards.nan_to_num(0.0, 0.0, 0.0))
     return degenerate(values, groups.gather_present(scored))[groups.index]
-
-
-def group_counts(
-    rewards: Tensor | Sequence[float], group_ids: Tensor | Sequence[int] | None = None
-) -> GroupCounts:
-    """How many groups of [P, G] or [B] rewards carry a signal; NaN = not scored."""
-    flat, ids = rows_of(torch.as_tensor(rewards).double(), group_ids)
-    groups = make_groups(ids)
-    scored = ~flat.isnan()
-    present = groups.gather_present(scored)
-    flat_groups = degenerate(groups.gather(flat.nan_to_num(0.0)), present)
-    single = present.sum(1) < 2
-    return GroupCounts(
-        groups=groups.num_groups,
-        informative=int((~flat_groups).sum()),
-        uniform=int((flat_groups & ~single).sum()),
-        single=int(single.sum()),
-        unscored_rows=int((~scored).sum()),
-    )

@@ -111,16 +111,10 @@ class Kl(Part):
         self, d: Float[Tensor, "B T"], log_ratio: Float[Tensor, "B T"]
     ) -> Float[Tensor, "B T"]:
         """The estimator a token, live in d = lp - ref; `log_ratio` = lp - anchor, live."""
-        if self.estimator == "k1":
-            return k1(d)
-        if self.estimator == "k2":
-            return k2(d)
-        if self.estimator == "k3":
-            return k3(d)
+        value = kl_value(self.estimator, d)
         if self.estimator == "k3_ratio":
-            return log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp() * k3(d)
-        squared = k2(d)
-        return squared + (k3(d) - squared).detach()
+            return log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp() * value
+        return k2(d) + (value - k2(d)).detach() if self.estimator == "k3+" else value
 
     def token_penalty(
         self, old: Float[Tensor, "B T"], ref: Float[Tensor, "B T"]

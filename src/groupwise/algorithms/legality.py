@@ -55,14 +55,14 @@ def refuse_ddof(algorithm: Algorithm, group_size: int) -> None:
 def check_context(
     algorithm: Algorithm,
     *,
-    group_size: int | None,
-    temperature: float,
-    top_p: float,
-    top_k: int,
-    min_p: float,
-    reference: bool | None,
-    step_rewards: bool | None,
-    num_components: int | None,
+    group_size: int | None = None,
+    temperature: float = 1.0,
+    top_p: float = 1.0,
+    top_k: int = 0,
+    min_p: float = 0.0,
+    reference: bool | None = None,
+    step_rewards: bool | None = None,
+    num_components: int | None = None,
 ) -> None:
     """Refuse what the rest of a recipe makes impossible. Raises RecipeError naming the field."""
     needs, name = algorithm.needs, algorithm.name

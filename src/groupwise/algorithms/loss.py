@@ -8,7 +8,7 @@ so junk there changes no bit. Log-probabilities below float32 are computed with 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -231,6 +231,7 @@ def _kl_term(algorithm: Algorithm, x: LossInputs, terms: TokenTerms) -> Float[Te
     return torch.where(x.mask, algorithm.kl.in_loss(x.logprobs - x.ref, terms.log_ratio), 0)
 
 
+@torch.no_grad()
 def _sums(
     algorithm: Algorithm,
     x: LossInputs,
@@ -239,94 +240,61 @@ def _sums(
     correction: CorrectionOutput | None,
     surrogate: Tensor,
 ) -> MetricSums:
-    """The same keys for every algorithm; one transfer from the device."""
-    with torch.no_grad():
-        return _gather_sums(algorithm, x, terms, shaped, correction, surrogate.detach())
-
-
-def _gather_sums(
-    algorithm: Algorithm,
-    x: LossInputs,
-    terms: TokenTerms,
-    shaped: SurrogateOutput,
-    correction: CorrectionOutput | None,
-    surrogate: Tensor,
-) -> MetricSums:
-    double = torch.float32 if x.mask.device.type == "mps" else torch.float64
-    mask, zero = x.mask, torch.zeros_like(x.mask)
-    tokens, rows = mask.sum(), mask.any(1).sum()
+    """The same keys for every algorithm; 0 of 0 where nothing is known."""
+    mask, tokens, rows = x.mask, x.mask.sum(), x.mask.any(1).sum()
     ratio = terms.ratio
     if not algorithm.ratio.active:
         ratio = bounded_exp(torch.where(mask, x.logprobs - x.old, 0))
-    found: dict[str, Tensor] = {"tokens": tokens, "rows": rows, "surrogate": surrogate}
-    found["ratio"] = torch.where(mask, ratio, 0).to(double).sum()
-    found["ratio/min"] = torch.where(mask, ratio, torch.inf).amin()
-    found["ratio/max"] = torch.where(mask, ratio, -torch.inf).amax()
+    low, high = _extremes(mask, ratio)
+    lows, highs = {"ratio/min": low}, {"ratio/max": high}
+    means: dict[str, Any] = {"ratio/mean": (_total(mask, ratio), tokens)}
     for name in ("low", "high", "dual"):
         hit = getattr(shaped, name)
-        found[f"clip/{name}"] = (zero if hit is None else hit & mask).sum()
+        if hit is not None or name != "dual":
+            means[f"clip/{name}"] = (tokens * 0 if hit is None else (hit & mask).sum(), tokens)
+    for name in ("kl", "kl/token", "entropy", "sampler_gap/mean"):
+        means[name] = (tokens * 0, tokens * 0)
+    highs["sampler_gap/max"] = high.new_tensor(-torch.inf)
     if x.ref is not None:
-        d = x.logprobs - x.ref
-        found["kl"] = torch.where(mask, k3(d), 0).to(double).sum()
+        kl = _total(mask, k3(x.logprobs - x.ref))
+        means["kl"], means["kl/token"] = (kl, rows), (kl, tokens)
     if x.entropies is not None:
-        found["entropy"] = x.entropies.to(double).sum()
+        means["entropy"] = (_total(mask, x.entropies), tokens)
     if x.sampler is not None:
-        gap = torch.where(mask, (x.old - x.sampler).abs(), 0)
-        found["gap"], found["gap/max"] = gap.to(double).sum(), gap.amax()
-    if correction is not None:
-        _correction_sums(found, correction, mask, double)
-    names = list(found)
-    numbers = torch.stack([value.to(double) for value in found.values()]).tolist()
-    return _named(dict(zip(names, numbers, strict=True)), shaped.dual is not None)
+        gap = (x.old - x.sampler).abs()
+        means["sampler_gap/mean"] = (_total(mask, gap), tokens)
+        highs["sampler_gap/max"] = _extremes(mask, gap)[1]
+    sums = MetricSums(means, {"surrogate": surrogate, "tokens": tokens}, lows, highs)
+    return (sums if correction is None else sums + _correction_sums(correction, mask)).read()
 
 
-def _correction_sums(
-    found: dict[str, Tensor], correction: CorrectionOutput, mask: Tensor, double: torch.dtype
-) -> None:
+def _correction_sums(correction: CorrectionOutput, unit: Tensor) -> MetricSums:
     """Raw weights before the operation: a token each, or a row each at the sequence levels."""
-    unit, raw = mask, correction.raw
-    kept = correction.kept
+    raw, kept = correction.raw, correction.kept
     if correction.per_row:
-        unit = mask.any(1)
-        first = mask.to(torch.uint8).argmax(1, keepdim=True)
-        raw, kept = raw.gather(1, first).squeeze(1), kept.gather(1, first).squeeze(1)
-    there = torch.where(unit, raw, 0).to(double)
-    found["w/count"], found["w"], found["w2"] = unit.sum(), there.sum(), there.square().sum()
-    found["w/min"] = torch.where(unit, raw, torch.inf).amin()
-    found["w/max"] = torch.where(unit, raw, -torch.inf).amax()
-    found["w/out"] = (unit & ~kept).sum()
-
-
-def _named(n: dict[str, float], has_dual: bool) -> MetricSums:
-    tokens, rows, nothing = n["tokens"], n["rows"], (0.0, 0.0)
-    means = {
-        "ratio/mean": (n["ratio"], tokens),
-        "clip/low": (n["clip/low"], tokens),
-        "clip/high": (n["clip/high"], tokens),
-        "kl": (n["kl"], rows) if "kl" in n else nothing,
-        "kl/token": (n["kl"], tokens) if "kl" in n else nothing,
-        "entropy": (n["entropy"], tokens) if "entropy" in n else nothing,
-        "sampler_gap/mean": (n["gap"], tokens) if "gap" in n else nothing,
-    }
-    if has_dual:
-        means["clip/dual"] = (n["clip/dual"], tokens)
-    lows = {"ratio/min": n["ratio/min"]}
-    has_gap = "gap" in n and tokens > 0
-    highs = {
-        "ratio/max": n["ratio/max"],
-        "sampler_gap/max": n["gap/max"] if has_gap else -torch.inf,
-    }
-    effective: dict[str, tuple[float, float, float]] = {}
-    if "w" in n:
-        means["correction/mean"] = (n["w"], n["w/count"])
-        means["correction/discarded"] = (n["w/out"], n["w/count"])
-        lows["correction/min"] = n["w/min"]
-        highs["correction/max"] = n["w/max"]
-        effective["correction/ess"] = (n["w/count"], n["w"], n["w2"])
+        first = unit.to(torch.uint8).argmax(1, keepdim=True)
+        unit, raw, kept = unit.any(1), raw.gather(1, first)[:, 0], kept.gather(1, first)[:, 0]
+    count, total = unit.sum(), _total(unit, raw)
+    low, high = _extremes(unit, raw)
     return MetricSums(
-        means=means,
-        totals={"surrogate": n["surrogate"], "tokens": tokens},
-        lows=lows,
-        highs=highs,
-        effective=effective,
+        means={
+            "correction/mean": (total, count),
+            "correction/discarded": ((unit & ~kept).sum(), count),
+        },
+        lows={"correction/min": low},
+        highs={"correction/max": high},
+        effective={"correction/ess": (count, total, _total(unit, _wide(raw).square()))},
     )
+
+
+def _wide(values: Tensor) -> Tensor:
+    return values.to(torch.float32 if values.device.type == "mps" else torch.float64)
+
+
+def _total(where: Tensor, values: Tensor) -> Tensor:
+    return _wide(torch.where(where, values, 0)).sum()
+
+
+def _extremes(where: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    low = torch.where(where, values, torch.inf).amin()
+    return low, torch.where(where, values, -torch.inf).amax()

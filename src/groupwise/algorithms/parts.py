@@ -62,6 +62,8 @@ class Part(metaclass=_PartType):
     kind: ClassVar[str] = ""
     aliases: ClassVar[tuple[str, ...]] = ()
     """Other names that the field uses for it, found by `groupwise algorithms show`."""
+    text: ClassVar[str] = ""
+    """The formula with fields in braces; `formula()` is for what depends on more than values."""
     hint: ClassVar[str] = ""
     """Added to the refusal of an unknown field, where a common name means something else."""
     unique: ClassVar[bool] = False
@@ -75,6 +77,7 @@ class Part(metaclass=_PartType):
     divides: ClassVar[bool] = True  # scale: `__call__` divides
     ddof: int = 0  # scale: of the standard deviation, also for transforms without one
     eps: float = 0.0  # scale: likewise
+    scope: Scope = "row"  # transform: what one of its values belongs to; spread: what it takes
     per_row: ClassVar[bool] = False  # ratio: all tokens of a row share one
     reads_ratio: ClassVar[bool] = False  # surrogate: no gradient without a ratio
     shares_term: ClassVar[bool] = False  # surrogate: all tokens of a row share one term
@@ -85,11 +88,6 @@ class Part(metaclass=_PartType):
     selects_rows: ClassVar[bool] = False  # filter: keeps rows by their reward
     drops_uniform: ClassVar[bool] = False  # filter: groups of equal rewards leave the batch
     trains_critic: ClassVar[bool] = False  # extra
-
-    @property
-    def scope(self) -> Scope:
-        """transform: what one of its values belongs to; spread: what it takes."""
-        return "row"
 
     @property
     def needs(self) -> Needs:
@@ -105,7 +103,8 @@ class Part(metaclass=_PartType):
 
     def formula(self) -> str:
         """One line of plain mathematics, with this part's own numbers in it."""
-        return self.kind
+        shown = {k: number(v) if isinstance(v, float) else v for k, v in vars(self).items()}
+        return self.text.format(**shown) or self.kind
 
     def refusal(self, algorithm: Algorithm) -> str | None:
         """Why the part cannot work in this algorithm, with a legal value; None where it can."""

@@ -49,13 +49,11 @@ class NoRatio(Ratio):
     """No ratio: the surrogate reads the log-probability itself."""
 
     kind = "none"
+    text = "no ratio"
     active = False
 
     def __call__(self, log_ratio: Tokens, mask: TokenMask) -> Tokens:
         return torch.ones_like(log_ratio)
-
-    def formula(self) -> str:
-        return "no ratio"
 
 
 @part
@@ -63,13 +61,11 @@ class TokenRatio(Ratio):
     """r_{i,t} = exp(lp_{i,t} - anchor_{i,t})."""
 
     kind = "token"
+    text = "r_i,t = exp(lp_i,t - {{anchor}}_i,t)"
     aliases = ("importance_ratio", "coef_1")
 
     def __call__(self, log_ratio: Tokens, mask: TokenMask) -> Tokens:
         return bounded_exp(log_ratio)
-
-    def formula(self) -> str:
-        return "r_i,t = exp(lp_i,t - {anchor}_i,t)"
 
 
 @part
@@ -77,14 +73,12 @@ class SequenceGeometric(Ratio):
     """r_i = exp((1/n_i) sum_t (lp - anchor)); GSPO, 2507.18071."""
 
     kind = "sequence_geometric"
+    text = "r_i = exp((1/n_i)·Σ_t (lp_i,t - {{anchor}}_i,t))"
     aliases = ("sequence", "importance_sampling_level=sequence")
     per_row = True
 
     def __call__(self, log_ratio: Tokens, mask: TokenMask) -> Tokens:
         return bounded_exp(row_mean(log_ratio, mask)).expand(log_ratio.shape)
-
-    def formula(self) -> str:
-        return "r_i = exp((1/n_i)·Σ_t (lp_i,t - {anchor}_i,t))"
 
 
 @part
@@ -95,13 +89,11 @@ class SequenceToken(Ratio):
     """
 
     kind = "sequence_token"
+    text = "r_i,t = sg[exp((1/n_i)·Σ_t (lp - {{anchor}}))]·exp(lp_i,t - sg[lp_i,t])"
 
     def __call__(self, log_ratio: Tokens, mask: TokenMask) -> Tokens:
         value = bounded_exp(row_mean(log_ratio, mask)).detach()
         return value * (log_ratio - log_ratio.detach()).nan_to_num(0.0).exp()
-
-    def formula(self) -> str:
-        return "r_i,t = sg[exp((1/n_i)·Σ_t (lp - {anchor}))]·exp(lp_i,t - sg[lp_i,t])"
 
 
 @part
@@ -109,13 +101,11 @@ class SequenceProduct(Ratio):
     """r_i = exp(sum_t (lp - anchor)): the importance weight of the whole completion."""
 
     kind = "sequence_product"
+    text = "r_i = exp(Σ_t (lp_i,t - {{anchor}}_i,t))"
     per_row = True
 
     def __call__(self, log_ratio: Tokens, mask: TokenMask) -> Tokens:
         return bounded_exp(log_ratio.sum(1, keepdim=True)).expand(log_ratio.shape)
-
-    def formula(self) -> str:
-        return "r_i = exp(Σ_t (lp_i,t - {anchor}_i,t))"
 
 
 @part
@@ -123,12 +113,10 @@ class SequenceArithmetic(Ratio):
     """r_i = (1/n_i) sum_t exp(lp - anchor); GRPO-S, 2508.04349 [M]."""
 
     kind = "sequence_arithmetic"
+    text = "r_i = (1/n_i)·Σ_t exp(lp_i,t - {{anchor}}_i,t)"
     per_row = True
 
     def __call__(self, log_ratio: Tokens, mask: TokenMask) -> Tokens:
         ratio = torch.where(mask, bounded_exp(log_ratio), 0)
         mean = row_mean(ratio, mask)
         return torch.where(mask.any(1, keepdim=True), mean, 1).expand(log_ratio.shape)
-
-    def formula(self) -> str:
-        return "r_i = (1/n_i)·Σ_t exp(lp_i,t - {anchor}_i,t)"

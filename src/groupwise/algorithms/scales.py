@@ -34,14 +34,12 @@ class NoScale(Scale):
     """A = x - b."""
 
     kind = "none"
+    text = "A_i = x_i - b_i"
     active = False
     divides = False
 
     def __call__(self, centred: Tensor, signal: Signal, inputs: AdvantageInputs) -> Tensor:
         return centred
-
-    def formula(self) -> str:
-        return "A_i = x_i - b_i"
 
 
 @part
@@ -106,6 +104,7 @@ class GroupMeanScale(Scale):
     """A = (x - b)/mean_group(x); a group whose mean is 0 has advantage 0. MaxRL."""
 
     kind = "group_mean"
+    text = "A_i = (x_i - b_i)/mean of x over the group (0 where that mean is 0)"
 
     needs = Needs(min_group_size=2)
 
@@ -117,9 +116,6 @@ class GroupMeanScale(Scale):
         zero = mean.abs() <= 1e-6 * spread + 1e-7
         divisor = signal.per_row(groups.spread_back(torch.where(zero, 1, mean)))
         return torch.where(signal.per_row(zero[groups.index]), 0, centred / divisor)
-
-    def formula(self) -> str:
-        return "A_i = (x_i - b_i)/mean of x over the group (0 where that mean is 0)"
 
 
 @part

@@ -64,6 +64,7 @@ class EntropyReward(Shaper):
     """
 
     kind = "entropy_reward"
+    text = "R_i ← R_i + {coef}·mean_t H_i,t"
     coef: Number = 0.01
 
     needs = Needs(entropies="detached")
@@ -73,6 +74,3 @@ class EntropyReward(Shaper):
             raise ValueError("shaper entropy_reward needs entropies and mask, which were not given")
         entropies = torch.where(inputs.mask, inputs.entropies.detach(), 0).to(inputs.lengths.dtype)
         return self.coef * masked_mean(entropies, inputs.mask)
-
-    def formula(self) -> str:
-        return f"R_i ← R_i + {number(self.coef)}·mean_t H_i,t"

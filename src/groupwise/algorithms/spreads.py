@@ -12,7 +12,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from groupwise.algorithms.contracts import Scope
 from groupwise.algorithms.parts import Part, part
 from groupwise.algorithms.signals import AdvantageInputs, Signal
 
@@ -31,6 +30,7 @@ class Broadcast(Spread):
     """A_{i,t} = A_i."""
 
     kind = "broadcast"
+    text = "A_i,t = A_i"
 
     def refusal(self, algorithm: Algorithm) -> str | None:
         wanted = {"step": '"suffix_sum"', "token": '"per_token"'}.get(algorithm.transform.scope)
@@ -50,9 +50,6 @@ class Broadcast(Spread):
             )
         return values
 
-    def formula(self) -> str:
-        return "A_i,t = A_i"
-
 
 @part
 class SuffixSum(Spread):
@@ -62,11 +59,9 @@ class SuffixSum(Spread):
     """
 
     kind = "suffix_sum"
+    text = "A_i,t = Σ over entries j ending at or after t of A_i,j"
     aliases = ("reward_to_go",)
-
-    @property
-    def scope(self) -> Scope:
-        return "step"
+    scope = "step"
 
     def __call__(self, values: Tensor, signal: Signal, inputs: AdvantageInputs) -> Tensor:
         if values.dim() == 1:
@@ -74,25 +69,17 @@ class SuffixSum(Spread):
         at_tokens = place_at_ends(values, signal, inputs)
         return at_tokens.flip(1).cumsum(1).flip(1)
 
-    def formula(self) -> str:
-        return "A_i,t = Σ over entries j ending at or after t of A_i,j"
-
 
 @part
 class PerToken(Spread):
     """A_{i,t} is already a number a token (GAE, GTPO)."""
 
     kind = "per_token"
-
-    @property
-    def scope(self) -> Scope:
-        return "token"
+    text = "A_i,t: one a token"
+    scope = "token"
 
     def __call__(self, values: Tensor, signal: Signal, inputs: AdvantageInputs) -> Tensor:
         return values if values.dim() == 1 else place_at_ends(values, signal, inputs)
-
-    def formula(self) -> str:
-        return "A_i,t: one a token"
 
 
 def place_at_ends(

@@ -1,6 +1,5 @@
 """What some parts remember between steps: plain numbers keyed by stable prompt id.
 
-Left out: who reads it (the smoothed baseline, the pass-rate filter, the adaptive entropy bonus).
 `state_dict` is JSON-able, goes into the checkpoint, and a loaded state is the same state.
 """
 
@@ -8,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 
@@ -91,37 +90,27 @@ class AlgorithmState:
 
     def state_dict(self) -> dict[str, Any]:
         """JSON-able; floats survive `json` exactly (the shortest form that reads back the same)."""
-        return {
-            "rewards": {
-                key: [h.visits, h.count, h.mean, h.squares, *_finite(h.low, h.high)]
-                for key, h in self.rewards.items()
-            },
-            "passes": {key: [h.visits, h.count, h.passed] for key, h in self.passes.items()},
-            "entropy_coef": self.entropy_coef,
-            "updates": self.updates,
+        histories = {
+            kind: {key: [_finite(x) for x in astuple(h)] for key, h in getattr(self, kind).items()}
+            for kind in ("rewards", "passes")
         }
+        return {**histories, "entropy_coef": self.entropy_coef, "updates": self.updates}
 
     def load_state_dict(self, data: Mapping[str, Any]) -> None:
         """Replace everything by what `state_dict` gave."""
         self.rewards = {
-            key: RewardHistory(
-                int(visits),
-                int(count),
-                float(mean),
-                float(squares),
-                math.inf if low is None else float(low),
-                -math.inf if high is None else float(high),
-            )
-            for key, (visits, count, mean, squares, low, high) in data["rewards"].items()
+            key: RewardHistory(*row, *_bounds(low, high))
+            for key, (*row, low, high) in data["rewards"].items()
         }
-        self.passes = {
-            key: PassHistory(int(visits), int(count), float(passed))
-            for key, (visits, count, passed) in data["passes"].items()
-        }
+        self.passes = {key: PassHistory(*row) for key, row in data["passes"].items()}
         coef = data["entropy_coef"]
         self.entropy_coef = None if coef is None else float(coef)
         self.updates = int(data["updates"])
 
 
-def _finite(low: float, high: float) -> tuple[float | None, float | None]:
-    return (low if math.isfinite(low) else None, high if math.isfinite(high) else None)
+def _finite(value: int | float) -> int | float | None:
+    return value if math.isfinite(value) else None
+
+
+def _bounds(low: float | None, high: float | None) -> tuple[float, float]:
+    return math.inf if low is None else low, -math.inf if high is None else high

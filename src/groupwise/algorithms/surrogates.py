@@ -8,7 +8,6 @@ The weight phi of a shape is defined by d f / d lp = A phi; all shapes have phi 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -109,6 +108,7 @@ class LogProb(Surrogate):
     """f = A lp: REINFORCE, Williams 1992. phi = 1."""
 
     kind = "logp"
+    text = "f = A·lp"
     aliases = ("reinforce_loss", "policy_gradient")
     reads_ratio = False
 
@@ -120,21 +120,16 @@ class LogProb(Surrogate):
     def __call__(self, terms: TokenTerms) -> SurrogateOutput:
         return SurrogateOutput(terms.advantages * terms.logprobs)
 
-    def formula(self) -> str:
-        return "f = A·lp"
-
 
 @part
 class Unclipped(Surrogate):
     """f = r A: importance-weighted REINFORCE. phi = r."""
 
     kind = "unclipped"
+    text = "f = r·A"
 
     def __call__(self, terms: TokenTerms) -> SurrogateOutput:
         return SurrogateOutput(terms.ratio * terms.advantages)
-
-    def formula(self) -> str:
-        return "f = r·A"
 
 
 @part
@@ -214,6 +209,10 @@ class DynamicClip(Surrogate):
     """
 
     kind = "dynamic_clip"
+    text = (
+        "f = min(r·A, clip(r, 1/2 + √max(1 - 4·{low}/q, 0)/2, min(1/2 + √(1 + 4·{high}/q)/2, "
+        "{cap}))·A), q = exp(old)"
+    )
     aliases = ("dac", "dynamic_adaptive_clipping")
     clips = True
     low: NonNegative = 0.16
@@ -230,12 +229,6 @@ class DynamicClip(Surrogate):
     def __call__(self, terms: TokenTerms) -> SurrogateOutput:
         low, high = self.bounds(terms.anchor_logprobs.exp())
         return clipped_surrogate(terms, low, high)
-
-    def formula(self) -> str:
-        return (
-            f"f = min(r·A, clip(r, 1/2 + √max(1 - 4·{number(self.low)}/q, 0)/2, "
-            f"min(1/2 + √(1 + 4·{number(self.high)}/q)/2, {number(self.cap)}))·A), q = exp(old)"
-        )
 
 
 @part
@@ -285,6 +278,7 @@ class SoftGate(Surrogate):
     """
 
     kind = "soft_gate"
+    text = "f = (4/τ)·sigmoid(τ(r - 1))·A, τ = {tau_positive} for A > 0, {tau_negative} else"
     aliases = ("sapo_gate",)
     wide = True
     tau_positive: Positive = 1.0
@@ -298,12 +292,6 @@ class SoftGate(Surrogate):
         )
         gate = 4 / tau * torch.sigmoid(tau * (terms.ratio - 1))
         return SurrogateOutput(gate * terms.advantages)
-
-    def formula(self) -> str:
-        return (
-            "f = (4/τ)·sigmoid(τ(r - 1))·A, "
-            f"τ = {number(self.tau_positive)} for A > 0, {number(self.tau_negative)} else"
-        )
 
 
 @part
@@ -417,8 +405,3 @@ class KlCov(Surrogate):
             f"f = r·A - {number(self.coef)}·|log r| at the {share} % of tokens with the largest "
             "(lp - mean lp)(A - mean A), r·A at the others"
         )
-
-
-def probability_bound(step: float, clip_high: float) -> float:
-    """The largest probability a token at `step` can reach in one clipped update: p (1 + high)."""
-    return min(1.0, step * (1 + clip_high)) if math.isfinite(clip_high) else 1.0

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float
 from pydantic import Field
 from torch import Tensor
 
-from groupwise.algorithms.contracts import Needs, Scope
+from groupwise.algorithms.contracts import Needs
 from groupwise.algorithms.groups import degenerate, masked_mean, masked_std, tolerance
 from groupwise.algorithms.parts import Number, Part, number, part
 from groupwise.algorithms.signals import AdvantageInputs, Signal
@@ -34,12 +34,10 @@ class Identity(Transform):
     """x_i = R_i: the reward as it is."""
 
     kind = "identity"
+    text = "x_i = R_i"
 
     def __call__(self, inputs: AdvantageInputs) -> Signal:
         return Signal(inputs.rewards, inputs.scored)
-
-    def formula(self) -> str:
-        return "x_i = R_i"
 
 
 @part
@@ -179,6 +177,7 @@ class Threshold(Transform):
     """x_i = 1[R_i >= at]; RAFT 2304.06767, STaR 2203.14465 (ids [M])."""
 
     kind = "threshold"
+    text = "x_i = 1[R_i ≥ {at}]"
     aliases = ("rejection_sampling",)
     at: Number = 0.5
 
@@ -191,9 +190,6 @@ class Threshold(Transform):
             return None
         return "transform threshold without filter min_reward: rows below it stay in the mean"
 
-    def formula(self) -> str:
-        return f"x_i = 1[R_i ≥ {number(self.at)}]"
-
 
 @part
 class Steps(Transform):
@@ -203,11 +199,9 @@ class Steps(Transform):
     """
 
     kind = "steps"
+    text = "x_i,j = reward of step j, pooled over the group"
     aliases = ("process_rewards", "process_supervision")
-
-    @property
-    def scope(self) -> Scope:
-        return "step"
+    scope = "step"
 
     needs = Needs(step_rewards=True, min_group_size=2)
 
@@ -216,9 +210,6 @@ class Steps(Transform):
             raise ValueError("transform steps needs step_rewards, which was not given")
         present = inputs.steps.present & inputs.scored.unsqueeze(1)
         return Signal(torch.where(present, inputs.steps.values, 0), present, ends=inputs.steps.ends)
-
-    def formula(self) -> str:
-        return "x_i,j = reward of step j, pooled over the group"
 
 
 @part

@@ -47,6 +47,7 @@ class PerToken(Weight):
     """1/N: every token of the update counts the same; DAPO. A long completion has more weight."""
 
     kind = "per_token"
+    text = "w_i,t = 1/N, N = trainable tokens of the update"
     aliases: ClassVar[tuple[str, ...]] = ("token-mean", "token_mean", "bnpo")
 
     def divisor(self, mask: TokenMask, groups: Tensor | None, max_tokens: int | None) -> Tensor:
@@ -58,9 +59,6 @@ class PerToken(Weight):
         total = scaled.sum()
         return scaled * (weight.sum() / total) if float(total) > 0 else scaled
 
-    def formula(self) -> str:
-        return "w_i,t = 1/N, N = trainable tokens of the update"
-
 
 @part
 class LengthWeighted(PerToken):
@@ -70,11 +68,9 @@ class LengthWeighted(PerToken):
     """
 
     kind = "length_weighted"
+    text = "w_i,t = 1/N (the row's shared term counts n_i times)"
     aliases: ClassVar[tuple[str, ...]] = ("luspo",)
     by_length = False
-
-    def formula(self) -> str:
-        return "w_i,t = 1/N (the row's shared term counts n_i times)"
 
 
 @part
@@ -83,14 +79,12 @@ class PerSequence(Weight):
     completion costs less than one of a short one."""
 
     kind = "per_sequence"
+    text = "w_i,t = 1/(B·n_i), B = rows of the update"
     aliases = ("seq-mean-token-mean", "seq_mean_token_mean")
     by_length = False
 
     def divisor(self, mask: TokenMask, groups: Tensor | None, max_tokens: int | None) -> Tensor:
         return mask.sum(1, keepdim=True).clamp(min=1) * _num_rows(mask)
-
-    def formula(self) -> str:
-        return "w_i,t = 1/(B·n_i), B = rows of the update"
 
 
 @part
@@ -98,13 +92,11 @@ class PerSequenceTotal(Weight):
     """1/n_i: the sum over rows of their token means; the other reading of DCPO's OTM."""
 
     kind = "per_sequence_total"
+    text = "w_i,t = 1/n_i (not divided by the number of rows)"
     by_length = False
 
     def divisor(self, mask: TokenMask, groups: Tensor | None, max_tokens: int | None) -> Tensor:
         return mask.sum(1, keepdim=True).clamp(min=1)
-
-    def formula(self) -> str:
-        return "w_i,t = 1/n_i (not divided by the number of rows)"
 
 
 @part
@@ -112,13 +104,11 @@ class PerSequenceSum(Weight):
     """1/B: the token sum of each row, averaged over rows; REINFORCE, RLOO."""
 
     kind = "per_sequence_sum"
+    text = "w_i,t = 1/B, B = rows of the update"
     aliases = ("seq-mean-token-sum", "seq_mean_token_sum")
 
     def divisor(self, mask: TokenMask, groups: Tensor | None, max_tokens: int | None) -> Tensor:
         return _num_rows(mask)
-
-    def formula(self) -> str:
-        return "w_i,t = 1/B, B = rows of the update"
 
 
 @part
@@ -129,6 +119,7 @@ class PerPromptToken(Weight):
     """
 
     kind = "per_prompt_token"
+    text = "w_i,t = 1/(P·N_p), P = prompts, N_p = the prompt's trainable tokens"
     aliases = ("prompt-mean-token-mean", "prompt_mean")
 
     def divisor(self, mask: TokenMask, groups: Tensor | None, max_tokens: int | None) -> Tensor:
@@ -143,9 +134,6 @@ class PerPromptToken(Weight):
     def equal_prompts(self, weight: Tensor, mask: Tensor, group_rows: Tensor) -> Tensor:
         """Every prompt counts the same already."""
         return weight
-
-    def formula(self) -> str:
-        return "w_i,t = 1/(P·N_p), P = prompts, N_p = the prompt's trainable tokens"
 
 
 @part
