@@ -15,9 +15,10 @@ from torch import Tensor
 
 from groupwise.algorithms.contracts import Needs
 from groupwise.algorithms.gae import GaeOutput, generalised_advantages
-from groupwise.algorithms.groups import degenerate, masked_mean, masked_std
+from groupwise.algorithms.groups import degenerate, masked_mean, z_scores
 from groupwise.algorithms.parts import Count, NonNegative, Part, Share, part
 from groupwise.algorithms.signals import AdvantageInputs, Signal
+from groupwise.algorithms.state import RewardHistory
 
 if TYPE_CHECKING:
     from groupwise.algorithms.algorithm import Algorithm
@@ -182,23 +183,19 @@ class Smoothed(Baseline):
     def __call__(self, signal: Signal, inputs: AdvantageInputs) -> Tensor:
         if signal.values.dim() != 1:
             raise ValueError("baseline smoothed takes one number a row, not step or token values")
-        out = torch.zeros_like(signal.values)
-        for group in range(inputs.groups.num_groups):
+        first = z_scores(signal.values, signal.present, inputs.groups, self.ddof, self.eps)
+        out = torch.where(signal.present, first, 0)
+        if inputs.state is None:
+            return out
+        if inputs.prompt_ids is None:
+            raise ValueError("baseline smoothed needs prompt_ids to find a prompt's history")
+        for group, prompt_id in enumerate(inputs.prompt_ids):
             rows = inputs.groups.layout[group][inputs.groups.filled[group]]
             rows = rows[signal.present[rows]]
-            values = signal.values[rows]
-            new = self._standardise(values, None)
-            if inputs.state is None:
-                out[rows] = new
-                continue
-            if inputs.prompt_ids is None:
-                raise ValueError("baseline smoothed needs prompt_ids to find a prompt's history")
-            history = inputs.state.rewards_of(inputs.prompt_ids[group])
+            values, new = signal.values[rows], out[rows]
+            history = inputs.state.rewards_of(prompt_id)
             history.add(values.tolist())
-            total = self._standardise(
-                values, (history.mean, history.std(self.ddof), history.low, history.high)
-            )
-            visit = history.visits
+            visit, total = history.visits, self._against(history, values)
             smooth_new = ((visit - 1) * new + total) / visit
             smooth_total = (new + (visit - 1) * total) / visit
             out[rows] = torch.where(
@@ -206,22 +203,12 @@ class Smoothed(Baseline):
             )
         return out
 
-    def _standardise(
-        self, values: Tensor, pool: tuple[float, float, float, float] | None
-    ) -> Tensor:
-        """(x - mean)/(std + eps) against the values themselves or a pool; 0 if that is flat."""
-        if pool is None:
-            packed = values.unsqueeze(0)
-            there = torch.ones_like(packed, dtype=torch.bool)
-            if bool(degenerate(packed, there, self.ddof)):
-                return torch.zeros_like(values)
-            return (values - values.mean()) / (masked_std(packed, there, self.ddof) + self.eps)
-        mean, std, low, high = pool
-        span = values.new_tensor([[low, high]])
-        flat = bool(degenerate(span, torch.ones_like(span, dtype=torch.bool)))
-        if not len(values) or flat or std == 0:
+    def _against(self, history: RewardHistory, values: Tensor) -> Tensor:
+        """(x - mean)/(std + eps) against all the prompt's rewards; 0 if those are flat."""
+        span, std = values.new_tensor([[history.low, history.high]]), history.std(self.ddof)
+        if not len(values) or std == 0 or degenerate(span, torch.ones_like(span).bool()):
             return torch.zeros_like(values)
-        return (values - mean) / (std + self.eps)
+        return (values - history.mean) / (std + self.eps)
 
 
 @part

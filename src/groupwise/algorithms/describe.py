@@ -67,40 +67,28 @@ class Description:
         for slot, kind, formula in self.parts:
             shown = f"{slot:<10} {kind:<18} {formula}".rstrip()
             lines += _wrapped(shown, hang=" " * 30)
-        misread = (self.misread,) if self.misread else ()
+        misread = [self.misread, *(f"offered under its own name: {name}" for name in self.offered)]
+        if self.misread_of:
+            misread.append(f"this is not {self.misread_of}, for which the form is often taken")
         for title, body in (
-            ("Typical values", (self.typical,) if self.typical else ()),
+            ("Typical values", [self.typical]),
             ("Needs", self.needs),
             ("Verified", self.verified),
             ("Not settled", self.unsettled),
-            ("Often misread", (*misread, *self._relations())),
+            ("Often misread", misread),
             ("Warnings", self.warnings),
         ):
-            if body:
+            if any(body):
                 lines += ["", title]
                 for entry in body:
                     lines += _wrapped(entry, hang="  ")
         return "\n".join(lines)
 
-    def _relations(self) -> list[str]:
-        lines = [f"offered under its own name: {name}" for name in self.offered]
-        if self.misread_of:
-            lines.append(f"this is not {self.misread_of}, for which the form is often taken")
-        return lines
-
 
 def _wrapped(text: str, hang: str = "") -> list[str]:
-    if not text:
-        return []
-    return textwrap.wrap(
-        text,
-        width=100,
-        initial_indent="  ",
-        subsequent_indent="  " + hang,
-        break_long_words=False,
-        break_on_hyphens=False,
-        drop_whitespace=True,
-    )
+    wrapper = textwrap.TextWrapper(100, "  ", "  " + hang, break_long_words=False)
+    wrapper.break_on_hyphens = False
+    return wrapper.wrap(text)
 
 
 def describe(algorithm: Algorithm) -> Description:
@@ -108,25 +96,22 @@ def describe(algorithm: Algorithm) -> Description:
 
     A preset with a part changed keeps its citation, but nothing verified is claimed of it.
     """
-    entry = PRESETS.get(algorithm.preset)
-    same = not changes(algorithm)
+    entry = PRESETS.get(algorithm.preset) or Preset(algorithm, "own composition", "")
+    unsettled = (_FROM_MEMORY if "[M]" in entry.citation else "", entry.unsettled)
+    taken_for = [n for n, e in PRESETS.items() if e.misread_of and e.misread_of == algorithm.preset]
     return Description(
         name=algorithm.name,
         title=_title(algorithm, entry),
         formula=_formula(algorithm),
         parts=_parts(algorithm),
-        citation=entry.citation if entry else "",
-        typical=entry.typical if entry else "",
+        citation=entry.citation,
+        typical=entry.typical,
         needs=_needs(algorithm),
-        verified=verified(algorithm.preset) if entry and same else (),
-        unsettled=_unsettled(entry) if entry else (),
-        misread=entry.misread if entry else "",
-        offered=tuple(
-            name
-            for name, other in PRESETS.items()
-            if entry and other.misread_of == algorithm.preset
-        ),
-        misread_of=entry.misread_of if entry else "",
+        verified=() if changes(algorithm) else verified(algorithm.preset),
+        unsettled=tuple(filter(None, unsettled)),
+        misread=entry.misread,
+        offered=tuple(taken_for),
+        misread_of=entry.misread_of,
         warnings=tuple(algorithm.warnings),
     )
 
@@ -165,16 +150,11 @@ def label(algorithm: Algorithm) -> str:
     return f"{algorithm.name} ({made})" if algorithm.preset else algorithm.name
 
 
-def _title(algorithm: Algorithm, entry: Preset | None) -> str:
-    if entry is None:
-        return "own composition"
-    if not changes(algorithm):
-        return (
-            entry.title
-            if algorithm.name == algorithm.preset
-            else f"{entry.title} (as {algorithm.preset})"
-        )
-    return f"{label(algorithm)} (changed)"
+def _title(algorithm: Algorithm, entry: Preset) -> str:
+    if changes(algorithm):
+        return f"{label(algorithm)} (changed)"
+    made = algorithm.preset in PRESETS and algorithm.name != algorithm.preset
+    return entry.title + (f" (as {algorithm.preset})" if made else "")
 
 
 def verified(name: str) -> tuple[str, ...]:
@@ -188,11 +168,6 @@ def _claims() -> dict[str, list[str]]:
     source = files("groupwise.algorithms").joinpath("verified.json")
     found: dict[str, list[str]] = json.loads(source.read_text(encoding="utf-8"))
     return found
-
-
-def _unsettled(entry: Preset) -> tuple[str, ...]:
-    memory = (_FROM_MEMORY,) if "[M]" in entry.citation else ()
-    return (*memory, *((entry.unsettled,) if entry.unsettled else ()))
 
 
 def _formula(a: Algorithm) -> tuple[str, ...]:
@@ -255,26 +230,17 @@ def _indexed(lines: Iterable[str], a: Algorithm) -> list[str]:
 
 
 def _ratio_formula(a: Algorithm) -> str:
-    anchor = {"old": "old", "sampler": "sampler", "none": "lp"}[a.anchor]
-    return a.ratio.formula().replace("{anchor}", anchor)
+    return a.ratio.formula().replace("{anchor}", "lp" if a.anchor == "none" else a.anchor)
 
 
 def _parts(a: Algorithm) -> tuple[tuple[str, str, str], ...]:
-    out: list[tuple[str, str, str]] = []
-    for slot in (*SLOTS, "anchor", "kl"):
-        value = getattr(a, slot)
-        if slot == "anchor":
-            out.append((slot, str(value), _ANCHORS[a.anchor]))
-        elif slot == "kl":
-            kind = f"{a.kl.estimator} in {a.kl.placement}" if a.kl.on else "none"
-            out.append((slot, kind, a.kl.formula()))
-        elif slot == "ratio":
-            out.append((slot, _kind(value), _ratio_formula(a)))
-        else:
-            out.append((slot, _kind(value), value.formula()))
-    for name in LISTS:
-        out.extend((name, _kind(part), part.formula()) for part in getattr(a, name))
-    return tuple(out)
+    rows = [(slot, _kind(part := getattr(a, slot)), part.formula()) for slot in SLOTS]
+    ratio = SLOTS.index("ratio")
+    rows[ratio] = ("ratio", _kind(a.ratio), _ratio_formula(a))
+    rows.append(("anchor", a.anchor, _ANCHORS[a.anchor]))
+    kl = f"{a.kl.estimator} in {a.kl.placement}" if a.kl.on else "none"
+    rows.append(("kl", kl, a.kl.formula()))
+    return (*rows, *((n, _kind(part), part.formula()) for n in LISTS for part in getattr(a, n)))
 
 
 _ANCHORS = {

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from groupwise.algorithms.contracts import Needs, Scope
-from groupwise.algorithms.groups import degenerate, masked_mean, masked_std
+from groupwise.algorithms.groups import masked_mean, z_scores
 from groupwise.algorithms.parts import Number, Positive, number, part
 from groupwise.algorithms.signals import AdvantageInputs, Signal
 from groupwise.algorithms.transforms import Transform
@@ -67,7 +67,8 @@ class EntropyShaped(Transform):
         for members, sign in ((won, 1.0), (lost, -1.0)):
             shaped = self.shaped(entropy, members, sign, inputs)
             population = members if self.pool == "set" else present
-            advantage = advantage + _z_of_set(shaped, members, population, inputs)
+            scores = z_scores(shaped, population, inputs.groups, inputs.ddof, inputs.eps)
+            advantage = torch.where(members, scores, advantage)
         scored = mask & inputs.scored.unsqueeze(1)
         if self.level == "sequence":
             return Signal(advantage.squeeze(1), scored.squeeze(1))
@@ -109,19 +110,3 @@ def _per_group_sum(values: Float[Tensor, "B S"], inputs: AdvantageInputs) -> Flo
     """Sum over the rows of each group, column by column."""
     groups = inputs.groups
     return torch.where(groups.filled.unsqueeze(2), values[groups.layout], 0).sum(1)
-
-
-def _z_of_set(
-    shaped: Float[Tensor, "B S"],
-    members: Bool[Tensor, "B S"],
-    population: Bool[Tensor, "B S"],
-    inputs: AdvantageInputs,
-) -> Float[Tensor, "B S"]:
-    """(x - mean)/(std + eps) of a group's population, read off at the set's entries."""
-    groups = inputs.groups
-    packed, there = groups.gather(shaped), groups.gather_present(population)
-    flat = degenerate(packed, there, inputs.ddof)
-    mean = masked_mean(packed, there)[groups.index].unsqueeze(1)
-    std = torch.where(flat, 1, masked_std(packed, there, inputs.ddof) + inputs.eps)
-    use = members & ~flat[groups.index].unsqueeze(1)
-    return torch.where(use, (shaped - mean) / std[groups.index].unsqueeze(1), 0)

@@ -17,7 +17,7 @@ from pydantic import Field
 from torch import Tensor
 
 from groupwise.algorithms.contracts import KeepRule, Needs, TokenMask, Tokens, UpdateInputs
-from groupwise.algorithms.groups import Groups, uniform_rows
+from groupwise.algorithms.groups import Groups, ranks, uniform_rows
 from groupwise.algorithms.parts import Count, Number, Part, Share, number, part
 from groupwise.algorithms.ratios import row_mean
 from groupwise.algorithms.state import AlgorithmState
@@ -187,10 +187,8 @@ class MinReward(Filter):
         groups = inputs.groups
         values = groups.gather(torch.where(keep, inputs.rewards, -torch.inf))
         values = torch.where(groups.filled, values, -torch.inf)
-        order = torch.argsort(values, dim=1, descending=True, stable=True)
-        rank = torch.argsort(order, dim=1, stable=True)
         out = torch.zeros_like(keep)
-        out[groups.layout[groups.filled]] = (rank < self.per_prompt)[groups.filled]
+        out[groups.layout[groups.filled]] = (ranks(values) < self.per_prompt)[groups.filled]
         return keep & out
 
     def formula(self) -> str:

@@ -98,6 +98,28 @@ def masked_std(
     return torch.where(count > 0, (squares / count.clamp(min=1)).sqrt(), 0)
 
 
+def z_scores(
+    values: Float[Tensor, "B ..."],
+    population: Bool[Tensor, "B ..."],
+    groups: Groups,
+    ddof: int = 0,
+    eps: float = 0.0,
+) -> Float[Tensor, "B ..."]:
+    """(x - mean)/(std + eps) against the population of the row's group; 0 where that is flat."""
+    packed, there = groups.gather(values), groups.gather_present(population)
+    flat = degenerate(packed, there, ddof)
+    std = torch.where(flat, 1, masked_std(packed, there, ddof) + eps)
+    shape = (-1, *([1] * (values.dim() - 1)))
+    mean, std, flat = (x[groups.index].view(shape) for x in (masked_mean(packed, there), std, flat))
+    return torch.where(flat, 0, (values - mean) / std)
+
+
+def ranks(values: Float[Tensor, "P G"]) -> Int[Tensor, "P G"]:
+    """Each value's place in its row, 0 = largest, ties by row order."""
+    order = torch.argsort(values, dim=1, descending=True, stable=True)
+    return torch.argsort(order, dim=1, stable=True)
+
+
 def rows_of(rewards: Tensor, group_ids: Tensor | Sequence[int] | None) -> tuple[Tensor, Tensor]:
     """Rewards [P, G] or [B] as rows [B] with int64 group ids [B]; the rank is never guessed.
 

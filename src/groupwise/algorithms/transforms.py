@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from groupwise.algorithms.contracts import Needs
-from groupwise.algorithms.groups import degenerate, masked_mean, masked_std, tolerance
+from groupwise.algorithms.groups import degenerate, ranks, tolerance, z_scores
 from groupwise.algorithms.parts import Number, Part, number, part
 from groupwise.algorithms.signals import AdvantageInputs, Signal
 
@@ -67,24 +67,18 @@ class Rank(Transform):
         if self.ties == "average":
             rank = _average_rank(values, present)
         else:
-            rank = _positional_rank(values, present)
+            rank = (ranks(torch.where(present, values, -torch.inf)) + 1).to(values.dtype)
         if self.gaussian:
             share = (count - rank + 0.5) / count.clamp(min=1)
-            x = (
-                self.range
-                / 2
-                * math.sqrt(2)
-                * torch.erfinv((2 * share - 1).clamp(-1 + 1e-12, 1 - 1e-12))
-            )
+            normal = torch.erfinv((2 * share - 1).clamp(-1 + 1e-12, 1 - 1e-12))
+            x = self.range / 2 * math.sqrt(2) * normal
         else:
             x = self.range - 2 * self.range * (rank - 1) / (count - 1).clamp(min=1)
         if self.ties == "average":
             x = torch.where(degenerate(values, present).unsqueeze(1), 0, x)
         out = torch.zeros_like(inputs.rewards)
-        out[groups.layout[groups.filled]] = x[groups.filled]
-        return Signal(
-            torch.where(inputs.scored & (count.squeeze(1) > 1)[groups.index], out, 0), inputs.scored
-        )
+        out[groups.layout[groups.filled]] = torch.where(count > 1, x, 0)[groups.filled]
+        return Signal(torch.where(inputs.scored, out, 0), inputs.scored)
 
     def formula(self) -> str:
         r = number(self.range)
@@ -103,15 +97,6 @@ def _average_rank(
     better = (other & (gap > near)).sum(2)
     equal = (other & (gap.abs() <= near)).sum(2) - 1
     return 1.0 + better.to(values.dtype) + equal.to(values.dtype) / 2
-
-
-def _positional_rank(
-    values: Float[Tensor, "P G"], present: Bool[Tensor, "P G"]
-) -> Float[Tensor, "P G"]:
-    """argsort(argsort(descending)) + 1; ties by row order."""
-    key = torch.where(present, values, -torch.inf)
-    order = torch.argsort(key, dim=1, descending=True, stable=True)
-    return (torch.argsort(order, dim=1, stable=True) + 1).to(values.dtype)
 
 
 @part
@@ -144,7 +129,8 @@ class ZScoreEach(Transform):
         for n, weight in enumerate(weights):
             scored = inputs.scored & ~components[:, n].isnan()
             column = torch.where(scored, components[:, n], 0)
-            out = out + weight * z_score(column, scored, inputs, ddof, eps)
+            scores = z_scores(column, scored, inputs.groups, ddof, eps)
+            out = out + weight * torch.where(scored, scores, 0)
         return Signal(torch.where(inputs.scored, out, 0), inputs.scored)
 
     def group_ddof(self, inherited: int) -> tuple[str, int] | None:
@@ -153,23 +139,6 @@ class ZScoreEach(Transform):
     def formula(self) -> str:
         weights = f", w = {list(self.weights)}" if self.weights else ""
         return f"x_i = Σ_n w_n (r_n,i - mean_group r_n)/(std_group r_n + eps){weights}"
-
-
-def z_score(
-    values: Float[Tensor, " B"],
-    present: Bool[Tensor, " B"],
-    inputs: AdvantageInputs,
-    ddof: int,
-    eps: float,
-) -> Float[Tensor, " B"]:
-    """(x - mean)/(std + eps) within each group; 0 in degenerate groups and where absent."""
-    groups = inputs.groups
-    packed, there = groups.gather(values), groups.gather_present(present)
-    flat = degenerate(packed, there, ddof)
-    mean = groups.spread_back(masked_mean(packed, there))
-    std = torch.where(flat, 1, masked_std(packed, there, ddof) + eps)
-    use = present & ~flat[groups.index]
-    return torch.where(use, (values - mean) / groups.spread_back(std), 0)
 
 
 @part
