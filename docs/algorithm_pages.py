@@ -15,8 +15,7 @@ import tomli_w
 from formulas import inline
 
 from groupwise.algorithms import PRESETS, Algorithm, Description, describe, preset, surrogate_curve
-from groupwise.algorithms.describe import NOTATION
-from groupwise.algorithms.part_text import describe_part, every_part
+from groupwise.algorithms.describe import NOTATION, describe_part, every_part
 from groupwise.algorithms.surrogates import Cispo, Clip
 
 matplotlib.use("svg")

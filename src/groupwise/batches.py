@@ -1,6 +1,6 @@
 """Groups + algorithm -> batch: align rows, shape rewards, compute advantages, filter, divide.
 
-Left out: log-probabilities (the learner's) and the loss. Nothing here knows text. Every statistic
+Every statistic
 is over all scored rows of the step, so how rows are later divided cannot change it.
 Shapes: B rows, T the longest completion, G group size.
 """

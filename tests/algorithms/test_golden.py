@@ -23,6 +23,7 @@ from algorithms.fixture import (
 )
 from claims import as_toml, claim
 from conformance.cases import make as preset
+from groupwise.algorithms.baselines import generalised_advantages
 from groupwise.algorithms.divergences import (
     binary_kl,
     binary_tv,
@@ -30,8 +31,7 @@ from groupwise.algorithms.divergences import (
     bucket_tv,
     union_probabilities,
 )
-from groupwise.algorithms.gae import clipped_value_loss as value_loss
-from groupwise.algorithms.gae import generalised_advantages
+from groupwise.algorithms.extras import clipped_value_loss as value_loss
 from groupwise.algorithms.kl import k1, k2, k3
 from groupwise.algorithms.scales import BatchWhiten
 from groupwise.algorithms.shapers import SoftOverlong

@@ -14,7 +14,7 @@ import torch
 import groupwise
 from algorithms.fixture import f64
 from groupwise.algorithms import PRESETS, algorithm_from_table, describe, label, part, preset
-from groupwise.algorithms.part_text import describe_parts, every_part
+from groupwise.algorithms.describe import describe_parts, every_part
 from groupwise.algorithms.parts import PARTS, Part, Positive
 from groupwise.algorithms.surrogates import Surrogate, TokenTerms
 from groupwise.errors import RecipeError

@@ -14,9 +14,9 @@ from claims import claim
 from conformance.cases import EVERY
 from conformance.cases import make as preset
 from groupwise.algorithms import AlgorithmState
+from groupwise.algorithms.baselines import generalised_advantages
+from groupwise.algorithms.extras import clipped_value_loss as value_loss
 from groupwise.algorithms.filters import DynamicSampling, informative
-from groupwise.algorithms.gae import clipped_value_loss as value_loss
-from groupwise.algorithms.gae import generalised_advantages
 from groupwise.algorithms.kl import Kl
 
 DIFFERENTIABLE = {

@@ -356,7 +356,7 @@ class Algorithm:
             group_ids=group_ids,
             max_tokens=max_tokens,
             entropies=entropies,
-            logprobs=inputs.old,
+            logprobs=inputs.old_logprobs,
             advantages=inputs.advantages,
         )
         terms = loss.compute(self, inputs, plan, state)

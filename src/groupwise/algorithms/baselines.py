@@ -1,20 +1,20 @@
 """Baselines: what a signal is compared with (slot 3). Each maps a `Signal` to centred values.
 
-Left out: the scale. Degenerate groups come out as exactly 0 wherever the baseline is the group's
+Degenerate groups come out as exactly 0 wherever the baseline is the group's
 own mean (see `groups.degenerate`), and so does a row that is the only scored one of its group.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from pydantic import Field
 from torch import Tensor
 
 from groupwise.algorithms.contracts import Needs
-from groupwise.algorithms.gae import GaeOutput, generalised_advantages
 from groupwise.algorithms.groups import degenerate, masked_mean, z_scores
 from groupwise.algorithms.parts import Count, NonNegative, Part, Share, part
 from groupwise.algorithms.signals import AdvantageInputs, Signal
@@ -211,13 +211,50 @@ class Smoothed(Baseline):
         return (values - history.mean) / (std + self.eps)
 
 
+@dataclass(frozen=True, slots=True)
+class GaeOutput:
+    """`advantages` (not whitened) and `returns` = advantages + values, [B, T], 0 off the mask."""
+
+    advantages: Float[Tensor, "B T"]
+    returns: Float[Tensor, "B T"]
+
+
+def generalised_advantages(
+    token_rewards: Float[Tensor, "B T"],
+    values: Float[Tensor, "B T"],
+    mask: Bool[Tensor, "B T"],
+    gamma: float = 1.0,
+    lam: float = 0.95,
+    bootstrap: Float[Tensor, " B"] | None = None,
+) -> GaeOutput:
+    """delta_t = r_t + gamma V_{t+1} - V_t; A_t = delta_t + gamma lam A_{t+1}; R_t = A_t + V_t.
+
+    t+1 is the row's next trainable token: environment text is skipped, not stepped through. After
+    the last one the value is `bootstrap` [B] (0 for a row that ended; a truncated row may give the
+    critic's value of what follows).
+    """
+    rewards = torch.where(mask, token_rewards, 0)
+    value = torch.where(mask, values, 0)
+    after = torch.zeros_like(value[:, 0]) if bootstrap is None else bootstrap
+    running = torch.zeros_like(after)
+    columns: list[Tensor] = []
+    for t in range(mask.shape[1] - 1, -1, -1):
+        here = mask[:, t]
+        delta = rewards[:, t] + gamma * after - value[:, t]
+        running = torch.where(here, delta + gamma * lam * running, running)
+        after = torch.where(here, value[:, t], after)
+        columns.append(torch.where(here, running, 0))
+    advantages = torch.stack(columns[::-1], dim=1)
+    return GaeOutput(advantages, torch.where(mask, advantages + value, 0))
+
+
 @part
 class Gae(Baseline):
     """A critic: generalised advantage estimation over token rewards; arXiv 1506.02438.
 
     delta_t = r_t + gamma V_{t+1} - V_t, A_t = delta_t + gamma lam A_{t+1}, with the value after
     the last token 0, over the row's trainable tokens only (others are skipped).
-    The comparator; see `gae.py` for the maths.
+    The comparator.
     """
 
     kind = "gae"

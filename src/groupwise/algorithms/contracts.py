@@ -1,8 +1,5 @@
 """What the rest of the house sees of an algorithm: its needs, an update's plan, a loss, its sums.
 
-Left out: every formula. These types travel between `batches.py`, `learner.py`, `train.py` and the
-parts; none of them knows which algorithm it serves.
-
 An optimiser update goes: `plan = algorithm.plan_update(mask of the whole update, ...)`, then for
 each micro-batch of whole rows `terms = algorithm.loss_terms(..., plan=plan.rows(index))`, then
 `terms.loss.backward()`; losses and sums of micro-batches and of ranks add up, nothing is divided.

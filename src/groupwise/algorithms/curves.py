@@ -1,6 +1,6 @@
 """A surrogate and its gradient weight against the ratio, for the docs' plots.
 
-Left out: the plotting. One token is one row; its advantage is `advantage`, its old log-probability
+One token is one row; its advantage is `advantage`, its old log-probability
 `old_logprob` (it matters only where a bound depends on the probability). Every row has a partner of
 the opposite advantage at ratio 1, which only a surrogate of pairs looks at.
 """
@@ -47,16 +47,15 @@ def surrogate_curve(
     shift = torch.tensor([*fits, *[1.0] * num], dtype=torch.float64).log().unsqueeze(1)
     logprobs = (old + shift).requires_grad_(True)
     mask = torch.ones(2 * num, 1, dtype=torch.bool)
-    top = logprobs.detach().unsqueeze(2) if algorithm.needs.top_k else None
-    sampler_top = old.unsqueeze(2) if algorithm.needs.top_k else None
+    top = (logprobs.unsqueeze(2), old.unsqueeze(2)) if algorithm.needs.top_k else (None, None)
     inputs = clean_inputs(
         logprobs,
         mask,
         advantage * signs,
         old_logprobs=old,
         sampler_logprobs=old,
-        top_logprobs=top,
-        sampler_top_logprobs=sampler_top,
+        top_logprobs=top[0],
+        sampler_top_logprobs=top[1],
     )
     plan = algorithm.plan_update(
         mask,

@@ -43,7 +43,7 @@ class EntropyShaped(Transform):
     floor: Positive = 1e-6
 
     @property
-    def scope(self) -> Scope:
+    def scope(self) -> Scope:  # type: ignore[override]
         return "token" if self.level == "token" else "row"
 
     def group_ddof(self, inherited: int) -> tuple[str, int] | None:

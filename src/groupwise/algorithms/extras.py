@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import torch
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
 from groupwise.algorithms.contracts import Needs, Tokens
-from groupwise.algorithms.gae import clipped_value_loss
 from groupwise.algorithms.parts import NonNegative, Number, Part, load_function, number, part
 from groupwise.algorithms.state import AlgorithmState
 from groupwise.algorithms.surrogates import TokenTerms
@@ -137,3 +137,17 @@ class ValueLoss(Extra):
     def formula(self) -> str:
         clip = "" if self.clip is None else f", V clipped to V_old ± {number(self.clip)}"
         return f"loss + {number(self.coef)}·Σ w·(V - R)²/2{clip}"
+
+
+def clipped_value_loss(
+    values: Float[Tensor, "B T"],
+    old_values: Float[Tensor, "B T"],
+    returns: Float[Tensor, "B T"],
+    clip: float | None = 0.2,
+) -> Float[Tensor, "B T"]:
+    """max((V - R)^2, (clip(V, V_old +- clip) - R)^2)/2 a token; `clip` None = plain."""
+    plain = (values - returns).square()
+    if clip is None:
+        return 0.5 * plain
+    clipped = old_values + (values - old_values).clamp(-clip, clip)
+    return 0.5 * torch.maximum(plain, (clipped - returns).square())

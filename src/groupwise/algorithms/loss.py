@@ -28,56 +28,28 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class LossInputs:
     """A micro-batch after `clean_inputs`: one dtype, 0 under a False mask. `logprobs` and
-    `entropies` are live; `old` is the learner's own at the start of the update."""
+    `entropies` are live; `old_logprobs` are the learner's own at the start of the update."""
 
     mask: Bool[Tensor, "B T"]
     logprobs: Float[Tensor, "B T"]
     advantages: Float[Tensor, "B T"]
-    old: Float[Tensor, "B T"]
-    ref: Float[Tensor, "B T"] | None
-    sampler: Float[Tensor, "B T"] | None
-    entropies: Float[Tensor, "B T"] | None
-    top: Float[Tensor, "B T K"] | None
-    sampler_top: Float[Tensor, "B T K"] | None
+    old_logprobs: Float[Tensor, "B T"]
+    ref_logprobs: Float[Tensor, "B T"] | None = None
+    sampler_logprobs: Float[Tensor, "B T"] | None = None
+    entropies: Float[Tensor, "B T"] | None = None
+    top_logprobs: Float[Tensor, "B T K"] | None = None
+    sampler_top_logprobs: Float[Tensor, "B T K"] | None = None
 
 
 def clean_inputs(
-    logprobs: Tensor,
-    mask: Tensor,
-    advantages: Tensor,
-    *,
-    old_logprobs: Tensor | None = None,
-    ref_logprobs: Tensor | None = None,
-    sampler_logprobs: Tensor | None = None,
-    entropies: Tensor | None = None,
-    top_logprobs: Tensor | None = None,
-    sampler_top_logprobs: Tensor | None = None,
+    logprobs: Tensor, mask: Tensor, advantages: Tensor, **others: Tensor | None
 ) -> LossInputs:
     """Check every shape and zero what the mask hides. Raises ValueError naming the input."""
     if logprobs.dim() != 2:
         raise ValueError(f"logprobs must be [B, T], got the shape {tuple(logprobs.shape)}")
-    shape = logprobs.shape
-    keep = mask.bool()
+    shape, keep = logprobs.shape, mask.bool()
     if keep.shape != shape:
         raise ValueError(f"mask has the shape {tuple(keep.shape)}, logprobs {tuple(shape)}")
-    work = logprobs.dtype if logprobs.dtype in (torch.float32, torch.float64) else torch.float32
-
-    def clean(name: str, value: Tensor | None) -> Tensor | None:
-        if value is None:
-            return None
-        if value.shape != shape:
-            raise ValueError(
-                f"{name} must be [B, T] of the shape {tuple(shape)}, got {tuple(value.shape)}"
-            )
-        return torch.where(keep, value.to(work), 0)
-
-    def clean_top(name: str, value: Tensor | None) -> Tensor | None:
-        if value is None:
-            return None
-        if value.dim() != 3 or value.shape[:2] != shape:
-            raise ValueError(f"{name} must be [B, T, K], got the shape {tuple(value.shape)}")
-        return torch.where(keep.unsqueeze(2), value.detach().to(work), 0)
-
     if advantages.dim() == 1 and advantages.shape[0] == shape[0]:
         advantages = advantages.unsqueeze(1).expand(shape)
     elif advantages.shape != shape:
@@ -85,32 +57,36 @@ def clean_inputs(
             f"advantages must be [B] or [B, T] of logprobs {tuple(shape)}, "
             f"got the shape {tuple(advantages.shape)}"
         )
+    work = logprobs.dtype if logprobs.dtype in (torch.float32, torch.float64) else torch.float32
     live = torch.where(keep, logprobs.to(work), 0)
-    known_old = clean("old_logprobs", old_logprobs)
-    return LossInputs(
-        mask=keep,
-        logprobs=live,
-        advantages=torch.where(keep, advantages.detach().to(work), 0),
-        old=live.detach() if known_old is None else known_old.detach(),
-        ref=_detached(clean("ref_logprobs", ref_logprobs)),
-        sampler=_detached(clean("sampler_logprobs", sampler_logprobs)),
-        entropies=clean("entropies", entropies),
-        top=clean_top("top_logprobs", top_logprobs),
-        sampler_top=clean_top("sampler_top_logprobs", sampler_top_logprobs),
-    )
+    found: dict[str, Any] = {"old_logprobs": live.detach()}
+    for name, value in others.items():
+        if value is not None:
+            given = value if name == "entropies" else value.detach()
+            found[name] = _cleaned(name, given, keep, work)
+    cleaned_advantages = torch.where(keep, advantages.detach().to(work), 0)
+    return LossInputs(keep, live, cleaned_advantages, **found)
 
 
-def _detached(value: Tensor | None) -> Tensor | None:
-    return None if value is None else value.detach()
+def _cleaned(name: str, value: Tensor, keep: Tensor, work: torch.dtype) -> Tensor:
+    if "top" not in name and value.shape != keep.shape:
+        raise ValueError(
+            f"{name} must be [B, T] of the shape {tuple(keep.shape)}, got {tuple(value.shape)}"
+        )
+    if "top" in name:
+        if value.dim() != 3 or value.shape[:2] != keep.shape:
+            raise ValueError(f"{name} must be [B, T, K], got the shape {tuple(value.shape)}")
+        keep = keep.unsqueeze(2)
+    return torch.where(keep, value.to(work), 0)
 
 
 def anchor_of(algorithm: Algorithm, x: LossInputs) -> Tensor:
     """The log-probabilities that the ratio divides by; the policy's own without an anchor."""
     if algorithm.anchor == "sampler":
-        if x.sampler is None:
+        if x.sampler_logprobs is None:
             raise ValueError("anchor sampler needs sampler_logprobs, which were not given")
-        return x.sampler
-    return x.old if algorithm.anchor == "old" else x.logprobs.detach()
+        return x.sampler_logprobs
+    return x.old_logprobs if algorithm.anchor == "old" else x.logprobs.detach()
 
 
 def token_terms(algorithm: Algorithm, x: LossInputs, plan: UpdatePlan) -> TokenTerms:
@@ -125,10 +101,10 @@ def token_terms(algorithm: Algorithm, x: LossInputs, plan: UpdatePlan) -> TokenT
         advantages=x.advantages,
         mask=x.mask,
         plan=plan,
-        ref_logprobs=x.ref,
-        entropies=_detached(x.entropies),
-        top_logprobs=x.top,
-        sampler_top_logprobs=x.sampler_top,
+        ref_logprobs=x.ref_logprobs,
+        entropies=None if x.entropies is None else x.entropies.detach(),
+        top_logprobs=x.top_logprobs,
+        sampler_top_logprobs=x.sampler_top_logprobs,
     )
 
 
@@ -195,10 +171,11 @@ def value_terms(
 def _correction(algorithm: Algorithm, x: LossInputs) -> CorrectionOutput | None:
     if not algorithm.correction.active:
         return None
-    if x.sampler is None:
+    if x.sampler_logprobs is None:
         name = algorithm.correction.kind or algorithm.correction.formula()
         raise ValueError(f"correction {name} needs sampler_logprobs, which were not given")
-    made: CorrectionOutput = algorithm.correction(torch.where(x.mask, x.old - x.sampler, 0), x.mask)
+    log_w = torch.where(x.mask, x.old_logprobs - x.sampler_logprobs, 0)
+    made: CorrectionOutput = algorithm.correction(log_w, x.mask)
     return made
 
 
@@ -212,7 +189,7 @@ def _policy_term(
 ) -> Float[Tensor, "B T"]:
     """The surrogate with everything that silences or weighs it."""
     keep = x.mask if plan.keep is None else x.mask & plan.keep
-    behaviour = x.old if x.sampler is None else x.sampler
+    behaviour = x.old_logprobs if x.sampler_logprobs is None else x.sampler_logprobs
     for each in algorithm.filters:
         spoken = each.live(x.logprobs, behaviour, x.advantages, x.mask)
         keep = keep if spoken is None else keep & spoken
@@ -226,9 +203,11 @@ def _policy_term(
 
 
 def _kl_term(algorithm: Algorithm, x: LossInputs, terms: TokenTerms) -> Float[Tensor, "B T"]:
-    if x.ref is None:
+    if x.ref_logprobs is None:
         raise ValueError("kl in the loss needs ref_logprobs, which were not given")
-    return torch.where(x.mask, algorithm.kl.in_loss(x.logprobs - x.ref, terms.log_ratio), 0)
+    return torch.where(
+        x.mask, algorithm.kl.in_loss(x.logprobs - x.ref_logprobs, terms.log_ratio), 0
+    )
 
 
 @torch.no_grad()
@@ -244,7 +223,7 @@ def _sums(
     mask, tokens, rows = x.mask, x.mask.sum(), x.mask.any(1).sum()
     ratio = terms.ratio
     if not algorithm.ratio.active:
-        ratio = bounded_exp(torch.where(mask, x.logprobs - x.old, 0))
+        ratio = bounded_exp(torch.where(mask, x.logprobs - x.old_logprobs, 0))
     low, high = _extremes(mask, ratio)
     lows, highs = {"ratio/min": low}, {"ratio/max": high}
     means: dict[str, Any] = {"ratio/mean": (_total(mask, ratio), tokens)}
@@ -255,13 +234,13 @@ def _sums(
     for name in ("kl", "kl/token", "entropy", "sampler_gap/mean"):
         means[name] = (tokens * 0, tokens * 0)
     highs["sampler_gap/max"] = high.new_tensor(-torch.inf)
-    if x.ref is not None:
-        kl = _total(mask, k3(x.logprobs - x.ref))
+    if x.ref_logprobs is not None:
+        kl = _total(mask, k3(x.logprobs - x.ref_logprobs))
         means["kl"], means["kl/token"] = (kl, rows), (kl, tokens)
     if x.entropies is not None:
         means["entropy"] = (_total(mask, x.entropies), tokens)
-    if x.sampler is not None:
-        gap = (x.old - x.sampler).abs()
+    if x.sampler_logprobs is not None:
+        gap = (x.old_logprobs - x.sampler_logprobs).abs()
         means["sampler_gap/mean"] = (_total(mask, gap), tokens)
         highs["sampler_gap/max"] = _extremes(mask, gap)[1]
     sums = MetricSums(means, {"surrogate": surrogate, "tokens": tokens}, lows, highs)

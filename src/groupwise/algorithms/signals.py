@@ -1,7 +1,5 @@
 """What flows through the advantage slots: the inputs of a step, and a signal with its population.
 
-Left out: the parts that read and change a signal (transforms, baselines, scales, spreads).
-
 Legend: B rows, P groups, G the largest group, T tokens, S entries of a row's signal (steps or
 tokens), R reward components.
 """

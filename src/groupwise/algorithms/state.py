@@ -99,8 +99,8 @@ class AlgorithmState:
     def load_state_dict(self, data: Mapping[str, Any]) -> None:
         """Replace everything by what `state_dict` gave."""
         self.rewards = {
-            key: RewardHistory(*row, *_bounds(low, high))
-            for key, (*row, low, high) in data["rewards"].items()
+            key: RewardHistory(visits, count, mean, squares, *_bounds(low, high))
+            for key, (visits, count, mean, squares, low, high) in data["rewards"].items()
         }
         self.passes = {key: PassHistory(*row) for key, row in data["passes"].items()}
         coef = data["entropy_coef"]

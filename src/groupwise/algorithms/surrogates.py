@@ -1,6 +1,6 @@
 """Surrogates: the per-token objective f(ratio, advantage), to be maximised (slot 7's shape).
 
-Left out: the weight, the KL term, the correction. Each part maps `TokenTerms` to a
+Each part maps `TokenTerms` to a
 `SurrogateOutput` (a plain function may return the value alone). Everything under a False mask is
 already 0 (ratio 1), so no part has to think of padding.
 The weight phi of a shape is defined by d f / d lp = A phi; all shapes have phi = 1 at ratio 1.

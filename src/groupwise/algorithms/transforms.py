@@ -1,6 +1,5 @@
 """Pre-transforms: from the step's rewards to the signal that a baseline centres (slot 2).
 
-Left out: reward shapers (they run on the rewards before), and everything after the transform.
 Each part maps `AdvantageInputs` to a `Signal`.
 """
 

@@ -262,7 +262,7 @@ def list_algorithms(context: typer.Context) -> None:
 def print_algorithms() -> None:
     """List the algorithms and their parts."""
     from groupwise.algorithms import PRESETS, describe, preset
-    from groupwise.algorithms.part_text import describe_part, every_part
+    from groupwise.algorithms.describe import describe_part, every_part
     from groupwise.cli.tables import plain_table
 
     rows = [(name, describe(preset(name)).title) for name in PRESETS]
@@ -278,7 +278,7 @@ def show_algorithm(
 ) -> None:
     """Formula, parts, citation and what was verified of an algorithm; or what one part does."""
     from groupwise.algorithms import PRESETS, describe, preset
-    from groupwise.algorithms.part_text import describe_parts
+    from groupwise.algorithms.describe import describe_parts
 
     found = [describe(preset(name))] if name in PRESETS else describe_parts(name)
     print("\n\n".join(each.text() for each in found))  # noqa: T201

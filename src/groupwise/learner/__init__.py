@@ -1,7 +1,6 @@
 """Batch -> loss -> backward -> optimiser update -> metrics.
 
-`learner.py` runs a step's updates, `critic.py` the comparator's critic beside them. Left out: where
-rows come from and what an algorithm is.
+`learner.py` runs a step's updates, `critic.py` the comparator's critic beside them.
 """
 
 from groupwise.learner.critic import CriticLearner

@@ -1,7 +1,6 @@
 """The comparator's critic while it learns: values before the update, its loss beside the policy's.
 
-Left out: the critic as a model (policies/critic.py), generalised advantages and the value loss
-(algorithms/). A critic has its own optimiser; where it shares the policy's trunk that optimiser
+A critic has its own optimiser; where it shares the policy's trunk that optimiser
 holds the head alone, and the trunk moves with the policy's.
 Shapes: B rows of the step, b rows of a micro-batch, T completion tokens.
 """

@@ -1,6 +1,6 @@
 """Batch -> loss -> backward -> optimiser update -> metrics.
 
-Left out: where rows come from and what an algorithm is. The learner knows three things of an
+The learner knows three things of an
 algorithm: what it needs, the plan of one update (every weight and count, made from the whole
 update's mask), and the terms of a micro-batch, which only add up. There is no accumulation
 arithmetic here and no normaliser.

@@ -1,7 +1,4 @@
-"""An optimiser over what trains, and one update of it: clip, check, step.
-
-Left out: where gradients come from, and the learning rate's curve (settings.py).
-"""
+"""An optimiser over what trains, and one update of it: clip, check, step."""
 
 from __future__ import annotations
 
