@@ -311,7 +311,7 @@ COLUMNS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("columns", COLUMNS, ids=str)
+@pytest.mark.parametrize("columns", COLUMNS)
 def test_rows_that_cannot_be_judged_are_named_before_training(columns):
     verifier = load_verifier("code")
     rows = [
