@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import nan
 
 import torch
 from torch import Tensor
@@ -109,10 +110,7 @@ def make_batch(
     """
     needs = algorithm.needs
     rollouts = [rollout for group in groups for rollout in group.rollouts]
-    raw = torch.tensor(
-        [float("nan") if rollout.reward is None else rollout.reward for rollout in rollouts],
-        dtype=torch.float32,
-    )
+    raw = _with_nan([rollout.reward for rollout in rollouts])
     truncated = torch.tensor([rollout.truncated for rollout in rollouts])
     lengths = torch.tensor([rollout.num_tokens for rollout in rollouts], dtype=torch.int64)
     rewards = algorithm.shape_rewards(
@@ -130,7 +128,7 @@ def make_batch(
         group_ids=rows.group_ids,
         truncated=truncated,
         unshaped=raw,
-        accuracies=_accuracies(rollouts),
+        accuracies=_with_nan([rollout.score.accuracy for rollout in rollouts]),
         prompt_ids=prompt_ids,
         state=state,
     )
@@ -175,12 +173,9 @@ def make_batch(
     )
 
 
-def _accuracies(rollouts: Sequence[Rollout]) -> Tensor:
-    """[B]: every score's accuracy, NaN where there is none."""
-    values = [rollout.score.accuracy for rollout in rollouts]
-    return torch.tensor(
-        [float("nan") if value is None else value for value in values], dtype=torch.float32
-    )
+def _with_nan(values: Sequence[float | None]) -> Tensor:
+    """[B] float32, NaN for None."""
+    return torch.tensor([nan if value is None else value for value in values], dtype=torch.float32)
 
 
 def _step_rewards(rollouts: Sequence[Rollout]) -> list[list[float]]:
@@ -197,21 +192,14 @@ def _step_rewards(rollouts: Sequence[Rollout]) -> list[list[float]]:
 def _components(rollouts: Sequence[Rollout]) -> Tensor:
     """[B, R]: each verifier's own value, in a fixed order; NaN where it did not apply."""
     names = sorted({name for rollout in rollouts for name in rollout.score.parts})
-    table = [[rollout.score.parts.get(name) for name in names] for rollout in rollouts]
-    return torch.tensor(
-        [[float("nan") if value is None else value for value in row] for row in table],
-        dtype=torch.float32,
-    ).reshape(len(rollouts), len(names))
+    values = [rollout.score.parts.get(name) for rollout in rollouts for name in names]
+    return _with_nan(values).reshape(len(rollouts), len(names))
 
 
 def _greedy_rewards(groups: Sequence[Group]) -> Tensor:
     """[B]: the reward of the group's greedy rollout, repeated for its rows."""
-    values = [
-        float("nan") if group.greedy is None or group.greedy.reward is None else group.greedy.reward
-        for group in groups
-        for _ in group.rollouts
-    ]
-    return torch.tensor(values, dtype=torch.float32)
+    greedy = [group.greedy for group in groups for _ in group.rollouts]
+    return _with_nan([None if each is None else each.reward for each in greedy])
 
 
 def split_groups(

@@ -6,7 +6,7 @@ import doctest
 
 import pytest
 
-from groupwise.planning import work
+from groupwise.planning import run_plan
 from groupwise.samplers import LocalSampler, make_sampler
 from groupwise.types import Request
 from model_families import family_policy
@@ -17,7 +17,7 @@ KV_BYTES = 2 * 2 * 2 * 8 * 4
 
 
 def test_the_examples_hold() -> None:
-    assert doctest.testmod(work).failed == 0
+    assert doctest.testmod(run_plan).failed == 0
 
 
 @pytest.mark.parametrize(

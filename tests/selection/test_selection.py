@@ -30,7 +30,6 @@ from groupwise.selection import (
     settings,
     signal_chance,
     sizes,
-    subset,
 )
 from groupwise.types import Completion, Extras, Group, Prompt, Rollout, Score, StepReward, Turn
 from groupwise.verifiers import compose
@@ -53,7 +52,7 @@ def picker(names: Sequence[str], levels: Sequence[str] = (), **table: Any) -> Pr
     return PromptPicker(environment(names, levels), SelectionSettings(**table), seed=3)
 
 
-@pytest.mark.parametrize("module", [settings, prompts, sizes, subset, curriculum])
+@pytest.mark.parametrize("module", [settings, prompts, sizes, curriculum])
 def test_worked_examples(module: Any) -> None:
     found = doctest.testmod(module)
     assert found.failed == 0

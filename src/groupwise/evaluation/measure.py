@@ -61,18 +61,16 @@ def evaluation_sets(
                     f"evaluation.{name} holds {split!r}, which environment {environment.name!r} "
                     f"does not have; it has {', '.join(known)}"
                 )
-    splits = {s: choose(environment.prompts(split=s), settings.max_prompts, seed) for s in chosen}
-    guards = {
-        s: choose(environment.prompts(split=s), settings.max_prompts, seed) for s in settings.guards
-    }
+    splits, guards = (
+        {s: choose(environment.prompts(split=s), settings.max_prompts, seed) for s in names}
+        for names in (chosen, settings.guards)
+    )
     heldout = tuple(s for s in splits if s != TRAINING_SPLIT and splits[s])
-    notes = []
-    if not heldout:
-        notes.append(
-            "nothing is held out: every evaluated prompt is also trained on, so eval/heldout and "
-            "eval/gap stay empty and eval/accuracy may be memory"
-        )
-    return EvaluationSets(splits, heldout, guards, tuple(notes))
+    note = (
+        "nothing is held out: every evaluated prompt is also trained on, so eval/heldout and "
+        "eval/gap stay empty and eval/accuracy may be memory"
+    )
+    return EvaluationSets(splits, heldout, guards, () if heldout else (note,))
 
 
 def choose(prompts: Sequence[Prompt], limit: int | None, seed: int) -> list[Prompt]:
@@ -124,9 +122,8 @@ def evaluate(
     result = result_of(groups, sets, settings=settings, version=version)
     if environment.strict is None:
         return result
-    return replace(
-        result, strict=strict_metrics(groups, sets, environment.strict, environment.judged)
-    )
+    strict = strict_metrics(groups, sets, environment.strict, environment.judged)
+    return replace(result, strict=strict)
 
 
 def result_of(
@@ -152,15 +149,10 @@ def result_of(
         groups=tuple(groups),
     )
     if result.overall.accuracy is None and result.overall.greedy is None:
-        raise _unscored(groups, version)
+        rollouts = [each for group in groups for each in (*group.rollouts, group.greedy)]
+        scores = [rollout.score for rollout in rollouts if rollout is not None]
+        raise VerifierError(
+            f"evaluation of version {version}: none of its {len(scores)} completions could be "
+            f"scored; the first is {scores[0].outcome} ({scores[0].reason or 'no reason given'})"
+        )
     return result
-
-
-def _unscored(groups: Sequence[Group], version: int) -> VerifierError:
-    """An evaluation without a single score measures nothing and says that a verifier is broken."""
-    rollouts = [rollout for group in groups for rollout in (*group.rollouts, group.greedy)]
-    scores = [rollout.score for rollout in rollouts if rollout is not None]
-    return VerifierError(
-        f"evaluation of version {version}: none of its {len(scores)} completions could be scored; "
-        f"the first is {scores[0].outcome} ({scores[0].reason or 'no reason given'})"
-    )

@@ -13,12 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from groupwise.evaluation.estimates import (
-    maj_at_k,
-    mean_interval,
-    mean_or_none,
-    pass_at_k,
-)
+from groupwise.evaluation.estimates import maj_at_k, mean_interval, mean_or_none, pass_at_k
 from groupwise.intervals import wilson_interval
 from groupwise.records.rows import rollout_rows
 from groupwise.rollouts import case_of
@@ -72,11 +67,8 @@ class EvaluationResult:
     @property
     def gap(self) -> float | None:
         """Sampled accuracy on training prompts minus that on held-out ones."""
-        if self.trained is None or self.heldout is None:
-            return None
-        if self.trained.accuracy is None or self.heldout.accuracy is None:
-            return None
-        return self.trained.accuracy - self.heldout.accuracy
+        trained, heldout = (None if s is None else s.accuracy for s in (self.trained, self.heldout))
+        return None if trained is None or heldout is None else trained - heldout
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -87,8 +79,8 @@ class EvaluationResult:
     def metrics(self) -> dict[str, float | int | None]:
         """The `eval/` metrics of the metric table."""
         found: dict[str, float | int | None] = {
-            **_named("eval/accuracy", self.overall.accuracy, self.overall.accuracy_interval),
-            **_named("eval/greedy", self.overall.greedy, self.overall.greedy_interval),
+            **named("eval/accuracy", self.overall.accuracy, self.overall.accuracy_interval),
+            **named("eval/greedy", self.overall.greedy, self.overall.greedy_interval),
             "eval/gap": self.gap,
             "eval/prompts": self.overall.num_prompts,
             "eval/unscored": self.overall.unscored,
@@ -101,8 +93,8 @@ class EvaluationResult:
                 found.update(_parts(f"{prefix}greedy_verifier", result.greedy_parts))
         if self.heldout is not None:
             held = self.heldout
-            found.update(_named("eval/heldout", held.accuracy, held.accuracy_interval))
-            found.update(_named("eval/heldout_greedy", held.greedy, held.greedy_interval))
+            found.update(named("eval/heldout", held.accuracy, held.accuracy_interval))
+            found.update(named("eval/heldout_greedy", held.greedy, held.greedy_interval))
         for name, values in (("pass", self.overall.pass_at_k), ("maj", self.overall.maj_at_k)):
             found.update({f"eval/{name}@{k}": value for k, value in values.items()})
         for kind, results in (("split", self.splits), ("guard", self.guards)):
@@ -195,7 +187,7 @@ def _vote_mean(groups: Sequence[Group], k: int) -> float | None:
     return mean_or_none([value for value in values if value is not None])
 
 
-def _named(name: str, value: float | None, interval: Interval | None) -> dict[str, float | None]:
+def named(name: str, value: float | None, interval: Interval | None) -> dict[str, float | None]:
     low, high = interval if interval is not None else (None, None)
     return {name: value, f"{name}_low": low, f"{name}_high": high}
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from groupwise.environments.base import Judged
 from groupwise.errors import VerifierError
 from groupwise.evaluation.estimates import mean_interval, mean_or_none
+from groupwise.evaluation.result import named
 from groupwise.rollouts import case_of
 from groupwise.types import Group, Rollout, Score
 from groupwise.verifiers import Verifier, score_cases
@@ -68,13 +69,9 @@ def _over(
         ]
         gaps += [sum(both) / len(both)] if both else []
     means = [sum(values) / len(values) for values in strict if values]
-    low, high = mean_interval(means, sum(map(len, strict))) if means else (None, None)
-    return {
-        f"eval/{scope}strict": mean_or_none(means),
-        f"eval/{scope}strict_low": low,
-        f"eval/{scope}strict_high": high,
-        f"eval/{scope}strict_gap": mean_or_none(gaps),
-    }
+    interval = mean_interval(means, sum(map(len, strict))) if means else None
+    name = f"eval/{scope}strict"
+    return {**named(name, mean_or_none(means), interval), f"{name}_gap": mean_or_none(gaps)}
 
 
 def _right(score: Score) -> float:

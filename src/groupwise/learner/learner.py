@@ -72,28 +72,8 @@ def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-@dataclass(slots=True)
-class _Work:
-    """What the decoder and the head ran over since it was last asked, all passes of a step."""
-
-    tokens: int = 0
-    projected: int = 0
-    micro_batches: int = 0
-
-    def add(self, *, tokens: int, projected: int) -> None:
-        self.tokens += tokens
-        self.projected += projected
-        self.micro_batches += 1
-
-    def taken(self) -> dict[str, int]:
-        """The counts as metrics; they start again from 0."""
-        counts = {
-            "forward/tokens": self.tokens,
-            "forward/projected": self.projected,
-            "forward/micro_batches": self.micro_batches,
-        }
-        self.tokens = self.projected = self.micro_batches = 0
-        return counts
+WORK = ("forward/tokens", "forward/projected", "forward/micro_batches")
+"""What the decoder and the head ran over in a step, all passes."""
 
 
 @dataclass(slots=True)
@@ -133,7 +113,7 @@ class Learner:
         self.critic = critic
         self.optimizer = make_optimizer(policy.model.parameters(), settings)
         self.update = 0
-        self.work = _Work()
+        self.work = dict.fromkeys(WORK, 0)
 
     # --- evidence -------------------------------------------------------------------------------
 
@@ -186,10 +166,9 @@ class Learner:
         chosen = index.tolist()
         prompts = [rows.prompt_ids[row] for row in chosen]
         completions = [rows.completion_ids[row] for row in chosen]
-        self.work.add(
-            tokens=forward_tokens(policy, prompts, completions),
-            projected=sum(map(len, completions)),
-        )
+        ran = (forward_tokens(policy, prompts, completions), sum(map(len, completions)), 1)
+        for name, count in zip(WORK, ran, strict=True):
+            self.work[name] += count
         return sequence_logprobs(
             policy,
             prompts,
@@ -232,7 +211,8 @@ class Learner:
                 break
         coefficient = getattr(state, "entropy_coef", None)
         adaptive = {} if coefficient is None else {"algorithm/entropy_coef": coefficient}
-        return {**before, **adaptive, **report.metrics(), **self.work.taken()}
+        work, self.work = self.work, dict.fromkeys(WORK, 0)
+        return {**before, **adaptive, **report.metrics(), **work}
 
     def _update(
         self,

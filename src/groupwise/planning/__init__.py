@@ -1,17 +1,23 @@
 """Memory, tokens and counts before the run. No torch: a plan is arithmetic on a configuration."""
 
 from groupwise.planning.compare import SEVEN_BILLION, Comparison
-from groupwise.planning.fit import Fit, fit_learning
-from groupwise.planning.memory import MemoryInputs, MemoryPlan, training_bytes
+from groupwise.planning.memory import (
+    Fit,
+    MemoryInputs,
+    MemoryPlan,
+    fit_learning,
+    training_bytes,
+)
 from groupwise.planning.run_plan import (
+    PassWork,
     Plan,
     PlanInputs,
     no_signal_share,
+    pass_work,
     plan,
     refill_factor,
 )
 from groupwise.planning.shape import SMOLLM2_135M, ModelShape, shape_from_config
-from groupwise.planning.work import PassWork, pass_work
 
 __all__ = [
     "SEVEN_BILLION",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from groupwise.planning.memory import training_bytes
-from groupwise.planning.render import bytes_text
+from groupwise.planning.render import bytes_text, table
 from groupwise.planning.run_plan import Plan
 
 if TYPE_CHECKING:
@@ -14,14 +14,15 @@ if TYPE_CHECKING:
 
 _SEVEN_BILLION = 7e9
 
+_ALONE, _BESIDE, _ALL = (
+    training_bytes(_SEVEN_BILLION, reference=reference, critic=critic)
+    for reference, critic in ((False, False), (True, False), (True, True))
+)
 SEVEN_BILLION: tuple[tuple[str, float], ...] = (
-    ("group baseline, no reference", training_bytes(_SEVEN_BILLION)),
-    ("group baseline, reference", training_bytes(_SEVEN_BILLION, reference=True)),
-    ("PPO: critic, reference, verifier", 2 * training_bytes(_SEVEN_BILLION) + 2 * _SEVEN_BILLION),
-    (
-        "PPO: critic, reference, reward model",
-        training_bytes(_SEVEN_BILLION, reference=True, critic=True),
-    ),
+    ("group baseline, no reference", _ALONE),
+    ("group baseline, reference", _BESIDE),
+    ("PPO: critic, reference, verifier", _ALONE + _BESIDE),
+    ("PPO: critic, reference, reward model", _ALL),
 )
 """Bytes of weights, gradients, moments and frozen copies at 7e9 parameters in mixed precision."""
 
@@ -61,36 +62,22 @@ class Comparison:
 
     def print(self, console: Console) -> None:
         """Two tables: this recipe by kind, and 7B by method."""
-        from rich.table import Table
-
-        table = Table(title=f"memory: {self.first} and {self.second}", title_justify="left")
-        table.add_column("kind")
-        for name in (self.first, self.second):
-            table.add_column(name, justify="right")
-        for name, a, b in self.rows:
-            table.add_row(name, _text(a), _text(b))
-        table.add_section()
-        for label, kind in (
-            ("peak while sampling", "peak_sampling"),
-            ("peak while learning", "peak_learning"),
-            ("peak", "peak"),
-        ):
-            table.add_row(label, *(_text(getattr(made.memory, kind)) for made in self.plans))
-        table.add_row("a checkpoint", *(_text(made.checkpoint_bytes) for made in self.plans))
-        console.print(table)
+        kinds = [(name, _text(a), _text(b)) for name, a, b in self.rows]
+        peaks = {f"peak while {kind}": f"peak_{kind}" for kind in ("sampling", "learning")}
+        totals = [
+            (label, *(_text(getattr(made.memory, kind)) for made in self.plans))
+            for label, kind in (*peaks.items(), ("peak", "peak"))
+        ]
+        totals.append(("a checkpoint", *(_text(made.checkpoint_bytes) for made in self.plans)))
+        title = f"memory: {self.first} and {self.second}"
+        console.print(table(title, ("kind", self.first, self.second), (kinds, totals)))
         console.print(
             f"{self.first} needs {abs(self.saved):.0%} {'less' if self.saved >= 0 else 'more'} "
             f"memory at its peak than {self.second}"
         )
-        large = Table(
-            title="7B in mixed precision, 16 bytes a trained parameter, without activations",
-            title_justify="left",
-        )
-        large.add_column("method")
-        large.add_column("memory", justify="right")
-        for label, size in SEVEN_BILLION:
-            large.add_row(label, _text(size))
-        console.print(large)
+        title = "7B in mixed precision, 16 bytes a trained parameter, without activations"
+        large = [(label, _text(size)) for label, size in SEVEN_BILLION]
+        console.print(table(title, ("method", "memory"), [large]))
 
 
 def _text(size: float) -> str:

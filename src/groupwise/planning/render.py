@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -46,18 +46,23 @@ def _trained(plan: Plan) -> str:
     return "" if count is None else f" and {count:,} of an adapter, which train"
 
 
-def plan_table(plan: Plan) -> Table:
-    """The whole plan, quantity by quantity."""
+def table(title: str, columns: Sequence[str], sections: Iterable[Iterable[Sequence[str]]]) -> Table:
+    """A table whose first column is text and whose others are numbers, in sections of rows."""
     from rich.table import Table
 
-    table = Table(title=f"plan: {plan.inputs.model}", title_justify="left")
-    table.add_column("quantity")
-    table.add_column("value", justify="right")
-    for section in _sections(plan):
-        for name, value in section:
-            table.add_row(name, value)
-        table.add_section()
-    return table
+    made = Table(title=title, title_justify="left")
+    for number, name in enumerate(columns):
+        made.add_column(name, justify="right" if number else "left")
+    for section in sections:
+        for row in section:
+            made.add_row(*row)
+        made.add_section()
+    return made
+
+
+def plan_table(plan: Plan) -> Table:
+    """The whole plan, quantity by quantity."""
+    return table(f"plan: {plan.inputs.model}", ("quantity", "value"), _sections(plan))
 
 
 def _sections(plan: Plan) -> Iterator[list[tuple[str, str]]]:

@@ -6,6 +6,7 @@ Every number has its unit in its name; prompts, completions and tokens are never
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,6 @@ from groupwise.planning.memory import (
 )
 from groupwise.planning.render import plan_table, summary_line
 from groupwise.planning.shape import ModelShape
-from groupwise.planning.work import pass_work
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -245,3 +245,30 @@ def _notes(inputs: PlanInputs, memory: MemoryPlan) -> list[str]:
             "model.gradient_checkpointing"
         )
     return notes
+
+
+@dataclass(frozen=True, slots=True)
+class PassWork:
+    """Tokens through the decoder, and positions through the output layer."""
+
+    tokens: int
+    projected: int
+
+    def __add__(self, other: PassWork) -> PassWork:
+        return PassWork(self.tokens + other.tokens, self.projected + other.projected)
+
+
+def pass_work(groups: Iterable[tuple[int, Sequence[int]]]) -> PassWork:
+    """The work of one pass over whole groups, given (prompt length, completion lengths) of each.
+
+    A prompt runs once a group and a completion without its last token; every completion token is
+    projected. A group that is cut between micro-batches runs its prompt once in each.
+
+    >>> pass_work([(75, [128] * 8)] * 4)
+    PassWork(tokens=4364, projected=4096)
+    """
+    tokens = projected = 0
+    for prompt, completions in groups:
+        tokens += prompt + sum(max(length - 1, 0) for length in completions)
+        projected += sum(completions)
+    return PassWork(tokens, projected)

@@ -34,27 +34,6 @@ class ModelShape:
         return self.parameters - (0 if self.tied else self.vocabulary * self.hidden)
 
 
-def decoder_parameters(
-    *,
-    layers: int,
-    hidden: int,
-    intermediate: int,
-    vocabulary: int,
-    query_width: int,
-    kv_width: int,
-    tied: bool,
-) -> int:
-    """Parameters of a Llama-type decoder: gated MLP, no biases, two norms a layer, one at the end.
-
-    >>> decoder_parameters(layers=30, hidden=576, intermediate=1536, vocabulary=49152,
-    ...                    query_width=576, kv_width=192, tied=True)
-    134515008
-    """
-    attention = 2 * hidden * query_width + 2 * hidden * kv_width
-    layer = attention + 3 * hidden * intermediate + 2 * hidden
-    return layers * layer + hidden + vocabulary * hidden * (1 if tied else 2)
-
-
 def shape_from_config(config: Any, parameters: int | None = None) -> ModelShape:
     """The shape of a model from its configuration (a transformers object, or a mapping).
 
@@ -73,17 +52,12 @@ def shape_from_config(config: Any, parameters: int | None = None) -> ModelShape:
     intermediate = _optional(config, "intermediate_size", "n_inner", "ffn_dim") or 4 * hidden
     vocabulary = _size(config, "vocab_size")
     tied = bool(_get(config, "tie_word_embeddings"))
-    count = parameters or decoder_parameters(
-        layers=layers,
-        hidden=hidden,
-        intermediate=intermediate,
-        vocabulary=vocabulary,
-        query_width=heads * head_width,
-        kv_width=kv_heads * head_width,
-        tied=tied,
-    )
+    if parameters is None:  # gated MLP, no biases, two norms a layer and one at the end
+        attention = 2 * hidden * (heads + kv_heads) * head_width
+        layer = attention + 3 * hidden * intermediate + 2 * hidden
+        parameters = layers * layer + hidden + vocabulary * hidden * (1 if tied else 2)
     return ModelShape(
-        parameters=count,
+        parameters=parameters,
         layers=layers,
         hidden=hidden,
         intermediate=intermediate,

@@ -4,41 +4,17 @@
 learned from, `ReplayBuffer` what is learned from again. No torch.
 """
 
-from groupwise.selection.curriculum import Curriculum
-from groupwise.selection.history import History
-from groupwise.selection.prompts import PromptPicker, curriculum_of, signal_weight
-from groupwise.selection.replay import ReplayBuffer
-from groupwise.selection.settings import (
-    CurriculumSettings,
-    LengthSettings,
-    PoolSettings,
-    ReplaySettings,
-    SelectionSettings,
-    SizeSettings,
-    max_tokens_at,
-)
-from groupwise.selection.sizes import group_sizes, signal_chance
-from groupwise.selection.stored import group_from_plain, group_to_plain
-from groupwise.selection.subset import down_sample, largest_variance
-
-__all__ = [
-    "Curriculum",
-    "CurriculumSettings",
-    "History",
-    "LengthSettings",
-    "PoolSettings",
-    "PromptPicker",
-    "ReplayBuffer",
-    "ReplaySettings",
-    "SelectionSettings",
-    "SizeSettings",
-    "curriculum_of",
-    "down_sample",
-    "group_from_plain",
-    "group_sizes",
-    "group_to_plain",
-    "largest_variance",
-    "max_tokens_at",
-    "signal_chance",
-    "signal_weight",
-]
+from groupwise.selection.history import History as History
+from groupwise.selection.prompts import PromptPicker as PromptPicker
+from groupwise.selection.prompts import curriculum_of as curriculum_of
+from groupwise.selection.replay import ReplayBuffer as ReplayBuffer
+from groupwise.selection.replay import group_from_plain as group_from_plain
+from groupwise.selection.replay import group_to_plain as group_to_plain
+from groupwise.selection.settings import CurriculumSettings as CurriculumSettings
+from groupwise.selection.settings import ReplaySettings as ReplaySettings
+from groupwise.selection.settings import SelectionSettings as SelectionSettings
+from groupwise.selection.settings import max_tokens_at as max_tokens_at
+from groupwise.selection.sizes import down_sample as down_sample
+from groupwise.selection.sizes import group_sizes as group_sizes
+from groupwise.selection.sizes import largest_variance as largest_variance
+from groupwise.selection.sizes import signal_chance as signal_chance

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from groupwise.errors import RecipeError
+from groupwise.selection.history import mean_accuracy
 from groupwise.selection.settings import CurriculumSettings
 from groupwise.types import Group, Prompt
 
@@ -59,9 +60,9 @@ class Curriculum:
         """A sampled group; those of other levels than the newest do not count."""
         if self._level_of[group.prompt.id] != self.level:
             return
-        scored = [each.score.accuracy for each in group.rollouts if each.score.accuracy is not None]
-        if scored:
-            self._recent.append(sum(scored) / len(scored))
+        accuracy = mean_accuracy(group)
+        if accuracy is not None:
+            self._recent.append(accuracy)
 
     def promote(self) -> bool:
         """Open the next level if the newest is answered well enough; True where it opened."""

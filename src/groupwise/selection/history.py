@@ -24,6 +24,12 @@ class Visit:
     tokens: int
 
 
+def mean_accuracy(group: Group) -> float | None:
+    """Over a group's scored rollouts, None where it has none."""
+    scored = [each.score.accuracy for each in group.rollouts if each.score.accuracy is not None]
+    return sum(scored) / len(scored) if scored else None
+
+
 @dataclass(slots=True)
 class PromptHistory:
     """One prompt: how often it was sampled, when last, and its newest visits."""

@@ -10,13 +10,13 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-_STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class PoolSettings(BaseModel):
+class PoolSettings(_Table):
     """`[selection.pool]`: only prompts whose recent pass rate is within bounds are sampled."""
-
-    model_config = _STRICT
 
     low: float = Field(
         0.0, ge=0, le=1, description="Prompts that are passed less often than this are left out."
@@ -42,10 +42,8 @@ class PoolSettings(BaseModel):
         return self
 
 
-class CurriculumSettings(BaseModel):
+class CurriculumSettings(_Table):
     """`[selection.curriculum]`: levels in order, the next one opened by accuracy."""
-
-    model_config = _STRICT
 
     column: str = Field("level", description="The prompts' column that holds the level.")
     levels: tuple[str | int, ...] = Field(
@@ -68,10 +66,8 @@ class CurriculumSettings(BaseModel):
         return self
 
 
-class SizeSettings(BaseModel):
+class SizeSettings(_Table):
     """`[selection.sizes]`: a group size for each prompt, within one budget of tokens a step."""
-
-    model_config = _STRICT
 
     low: int = Field(4, ge=2, description="Smallest group.")
     high: int = Field(32, ge=2, description="Largest group.")
@@ -89,10 +85,8 @@ class SizeSettings(BaseModel):
         return self
 
 
-class LengthSettings(BaseModel):
+class LengthSettings(_Table):
     """`[selection.length]`: `max_tokens` grows to `sampling.max_tokens`."""
-
-    model_config = _STRICT
 
     start: int = Field(ge=1, description="max_tokens before the first optimiser update.")
     updates: int = Field(
@@ -100,10 +94,8 @@ class LengthSettings(BaseModel):
     )
 
 
-class ReplaySettings(BaseModel):
+class ReplaySettings(_Table):
     """`[selection.replay]`: groups with rare successes are learned from again."""
-
-    model_config = _STRICT
 
     at_most: float = Field(
         0.25,
@@ -119,10 +111,8 @@ class ReplaySettings(BaseModel):
     )
 
 
-class SelectionSettings(BaseModel):
+class SelectionSettings(_Table):
     """The `[selection]` table."""
-
-    model_config = _STRICT
 
     order: Literal["epochs", "weighted"] = Field(
         "epochs",
