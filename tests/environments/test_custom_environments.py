@@ -59,7 +59,7 @@ def written(tmp_path, monkeypatch, request):
         ),
         (
             "class Mine(Base):\n    def __init__(self): pass",
-            "and []: got an unexpected keyword argument 'seed'; it takes ()",
+            "with ['seed']: got an unexpected keyword argument 'seed'; it takes ()",
         ),
         ("def Mine(seed): raise SystemExit('usage')", "raised SystemExit: usage ("),
         (

@@ -70,7 +70,7 @@ def test_an_environment_of_ones_own():
     [
         ("arithmetik", {}, "did you mean 'arithmetic'"),
         ("custom_environment:Twise", {}, "did you mean 'Twice'"),
-        ("custom_environment:Twice", {"sice": 3}, "cannot be called with seed and ['sice']"),
+        ("custom_environment:Twice", {"sice": 3}, "cannot be called with ['seed', 'sice']"),
         ("custom_environment:not_an_environment", {}, "is a int, not an Environment"),
         ("custom_environment:LIST", {}, "is not callable"),
         ("no_module_of_that_name:X", {}, "no module 'no_module_of_that_name'"),

@@ -81,7 +81,7 @@ def test_parquet_that_breaks_off(tmp_path):
     content = bytearray(path.read_bytes())
     content[4:2000] = b"\xff" * 1996
     path.write_bytes(content)
-    assert refused(path).startswith("a.parquet, batch of rows 1: raised ")
+    assert refused(path).startswith("a.parquet, row 1: raised ")
 
 
 def test_parquet_with_text_that_is_none(tmp_path):
@@ -224,8 +224,11 @@ def test_functions(tmp_path, monkeypatch):
     (tmp_path / "reader_rows.py").write_text(FUNCTIONS)
     monkeypatch.syspath_prepend(str(tmp_path))
     for name, message in [
-        ("wants", "environment.path = 'reader_rows:wants': missing a required argument: 'folder'"),
-        ("raises", "environment.path = 'reader_rows:raises': the call raised OSError: no disk"),
+        (
+            "wants",
+            "environment.path = 'reader_rows:wants' cannot be called with []: missing a req",
+        ),
+        ("raises", "environment.path = 'reader_rows:raises' raised OSError: no disk"),
         ("leaves", "reader_rows:leaves, row 2: raised SystemExit: 3"),
         ("numbered", "reader_rows:numbered, row 1: the column name 3 is a int; give a text"),
         ("keyed", "reader_rows:keyed, row 1: column 'table' cannot be written as JSON ('<' not"),

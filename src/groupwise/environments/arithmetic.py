@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from groupwise.environments.base import Environment
 from groupwise.environments.generated import from_prompts
@@ -19,7 +19,8 @@ from groupwise.environments.problems import Problem, Space, split_problems
 from groupwise.errors import RecipeError
 from groupwise.randomness import generator
 from groupwise.types import Message, Prompt
-from groupwise.verifiers import VerifierSettings
+from groupwise.verifiers import VerifierSettings, VerifierTables
+from groupwise.verifiers.core.names import Arguments
 
 Operation = Literal["add", "subtract", "multiply"]
 Phrasing = Literal["bare", "question"]
@@ -67,10 +68,8 @@ QUESTIONS = (
 )  # fmt: skip
 
 
-class ArithmeticSettings(BaseModel):
+class ArithmeticSettings(Arguments):
     """The arguments of `arithmetic`; what is not set comes from the level."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     level: Level = Field(
         default="table",
@@ -148,9 +147,7 @@ class ArithmeticSettings(BaseModel):
 
 
 def make_arithmetic(
-    settings: ArithmeticSettings,
-    seed: int,
-    verifiers: Sequence[Mapping[str, Any] | VerifierSettings] = (),
+    settings: ArithmeticSettings, seed: int, verifiers: VerifierTables = ()
 ) -> Environment:
     """The `arithmetic` environment. Raises RecipeError for arguments that do not fit together."""
     ordered = settings.hold_out == "ordered" or (

@@ -9,7 +9,7 @@ words.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -33,7 +33,7 @@ from groupwise.environments.generated import (
     make_generated,
 )
 from groupwise.randomness import generator
-from groupwise.verifiers import VerifierSettings, compose
+from groupwise.verifiers import VerifierSettings, VerifierTables, compose
 
 
 class CodeSettings(DrawnSettings):
@@ -111,11 +111,7 @@ class CodeSettings(DrawnSettings):
         return Task(question, chain.program("solve"), chain.behaviour(), columns)
 
 
-def make_code(
-    settings: CodeSettings,
-    seed: int,
-    verifiers: Sequence[Mapping[str, Any] | VerifierSettings] = (),
-) -> Environment:
+def make_code(settings: CodeSettings, seed: int, verifiers: VerifierTables = ()) -> Environment:
     """The `code` environment; its gold programs run in the sandbox when it is loaded."""
     made = make_generated(settings, seed, verifiers)
     if settings.num_hidden:

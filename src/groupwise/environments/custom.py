@@ -6,9 +6,8 @@ Checked: the type, the prompts against their verifier, that no training prompt i
 
 from __future__ import annotations
 
-import inspect
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, get_args
 
 from groupwise.environments.base import Environment, copied
@@ -24,9 +23,9 @@ from groupwise.environments.identity import normalised_text
 from groupwise.environments.overlap import OnOverlap
 from groupwise.errors import RecipeError
 from groupwise.types import Prompt
-from groupwise.verifiers import Verifier, VerifierSettings, import_object
+from groupwise.verifiers import Verifier, VerifierTables, import_object
 from groupwise.verifiers.core.contract import describe_error
-from groupwise.verifiers.core.raised import raised_at
+from groupwise.verifiers.core.raised import call_user, raised_at
 
 _FROM = "derive it from groupwise.environments.Environment"
 
@@ -34,7 +33,7 @@ _FROM = "derive it from groupwise.environments.Environment"
 def custom_environment(
     name: str,
     seed: int,
-    verifiers: Sequence[Mapping[str, Any] | VerifierSettings],
+    verifiers: VerifierTables,
     arguments: Mapping[str, Any],
 ) -> Environment:
     """The environment that a user's class or function returns.
@@ -67,26 +66,7 @@ def _called(name: str, seed: int, arguments: Mapping[str, Any]) -> Any:
             f"environment {name!r} is not callable; give a class derived from "
             "groupwise.environments.Environment, or a function that returns one"
         )
-    try:
-        signature = inspect.signature(found)
-    except ValueError:
-        signature = None  # unknown for some functions written in C
-    try:
-        if signature is not None:
-            signature.bind(seed=seed, **arguments)
-    except TypeError as error:
-        raise RecipeError(
-            f"environment {name!r} cannot be called with seed and {sorted(arguments)}: {error}; it "
-            f"takes {signature}"
-        ) from error
-    try:
-        return found(seed=seed, **arguments)
-    except RecipeError as error:
-        raise RecipeError(f"environment {name!r}: {error}") from error
-    except (Exception, SystemExit) as error:
-        raise RecipeError(
-            f"environment {name!r} raised {describe_error(error)}{raised_at(error)}"
-        ) from error
+    return call_user(found, {"seed": seed, **arguments}, f"environment {name!r}")
 
 
 def _check_made(made: Environment, where: str) -> None:

@@ -9,8 +9,7 @@ out: data that is read as the run goes (stream.py) and several sources in one ru
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from groupwise.environments.base import Environment
 from groupwise.environments.checks import SHOWN
@@ -30,16 +29,12 @@ from groupwise.environments.tasks import (
 )
 from groupwise.errors import RecipeError
 from groupwise.randomness import stream_key
-from groupwise.verifiers import Verifier, VerifierSettings, compose
+from groupwise.verifiers import Verifier, VerifierTables, compose
 
 __all__ = ["DatasetSettings", "from_rows"]
 
 
-def from_rows(
-    settings: DatasetSettings,
-    seed: int,
-    verifiers: Sequence[Mapping[str, Any] | VerifierSettings] = (),
-) -> Environment:
+def from_rows(settings: DatasetSettings, seed: int, verifiers: VerifierTables = ()) -> Environment:
     """The environment of the rows that the settings name.
 
     Raises RecipeError naming the column or row that cannot be used.

@@ -6,16 +6,16 @@ import re
 from pathlib import PurePath
 from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from groupwise.environments.overlap import OnOverlap
 from groupwise.environments.readers import Row
+from groupwise.verifiers.core.names import Arguments
 
 
-class DatasetSettings(BaseModel):
+class DatasetSettings(Arguments):
     """The arguments of `dataset`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     environment_name: ClassVar[str] = "dataset"
 
     path: str = Field(

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from groupwise.environments.base import Environment
 from groupwise.environments.checks import check_answers, check_columns
@@ -22,7 +22,8 @@ from groupwise.environments.identity import prompt_id, with_unique_ids
 from groupwise.errors import RecipeError
 from groupwise.randomness import generator, stream_key
 from groupwise.types import Message, Prompt
-from groupwise.verifiers import VerifierSettings, compose
+from groupwise.verifiers import VerifierSettings, VerifierTables, compose
+from groupwise.verifiers.core.names import Arguments
 
 Level = Literal["easy", "medium", "hard"]
 LEVELS: tuple[Level, ...] = ("easy", "medium", "hard")
@@ -56,14 +57,13 @@ Draw = Callable[[random.Random, Level], Task | None]
 """Draws a task of a level with its own random generator; None if this attempt failed."""
 
 
-class DrawnSettings(BaseModel):
+class DrawnSettings(Arguments):
     """The arguments that every environment of generated tasks has, whatever an answer looks like.
 
     A built-in environment is a subclass that names itself, sets `levels` (defaults by level, for
     fields that are None) and implements `draw` and `own_verifiers`.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     environment_name: ClassVar[str] = ""
     levels: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
@@ -124,11 +124,7 @@ class GeneratedSettings(DrawnSettings):
 
 
 def generated(
-    name: str,
-    settings: DrawnSettings,
-    draw: Draw,
-    seed: int,
-    verifiers: Sequence[Mapping[str, Any] | VerifierSettings],
+    name: str, settings: DrawnSettings, draw: Draw, seed: int, verifiers: VerifierTables
 ) -> Environment:
     """The environment of a `draw`. Raises RecipeError if it gives too few distinct tasks."""
     train, heldout = _split(name, settings, draw, seed)
@@ -142,9 +138,7 @@ def generated(
 
 
 def make_generated(
-    settings: DrawnSettings,
-    seed: int,
-    verifiers: Sequence[Mapping[str, Any] | VerifierSettings] = (),
+    settings: DrawnSettings, seed: int, verifiers: VerifierTables = ()
 ) -> Environment:
     """A built-in environment of generated tasks. Raises RecipeError as `generated`."""
 
@@ -161,7 +155,7 @@ def from_prompts(
     settings: BaseModel,
     train: Sequence[Prompt],
     heldout: Sequence[Prompt],
-    verifiers: Sequence[Mapping[str, Any] | VerifierSettings],
+    verifiers: VerifierTables,
 ) -> Environment:
     """The environment of prompts that were made here, with unique ids.
 

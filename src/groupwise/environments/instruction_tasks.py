@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -31,23 +31,21 @@ _LANGUAGES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """One rule: its words, IFEval's id and arguments, and how a text is made to follow it.
-
-    `order` is when `follow` is applied: words first, then form, then case, then what encloses all.
-    """
+class Rule(NamedTuple):
+    """One rule with its values drawn: words, IFEval's id and arguments, how a text follows it."""
 
     words: str
     id: str
     arguments: Mapping[str, Any]
     follow: Callable[[str], str]
-    order: int = 0
+    order: int
 
 
-@dataclass(frozen=True, slots=True)
-class Maker:
-    """A kind of rule. `drawn` are its values by name, passed as `v` to the other functions."""
+class Maker(NamedTuple):
+    """A kind of rule. `drawn` are its values by name, passed as `v` to the other functions.
+
+    `order` is when `follow` is applied: words first, then form, then case, then what encloses all.
+    """
 
     id: str
     drawn: Mapping[str, Callable[[random.Random], Any]]
@@ -57,12 +55,9 @@ class Maker:
     order: int = 0
 
     def __call__(self, draw: random.Random) -> Rule:
-        v = SimpleNamespace()
-        for name, draws in self.drawn.items():
-            setattr(v, name, draws(draw))
-        return Rule(
-            self.words(v), self.id, self.arguments(v), lambda text: self.follow(text, v), self.order
-        )
+        v = SimpleNamespace(**{name: draws(draw) for name, draws in self.drawn.items()})
+        follow = partial(self.follow, v=v)
+        return Rule(self.words(v), self.id, self.arguments(v), follow, self.order)
 
 
 def _int(low: int, high: int) -> Callable[[random.Random], int]:

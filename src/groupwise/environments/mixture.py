@@ -23,6 +23,7 @@ from groupwise.environments.settings import verifier_tables
 from groupwise.errors import RecipeError
 from groupwise.types import Prompt
 from groupwise.verifiers import Combine, VerifierSettings
+from groupwise.verifiers.core.names import Arguments
 
 Load = Callable[..., Environment]
 
@@ -56,10 +57,9 @@ class SourceSettings(BaseModel):
         return self.label or self.name.replace(":", ".")
 
 
-class MixtureSettings(BaseModel):
+class MixtureSettings(Arguments):
     """The arguments of `mixture`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     environment_name: ClassVar[str] = "mixture"
 
     sources: tuple[SourceSettings, ...] = Field(

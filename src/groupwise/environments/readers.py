@@ -21,6 +21,7 @@ from typing import Any, TextIO
 from groupwise.errors import RecipeError
 from groupwise.verifiers import import_object
 from groupwise.verifiers.core.contract import describe_error
+from groupwise.verifiers.core.raised import call_user
 
 LONGEST_FIELD = 2**31 - 1
 """Characters of a CSV field: a long context is one field."""
@@ -146,7 +147,7 @@ def _read_json(file: Path, start: int) -> Iterator[Row]:
             f"{file.name} holds a {type(content).__name__}; give a list of objects, or JSON lines "
             "in a file ending in .jsonl"
         )
-    yield from _numbered(content, file.name, start)
+    yield from islice(_rows(content, file.name), start, None)
 
 
 def _read_table(file: Path, delimiter: str, start: int) -> Iterator[Row]:
@@ -197,24 +198,20 @@ def _read_parquet(file: Path, start: int) -> Iterator[Row]:
         ) from error
     with table:
         _check_twice(table.schema_arrow.names, file.name)
-        passed = 0
-        for batch in _told(table.iter_batches(batch_size=1024), file.name, what="batch of rows"):
-            skip = min(max(start - passed, 0), batch.num_rows)
-            if skip < batch.num_rows:
-                rows = _told(_dicts(batch.slice(skip)), file.name, start=passed + skip)
-                yield from _rows_from(rows, file.name, passed + skip)
-            passed += batch.num_rows
+        yield from _rows(_dicts(table, start), file.name, start)
 
 
-def _dicts(batch: Any) -> Iterator[dict[str, Any]]:
-    """A batch's rows. If one cannot be read, yields those before it and raises its error."""
-    try:
-        rows = batch.to_pylist(maps_as_pydicts="strict")
-    except Exception:  # noqa: BLE001 (raised again with its row)
-        for number in range(batch.num_rows):
-            yield from map(_unpadded_row, batch.slice(number, 1).to_pylist())
-        return
-    yield from map(_unpadded_row, rows)
+def _dicts(table: Any, start: int) -> Iterator[dict[str, Any]]:
+    """The rows from the `start`-th on. If one cannot be read, those before it come first."""
+    for batch in table.iter_batches(batch_size=1024):
+        skip = min(start, batch.num_rows)
+        start -= skip
+        batch = batch.slice(skip)
+        try:
+            rows = batch.to_pylist(maps_as_pydicts="strict")
+        except Exception:  # noqa: BLE001 (raised again with its row)
+            rows = (batch.slice(n, 1).to_pylist()[0] for n in range(batch.num_rows))
+        yield from map(_unpadded_row, rows)
 
 
 def _unpadded_row(row: Any) -> Any:
@@ -245,42 +242,21 @@ def _read_function(path: str, split: str, seed: int, start: int) -> Iterator[Row
     What it raises stops the run with its row named.
     """
     function = import_object(path, "data")
-    found = _called(function, path, split, seed) if callable(function) else function
+    found = function
+    if callable(function):
+        try:
+            taken = inspect.signature(function).parameters
+        except ValueError:
+            taken = {}  # unknown for some functions written in C
+        given = {"split": split, "seed": seed}
+        given = {name: value for name, value in given.items() if name in taken}
+        found = call_user(function, given, f"environment.path = {path!r}")
     if not isinstance(found, Iterable) or isinstance(found, str | bytes | Mapping):
         raise RecipeError(
             f"environment.path = {path!r} returned a {type(found).__name__}; give a function that "
             "yields one dict a row"
         )
-    return _numbered(_told(found, path), path, start)
-
-
-def _called(function: Callable[..., Any], path: str, split: str, seed: int) -> Any:
-    values = {"split": split, "seed": seed}
-    try:
-        signature = inspect.signature(function)
-        given = {name: value for name, value in values.items() if name in signature.parameters}
-        signature.bind(**given)
-    except (TypeError, ValueError) as error:
-        raise RecipeError(
-            f"environment.path = {path!r}: {error}; it is called with split and seed, if it takes "
-            "them, and nothing else: give its other arguments defaults"
-        ) from error
-    try:
-        return function(**given)
-    except (Exception, SystemExit) as error:
-        raise RecipeError(
-            f"environment.path = {path!r}: the call raised {_in_one_line(error)}"
-        ) from error
-
-
-def _told(values: Iterable[Any], path: str, what: str = "row", start: int = 0) -> Iterator[Any]:
-    """The values; `RecipeError` with the place where getting the next one raises."""
-    number = start
-    try:
-        for number, each in enumerate(values, start=start + 1):  # noqa: B007 (read where it raises)
-            yield each
-    except (Exception, SystemExit) as error:
-        raise RecipeError(f"{path}, {what} {number + 1}: raised {_in_one_line(error)}") from error
+    return islice(_rows(found, path), start, None)
 
 
 def _read_datasets(
@@ -313,7 +289,7 @@ def _read_datasets(
             f"name that `datasets` can load (split {split!r}): {_in_one_line(error)}"
         ) from error
     rest, name = data.skip(start) if start else data, f"{path} ({split})"
-    return _rows_from(map(_unpadded_row, _told(rest, name, start=start)), name, start)
+    return _rows(map(_unpadded_row, rest), name, start)
 
 
 def _check_kinds(folder: Path, field: str) -> None:
@@ -342,14 +318,20 @@ def _in_one_line(error: BaseException) -> str:
     return f"{' '.join(f'{describe_error(error)}{cause}'.split()):.600}"
 
 
-def _numbered(values: Iterable[Any], name: str, start: int) -> Iterator[Row]:
-    return _rows_from(islice(values, start, None), name, start)
+def _rows(values: Iterable[Any], name: str, start: int = 0) -> Iterator[Row]:
+    """The values, the first being number `start` (from 0).
 
-
-def _rows_from(values: Iterable[Any], name: str, start: int) -> Iterator[Row]:
-    for number, each in enumerate(values, start=start + 1):
-        where = f"{name}, row {number}"
-        yield Row(where, _object(each, where))
+    Raises RecipeError with the place where getting the next one raises.
+    """
+    number = start
+    try:
+        for number, each in enumerate(values, start=start + 1):
+            where = f"{name}, row {number}"
+            yield Row(where, _object(each, where))
+    except RecipeError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise RecipeError(f"{name}, row {number + 1}: raised {_in_one_line(error)}") from error
 
 
 def _json(text: str, where: str) -> Any:

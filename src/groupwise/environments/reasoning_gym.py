@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import importlib.metadata
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from groupwise.environments.base import Environment
 from groupwise.environments.generated import from_prompts
@@ -20,9 +20,9 @@ from groupwise.environments.identity import prompt_id
 from groupwise.errors import RecipeError
 from groupwise.randomness import stream_key
 from groupwise.types import Message, Prompt
-from groupwise.verifiers import VerifierSettings
+from groupwise.verifiers import VerifierSettings, VerifierTables
 from groupwise.verifiers.answers.reasoning_gym import DISTRIBUTION, MISSING, check_task
-from groupwise.verifiers.core.names import validated
+from groupwise.verifiers.core.names import Arguments, validated
 
 PREFIX = "reasoning_gym"
 ASKS = "Give the final answer inside <answer></answer> tags."
@@ -30,10 +30,8 @@ MIN_SIZE = 1024
 """Entries of a data set; more, by powers of two, where at least half would be asked for."""
 
 
-class ReasoningGymSettings(BaseModel):
+class ReasoningGymSettings(Arguments):
     """The arguments of `reasoning_gym:TASK`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     num_train: int = Field(default=500, ge=1, description="Training prompts.")
     num_heldout: int = Field(default=100, ge=0, description="Held-out prompts.")
@@ -67,10 +65,7 @@ def tasks() -> tuple[str, ...]:
 
 
 def make_reasoning_gym(
-    name: str,
-    arguments: Mapping[str, Any],
-    seed: int,
-    verifiers: Sequence[Mapping[str, Any] | VerifierSettings] = (),
+    name: str, arguments: Mapping[str, Any], seed: int, verifiers: VerifierTables = ()
 ) -> Environment:
     """The environment of one task; `name` is `reasoning_gym:TASK`.
 

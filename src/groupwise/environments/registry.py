@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib.metadata import entry_points
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
@@ -20,70 +20,48 @@ from groupwise.environments.tools import Toolbox, load_tools
 from groupwise.environments.user import SimulatedUser, check_rules, has_rules
 from groupwise.environments.wrappers import EnvironmentWrapper
 from groupwise.errors import RecipeError
-from groupwise.verifiers import Combine, Composite, VerifierSettings, compose
+from groupwise.verifiers import Combine, Composite, VerifierTables, compose
 from groupwise.verifiers.core.names import unknown_name, validated
 
-Verifiers = Sequence[Mapping[str, Any] | VerifierSettings]
 
+class Entry(NamedTuple):
+    """One built-in environment: its title, and where its settings and its factory are.
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One built-in environment: its title, and where its factory and its settings are.
-
-    `make` and `settings` are `module:name` within this package. The factory is called as
+    Both are `module:name` within this package. The factory is called as
     `make(settings, seed, verifiers)` with validated settings.
     """
 
     title: str
-    make: str
     settings: str
+    make: str = "generated:make_generated"
 
     def load(self, target: str) -> Any:
         module, _, name = target.partition(":")
         return getattr(importlib.import_module(f"groupwise.environments.{module}"), name)
 
 
+_SHAPED = "shapes:make_shaped"
 BUILTIN: dict[str, Entry] = {
-    "arithmetic": Entry(
-        "Sums, products and small stories",
-        "arithmetic:make_arithmetic",
-        "arithmetic:ArithmeticSettings",
-    ),
-    "countdown": Entry(
-        "Reach a target with the numbers offered",
-        "generated:make_generated",
-        "countdown:CountdownSettings",
-    ),
-    "target_token": Entry(
-        "Write a token as often as possible",
-        "target_token:make_target_token",
-        "target_token:TargetTokenSettings",
-    ),
-    "code": Entry("Write a small function", "code_tasks:make_code", "code_tasks:CodeSettings"),
-    "sql": Entry(
-        "Answer a question with a query", "generated:make_generated", "sql_tasks:SqlSettings"
-    ),
-    "instructions": Entry(
-        "Follow rules about a text",
-        "generated:make_generated",
-        "instruction_tasks:InstructionsSettings",
-    ),
-    "tic_tac_toe": Entry(
-        "Episode against an opponent", "tic_tac_toe:TicTacToe", "tic_tac_toe:TicTacToeSettings"
-    ),
-    "dataset": Entry("Your own rows", "dataset:from_rows", "dataset:DatasetSettings"),
-    "mixture": Entry(
-        "Several environments in one run", "registry:_mixture", "mixture:MixtureSettings"
-    ),
-    "gsm8k": Entry("Rows as GSM8K has them", "shapes:make_shaped", "shapes:Gsm8kSettings"),
-    "math": Entry("Rows as MATH has them", "shapes:make_shaped", "shapes:MathSettings"),
-    "mmlu": Entry("Rows as MMLU or ARC have them", "shapes:make_shaped", "shapes:MmluSettings"),
-    "ifeval": Entry("Rows as IFEval has them", "shapes:make_shaped", "shapes:IfevalSettings"),
-    "humaneval": Entry(
-        "Rows as HumanEval has them", "shapes:make_shaped", "shapes:HumanevalSettings"
-    ),
-    "mbpp": Entry("Rows as MBPP has them", "shapes:make_shaped", "shapes:MbppSettings"),
-}
+    "arithmetic": Entry("Sums and products of whole numbers", "arithmetic:ArithmeticSettings",
+                        "arithmetic:make_arithmetic"),
+    "countdown": Entry("Reach a target with the numbers offered", "countdown:CountdownSettings"),
+    "target_token": Entry("Write a token as often as possible", "target_token:TargetTokenSettings",
+                          "target_token:make_target_token"),
+    "code": Entry("Write a small function", "code_tasks:CodeSettings", "code_tasks:make_code"),
+    "sql": Entry("Answer a question with a query", "sql_tasks:SqlSettings"),
+    "instructions": Entry("Follow rules about a text", "instruction_tasks:InstructionsSettings"),
+    "tic_tac_toe": Entry("Play against an opponent", "tic_tac_toe:TicTacToeSettings",
+                         "tic_tac_toe:TicTacToe"),
+    "dataset": Entry("Your own rows", "dataset:DatasetSettings", "dataset:from_rows"),
+    "mixture": Entry("Several environments in one run", "mixture:MixtureSettings",
+                     "registry:_mixture"),
+    "gsm8k": Entry("Rows as GSM8K has them", "shapes:Gsm8kSettings", _SHAPED),
+    "math": Entry("Rows as MATH has them", "shapes:MathSettings", _SHAPED),
+    "mmlu": Entry("Rows as MMLU or ARC have them", "shapes:MmluSettings", _SHAPED),
+    "ifeval": Entry("Rows as IFEval has them", "shapes:IfevalSettings", _SHAPED),
+    "humaneval": Entry("Rows as HumanEval has them", "shapes:HumanevalSettings", _SHAPED),
+    "mbpp": Entry("Rows as MBPP has them", "shapes:MbppSettings", _SHAPED),
+}  # fmt: skip
 
 REMOVED: dict[str, str] = {
     "sorting": "reasoning_gym:number_sorting",
@@ -116,7 +94,7 @@ def settings_class(name: str) -> type[BaseModel]:
 def load_environment(
     name: str,
     seed: int = 0,
-    verifiers: Verifiers = (),
+    verifiers: VerifierTables = (),
     combine: Combine = "sum",
     **arguments: Any,
 ) -> Environment:
@@ -135,7 +113,7 @@ def load_environment(
 def _made(
     name: str,
     seed: int,
-    verifiers: Verifiers,
+    verifiers: VerifierTables,
     arguments: Mapping[str, Any],
 ) -> Environment:
     if name.startswith(f"{REASONING_GYM}:"):
@@ -156,7 +134,7 @@ def _made(
     return make(arguments, seed=seed, verifiers=verifiers)
 
 
-def _mixture(settings: MixtureSettings, seed: int, verifiers: Verifiers) -> Environment:
+def _mixture(settings: MixtureSettings, seed: int, verifiers: VerifierTables) -> Environment:
     return mixed(settings, seed, verifiers, load_environment)
 
 

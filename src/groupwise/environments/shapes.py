@@ -19,7 +19,7 @@ from groupwise.environments.dataset import DatasetSettings, from_rows
 from groupwise.environments.readers import Row
 from groupwise.errors import RecipeError
 from groupwise.randomness import generator
-from groupwise.verifiers import VerifierSettings
+from groupwise.verifiers import VerifierSettings, VerifierTables
 from groupwise.verifiers.answers.extraction import last_box
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -186,11 +186,7 @@ class MbppSettings(ShapedSettings):
         return {self.prompt: row.values["prompt"]}  # the sanitised release
 
 
-def make_shaped(
-    settings: ShapedSettings,
-    seed: int,
-    verifiers: Sequence[Mapping[str, Any] | VerifierSettings] = (),
-) -> Environment:
+def make_shaped(settings: ShapedSettings, seed: int, verifiers: VerifierTables = ()) -> Environment:
     """The environment of rows of a known shape; gold programs run in the sandbox at loading."""
     own = VerifierSettings(name=settings.default_verifier)
     return from_rows(settings, seed, verifiers or [own])

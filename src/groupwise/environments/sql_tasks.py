@@ -55,27 +55,6 @@ THEMES = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A theme with everything drawn that a question may need."""
-
-    theme: Theme
-    value: str
-    place: str
-    number: str
-    other: str
-    low: int
-    high: int
-
-    def fill(self, text: str) -> str:
-        """A form's text with the names and values of this choice."""
-        names = {name: getattr(self.theme, name) for name in ("items", "category", "owners")}
-        return text.format(
-            **names, owner=self.theme.owner, where=self.theme.place, value=self.value,
-            place=self.place, number=self.number, other=self.other, low=self.low, high=self.high,
-        )  # fmt: skip
-
-
 FORMS: dict[Level, tuple[tuple[str, str], ...]] = {
     "easy": (
         ("the names of the {items} whose {number} is above {low}",
@@ -156,18 +135,18 @@ class SqlSettings(DrawnSettings):
         return [VerifierSettings(name="sql")]
 
     def draw(self, random: random.Random, level: Level, seed: int) -> Task | None:
-        choice = _choice(random)
-        words, query = map(choice.fill, random.choice(FORMS[level]))
+        theme = random.choice(THEMES)
+        names = _drawn(random, theme)
+        words, query = (text.format(**names) for text in random.choice(FORMS[level]))
         num_rows = self.bound("num_rows", level)
-        scripts = [_script(random, choice, num_rows) for _ in range(self.num_databases)]
+        scripts = [_script(random, theme, names, num_rows) for _ in range(self.num_databases)]
         results = [_rows(script, query) for script in scripts]
         # A query with no rows, or with the same rows everywhere, could be matched by luck.
         if not all(results) or (len(results) > 1 and all(each == results[0] for each in results)):
             return None
         if any(row == (None,) for result in results for row in result):
             return None
-        schema = choice.theme.schema
-        question = f"These tables are there:\n```sql\n{schema}\n```\nWanted: {words}."
+        question = f"These tables are there:\n```sql\n{theme.schema}\n```\nWanted: {words}."
         return Task(question, query, query, {"setup": scripts, "clauses": _clauses(query)})
 
 
@@ -177,22 +156,23 @@ def _clauses(query: str) -> int:
     return sum(2 if each in ("JOIN", "SELECT") else 1 for each in found)
 
 
-def _choice(draw: random.Random) -> Choice:
-    theme = draw.choice(THEMES)
+def _drawn(draw: random.Random, theme: Theme) -> dict[str, Any]:
+    """The names and values that a question may need."""
     number, other = draw.sample([theme.first, theme.second], 2)
     low, high = sorted(draw.sample(range(number[1], number[2]), 2))
-    return Choice(
-        theme, draw.choice(theme.categories), draw.choice(theme.places), number[0], other[0], low,
-        high,
-    )  # fmt: skip
+    return {
+        "items": theme.items, "category": theme.category, "owners": theme.owners,
+        "owner": theme.owner, "where": theme.place, "value": draw.choice(theme.categories),
+        "place": draw.choice(theme.places), "number": number[0], "other": other[0], "low": low,
+        "high": high,
+    }  # fmt: skip
 
 
-def _script(draw: random.Random, choice: Choice, num_rows: int) -> str:
+def _script(draw: random.Random, theme: Theme, chosen: dict[str, Any], num_rows: int) -> str:
     """Both tables with rows; some of them just at the question's bounds, on both sides.
 
     Without those, a query with a slightly wrong bound would often give the right rows.
     """
-    theme = choice.theme
     num_owners = max(2, num_rows // 3)
     lines = [theme.schema]
     for number in range(1, num_owners + 1):
@@ -201,15 +181,16 @@ def _script(draw: random.Random, choice: Choice, num_rows: int) -> str:
             f"INSERT INTO {theme.owners} VALUES ({number}, '{name}', '{draw.choice(theme.places)}')"
             ";"
         )
-    bounds = [choice.low - 1, choice.low, choice.low + 1, choice.high, choice.high + 1]
+    low, high = chosen["low"], chosen["high"]
+    bounds = [low - 1, low, low + 1, high, high + 1]
     names = draw.sample(WORDS, num_rows) if num_rows <= len(WORDS) else None
     for number in range(1, num_rows + 1):
         name = names[number - 1] if names else f"{draw.choice(WORDS)} {number}"
         category = draw.choice(theme.categories)
         values = {each[0]: draw.randint(*each[1:]) for each in (theme.first, theme.second)}
         if number <= len(bounds):
-            values[choice.number] = bounds[number - 1]
-            category = draw.choice([each for each in theme.categories if each != choice.value])
+            values[chosen["number"]] = bounds[number - 1]
+            category = draw.choice([each for each in theme.categories if each != chosen["value"]])
         first, second = values[theme.first[0]], values[theme.second[0]]
         lines.append(
             f"INSERT INTO {theme.items} VALUES ({number}, '{name}', '{category}', {first}, "

@@ -7,10 +7,9 @@ counting (`verifiers/process/target.py`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from groupwise.environments.base import Environment
 from groupwise.environments.generated import from_prompts
@@ -18,15 +17,14 @@ from groupwise.environments.identity import prompt_id
 from groupwise.errors import RecipeError
 from groupwise.randomness import generator
 from groupwise.types import Prompt
-from groupwise.verifiers import VerifierSettings
+from groupwise.verifiers import VerifierSettings, VerifierTables
+from groupwise.verifiers.core.names import Arguments
 
 _CONSONANTS, _VOWELS = "bdfgklmnprstvz", "aeiou"
 
 
-class TargetTokenSettings(BaseModel):
+class TargetTokenSettings(Arguments):
     """The arguments of `target_token`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     target: str = Field(default="7", min_length=1, description="The wanted text, usually a token.")
     kind: Literal["share", "count"] = Field(
@@ -50,9 +48,7 @@ class TargetTokenSettings(BaseModel):
 
 
 def make_target_token(
-    settings: TargetTokenSettings,
-    seed: int,
-    verifiers: Sequence[Mapping[str, Any] | VerifierSettings] = (),
+    settings: TargetTokenSettings, seed: int, verifiers: VerifierTables = ()
 ) -> Environment:
     """The `target_token` environment. Raises RecipeError if there are too few words."""
     count = settings.num_train + settings.num_heldout

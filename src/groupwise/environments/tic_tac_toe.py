@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from groupwise.environments.base import Environment, Judged
 from groupwise.environments.episode import Episode
@@ -22,8 +22,9 @@ from groupwise.environments.identity import prompt_id
 from groupwise.errors import RecipeError
 from groupwise.randomness import stream_key
 from groupwise.types import Message, Outcome, Prompt, Score
-from groupwise.verifiers import VerifierSettings, compose
+from groupwise.verifiers import VerifierSettings, VerifierTables, compose
 from groupwise.verifiers.answers.extraction import after_reasoning, last_tagged
+from groupwise.verifiers.core.names import Arguments
 
 RULES = (
     "We play tic-tac-toe. You are X, I am O. Three in a row, a column or a diagonal win. Free "
@@ -34,10 +35,8 @@ MOVES_MADE: dict[Level, int] = {"easy": 4, "medium": 2, "hard": 2}
 BEST_MOVES: dict[Level, float] = {"easy": 0.0, "medium": 0.5, "hard": 1.0}
 
 
-class TicTacToeSettings(BaseModel):
+class TicTacToeSettings(Arguments):
     """The arguments of `tic_tac_toe`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     level: Literal["easy", "medium", "hard", "mixed"] = Field(
         default="easy",
@@ -61,10 +60,7 @@ class TicTacToe(Environment):
     judged: Judged = "all"
 
     def __init__(
-        self,
-        settings: TicTacToeSettings,
-        seed: int,
-        verifiers: Sequence[Mapping[str, Any] | VerifierSettings] = (),
+        self, settings: TicTacToeSettings, seed: int, verifiers: VerifierTables = ()
     ) -> None:
         """Raises RecipeError if there are too few starting positions for both splits."""
         own = VerifierSettings(name="play", arguments={"turns": settings.turn_rewards})

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from inspect import isawaitable
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from groupwise.environments.episode import Episode
 from groupwise.environments.wrappers import EnvironmentWrapper, EpisodeWrapper
@@ -20,16 +20,14 @@ from groupwise.errors import RecipeError
 from groupwise.templates import Template
 from groupwise.texts import whole_texts
 from groupwise.types import Message, Prompt
-from groupwise.verifiers.core.names import validated
+from groupwise.verifiers.core.names import Arguments, validated
 from groupwise.verifiers.judge.endpoint import EndpointError, post_json
 
 _COLUMN = re.compile(r"\{(\w+)\}")
 
 
-class Rule(BaseModel):
+class Rule(Arguments):
     """The user's answer to a completion that matches; without `say`, the conversation ends."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     when: str = Field(
         default="", description="A regular expression, looked for anywhere; empty fits everything."
@@ -49,10 +47,8 @@ class Rule(BaseModel):
         return value
 
 
-class UserSettings(BaseModel):
+class UserSettings(Arguments):
     """`[environment.user]`: rules, or an OpenAI-compatible endpoint."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     rules: tuple[Rule, ...] = Field(
         default=(),

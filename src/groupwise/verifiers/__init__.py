@@ -29,7 +29,7 @@ from groupwise.verifiers.core.registry import (
     verify,
 )
 from groupwise.verifiers.core.scores import BadAnswer, accepted_answers, as_score
-from groupwise.verifiers.core.settings import VerifierSettings
+from groupwise.verifiers.core.settings import VerifierSettings, VerifierTables
 
 __all__ = [
     "BUILTIN",
@@ -46,6 +46,7 @@ __all__ = [
     "Verifier",
     "VerifierLogs",
     "VerifierSettings",
+    "VerifierTables",
     "accepted_answers",
     "as_score",
     "check_answer",

@@ -452,7 +452,7 @@ def test_a_class_of_a_recipe_is_made_and_what_is_no_function_is_refused() -> Non
     (tool,) = load_tools([ToolSettings(name="test_tools:Adder", arguments={"more": 2})])
     assert tool.call({"number": 4}) == 6
     with pytest.raises(
-        RecipeError, match=r"test_tools:Adder': missing a required argument: 'more'"
+        RecipeError, match=r"test_tools:Adder' .*: missing a required argument: 'more'"
     ):
         load_tools([ToolSettings(name="test_tools:Adder")])
     with pytest.raises(RecipeError, match="test_tools:seven' returned 7; return a function"):

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from groupwise.environments.tools.tool import Tool
 from groupwise.errors import RecipeError
 from groupwise.sandbox import SandboxUnavailable, TierChoice
 from groupwise.sandbox.packages import find_packages
 from groupwise.verifiers import import_object
-from groupwise.verifiers.core.names import unknown_name, validated
+from groupwise.verifiers.core.names import Arguments, unknown_name, validated
+from groupwise.verifiers.core.raised import call_user
 
 BUILTIN_TOOLS = ("calculator", "python", "search")
 
 
-class ToolSettings(BaseModel):
+class ToolSettings(Arguments):
     """One tool; a name alone may be written as a text."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = Field(
         description="calculator, python (in the sandbox), search (local documents), or "
@@ -40,10 +39,8 @@ class ToolSettings(BaseModel):
         return {"name": value} if isinstance(value, str) else value
 
 
-class PythonArguments(BaseModel):
+class PythonArguments(Arguments, strict=True):
     """The arguments of the tool `python`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     time_limit: float = Field(
         default=5.0, gt=0, allow_inf_nan=False, description="Seconds of a program, as 5.0."
@@ -58,10 +55,8 @@ class PythonArguments(BaseModel):
     )
 
 
-class SearchArguments(BaseModel):
+class SearchArguments(Arguments, strict=True):
     """The arguments of the tool `search`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     path: str = Field(min_length=1, description='A file or a folder, as "documents/".')
     top: int = Field(default=3, ge=1, description="Passages of one answer at most, as 3.")
@@ -106,20 +101,11 @@ def _load(settings: ToolSettings) -> Tool:
         return found
     if not callable(found):
         raise RecipeError(f"tool {settings.name!r} is not a function; give one, or a Tool")
-    made = _made(settings, found) if settings.arguments or inspect.isclass(found) else found
+    made = found
+    if settings.arguments or inspect.isclass(found):
+        made = call_user(found, settings.arguments, f"tool {settings.name!r}")
     if isinstance(made, Tool):
         return made
     if not callable(made):
         raise RecipeError(f"tool {settings.name!r} returned {made!r:.60}; return a function")
     return Tool.of(made, facts={"source": settings.name, **facts})
-
-
-def _made(settings: ToolSettings, make: Callable[..., Any]) -> Any:
-    """The tool that the user's function returns for the arguments."""
-    try:
-        inspect.signature(make).bind(**settings.arguments)
-    except TypeError as error:
-        raise RecipeError(
-            f"tool {settings.name!r}: {error}; it takes {inspect.signature(make)}"
-        ) from error
-    return make(**settings.arguments)

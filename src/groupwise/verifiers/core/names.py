@@ -6,11 +6,17 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from groupwise.errors import RecipeError
 
 Settings = TypeVar("Settings", bound=BaseModel)
+
+
+class Arguments(BaseModel):
+    """A table of arguments: frozen, unknown keys refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def unknown_name(kind: str, name: str, legal: Iterable[str]) -> RecipeError:

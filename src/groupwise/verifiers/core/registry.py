@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -28,8 +28,8 @@ from groupwise.verifiers.core.contract import (
 from groupwise.verifiers.core.functions import RewardFunction
 from groupwise.verifiers.core.isolated import Isolated
 from groupwise.verifiers.core.names import unknown_name, validated
-from groupwise.verifiers.core.raised import raised_at
-from groupwise.verifiers.core.settings import VerifierSettings
+from groupwise.verifiers.core.raised import call_user, raised_at
+from groupwise.verifiers.core.settings import VerifierSettings, VerifierTables
 
 BUILTIN: dict[str, str] = {
     "exact": "groupwise.verifiers.answers.answers:Exact",
@@ -107,7 +107,8 @@ def load_verifier(name: str, **arguments: Any) -> Verifier:
     if inspect.isclass(found) and issubclass(found, SettingsVerifier):
         return validated(found, arguments, f"verifier {name!r}")
     if inspect.isclass(found) and issubclass(found, Verifier):
-        return _made(found, name, arguments)
+        made: Verifier = call_user(found, arguments, f"verifier {name!r}")
+        return made
     if inspect.isclass(found):
         raise RecipeError(
             f"verifier {name!r} is a class, and not derived from groupwise.verifiers.Verifier; "
@@ -120,17 +121,6 @@ def load_verifier(name: str, **arguments: Any) -> Verifier:
         f"verifier {name!r} is a {type(found).__name__}; give a function with the arguments "
         "(prompts, completions, **kwargs), or a class derived from groupwise.verifiers.Verifier"
     )
-
-
-def _made(found: type[Verifier], name: str, arguments: Mapping[str, Any]) -> Verifier:
-    """An instance of a user's class; `RecipeError` where the arguments are not those it takes."""
-    try:
-        inspect.signature(found).bind(**arguments)
-    except TypeError as error:
-        raise RecipeError(
-            f"verifier {name!r}: {error}; set its arguments in `arguments`"
-        ) from error
-    return found(**arguments)
 
 
 def import_object(name: str, kind: str) -> Any:
@@ -209,9 +199,7 @@ def verifier_from_table(table: Mapping[str, Any] | VerifierSettings) -> Componen
     )
 
 
-def compose(
-    tables: Sequence[Mapping[str, Any] | VerifierSettings], combine: Combine = "sum"
-) -> Composite:
+def compose(tables: VerifierTables, combine: Combine = "sum") -> Composite:
     """The weighted sum or product of several entries; its parts are named by their labels."""
     if isinstance(tables, str | Mapping | VerifierSettings):
         raise RecipeError(

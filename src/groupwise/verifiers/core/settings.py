@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from groupwise.verifiers.core.contract import OnError
+from groupwise.verifiers.core.names import Arguments
 
 
-class VerifierSettings(BaseModel):
+class VerifierSettings(Arguments):
     """One component of the reward."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = Field(
         description="A built-in verifier (number, boxed, ...) or `module:function`, a TRL-style "
@@ -64,3 +64,7 @@ class VerifierSettings(BaseModel):
     arguments: dict[str, Any] = Field(
         default_factory=dict[str, Any], description="The verifier's own arguments."
     )
+
+
+VerifierTables = Sequence[Mapping[str, Any] | VerifierSettings]
+"""Verifiers as a recipe states them."""
