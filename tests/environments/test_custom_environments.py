@@ -273,7 +273,7 @@ def test_a_callable_whose_signature_is_unknown():
         ("Go on.", "`next` returned 'Go on.', a str; give a list of messages, as [{"),
         ({"role": "user", "content": "x"}, "a dict; give a list of messages"),
         (5, "`next` returned 5, a int; give a list"),
-        ([], "`next` returned an empty list; give messages, as [{"),
+        ([], "`next` returned an empty list; give a list of messages, as [{"),
         (["x"], "message 1 that `next` returned is 'x', a str; give a dict with role and"),
         (
             [{"content": "x"}],

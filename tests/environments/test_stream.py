@@ -214,7 +214,7 @@ def test_data_that_shrank_cannot_go_on(stream):
 def test_nothing_usable_ends(stream):
     environment = stream(rows(12), checked_rows=10)
     environment.fit(lambda prompt: len(prompt.last_text), 100, drop=True, advice="")
-    environment._too_long = lambda prompt: "too long"
+    environment._length_of = lambda prompt: 101
     with pytest.raises(RecipeError, match=r"no usable row in epoch 0: dropped so far.*too_long"):
         environment.cursor(0).at(0)
 

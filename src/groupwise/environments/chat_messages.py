@@ -42,14 +42,11 @@ def message_fault(message: Any) -> str | None:
 
 def answer_messages(answer: Any) -> list[Message]:
     """The messages that `Episode.next` returned. Raises ValueError if they are not valid."""
-    if not isinstance(answer, list | tuple):
+    if not isinstance(answer, list | tuple) or not answer:
+        empty = isinstance(answer, list | tuple)
+        given = "an empty list" if empty else f"{answer!r:.60}, a {type(answer).__name__}"
         raise ValueError(
-            f"`next` returned {answer!r:.60}, a {type(answer).__name__}; give a list of messages, "
-            f"as {_EXAMPLE}, or None to end the rollout"
-        )
-    if not answer:
-        raise ValueError(
-            f"`next` returned an empty list; give messages, as {_EXAMPLE}, or None to end the "
+            f"`next` returned {given}; give a list of messages, as {_EXAMPLE}, or None to end the "
             "rollout"
         )
     for number, message in enumerate(answer, start=1):

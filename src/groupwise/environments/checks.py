@@ -28,14 +28,13 @@ def check_values(values: Mapping[str, Any], where: str) -> None:
                 f"{where}: column {column!r} holds lists or objects more than {DEEPEST} deep; "
                 "flatten them, or give them as a text"
             )
-        found = _lone_surrogate(value)
-        if found is not None:
-            raise RecipeError(
-                f"{where}: column {column!r} holds {found!r}, half of a surrogate pair, which is "
-                "no character; write the whole character or take it out"
-            )
         try:
-            json.dumps(value, sort_keys=True, default=str)
+            json.dumps(value, sort_keys=True, default=str, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise RecipeError(
+                f"{where}: column {column!r} holds {error.object[error.start]!r}, half of a "
+                "surrogate pair, which is no character; write the whole character or take it out"
+            ) from error
         except (TypeError, ValueError) as error:
             raise RecipeError(
                 f"{where}: column {column!r} cannot be written as JSON ({error}); give texts, "
@@ -61,17 +60,6 @@ def _parts(value: Any) -> list[Any]:
     if isinstance(value, Mapping):
         return [*value.keys(), *value.values()]
     return list(value) if isinstance(value, (list, tuple)) else []
-
-
-def _lone_surrogate(value: Any) -> str | None:
-    """The first lone surrogate in the texts of a value, at any depth."""
-    if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError as error:
-            return value[error.start]
-        return None
-    return next((found for part in _parts(value) if (found := _lone_surrogate(part))), None)
 
 
 def check_columns(

@@ -31,15 +31,11 @@ def with_unique_ids(prompts: Iterable[Prompt]) -> tuple[list[Prompt], int]:
     """The prompts with a second `x` renamed `x#2`, and how many were duplicates."""
     seen: Counter[str] = Counter()
     unique: list[Prompt] = []
-    duplicates = 0
     for prompt in prompts:
         seen[prompt.id] += 1
         count = seen[prompt.id]
-        if count > 1:
-            duplicates += 1
-            prompt = replace(prompt, id=f"{prompt.id}#{count}")
-        unique.append(prompt)
-    return unique, duplicates
+        unique.append(replace(prompt, id=f"{prompt.id}#{count}") if count > 1 else prompt)
+    return unique, len(unique) - len(seen)
 
 
 def normalised_text(prompt: Prompt) -> str:

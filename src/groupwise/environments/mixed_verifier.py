@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from groupwise.types import Prompt, Score
-from groupwise.verifiers import Case, Verifier, VerifierLogs, score_cases
+from groupwise.verifiers import Case, Verifier, score_cases
+from groupwise.verifiers.core.composition import VerifierGroup
 
 SEPARATOR = "/"
 """Between a source's label and the prompt's id within it."""
 
 
-class MixedVerifier(Verifier):
+class MixedVerifier(VerifierGroup):
     """Scores keep their order. A source's verifier sees its own cases only, all of a call at once.
 
     Its name is `mixed`; parts of the scores keep the names that the sources give them.
@@ -31,8 +32,8 @@ class MixedVerifier(Verifier):
         return {key: json.loads(part.signature()) for key, part in self.parts.items()}
 
     @property
-    def needs_answer(self) -> bool:
-        return any(part.needs_answer for part in self.parts.values())
+    def members(self) -> Sequence[Verifier]:
+        return tuple(self.parts.values())
 
     @property
     def gives_steps(self) -> bool:
@@ -41,10 +42,6 @@ class MixedVerifier(Verifier):
     @property
     def judges_singly(self) -> bool:
         return all(part.judges_singly for part in self.parts.values())
-
-    @property
-    def waits(self) -> bool:
-        return all(part.waits for part in self.parts.values())
 
     def score(self, cases: Sequence[Case]) -> list[Score | None]:
         found: list[Score | None] = [None] * len(cases)
@@ -73,17 +70,6 @@ class MixedVerifier(Verifier):
             each = warnings() if callable(warnings) else list(warnings or ())
             found += [f"{key}: {warning}" for warning in each]
         return found
-
-    def begin_step(self, step: int) -> None:
-        for part in self.parts.values():
-            part.begin_step(step)
-
-    def take_logs(self) -> VerifierLogs:
-        """Every source's."""
-        logs = VerifierLogs()
-        for part in self.parts.values():
-            logs.add(part.take_logs())
-        return logs
 
 
 def source_of(prompt: Prompt) -> str:

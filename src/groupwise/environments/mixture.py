@@ -12,17 +12,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from groupwise.environments.base import Environment, Judged
 from groupwise.environments.episode import Episode
 from groupwise.environments.mixed_verifier import SEPARATOR, MixedVerifier
 from groupwise.environments.order import Cursor
 from groupwise.environments.overlap import Elsewhere, OnOverlap
-from groupwise.environments.settings import verifier_tables
+from groupwise.environments.settings import VerifierList
 from groupwise.errors import RecipeError
 from groupwise.types import Prompt
-from groupwise.verifiers import Combine, VerifierSettings
+from groupwise.verifiers import Combine
 from groupwise.verifiers.core.names import Arguments
 
 Load = Callable[..., Environment]
@@ -42,15 +42,10 @@ class SourceSettings(BaseModel):
     weight: float = Field(
         default=1.0, gt=0, allow_inf_nan=False, description="Its share of the prompts, relative."
     )
-    verifiers: tuple[VerifierSettings, ...] = Field(
+    verifiers: VerifierList = Field(
         default=(), description="What judges its completions; its own verifiers where empty."
     )
     combine: Combine = Field(default="sum", description="How its verifiers' values become one.")
-
-    @field_validator("verifiers", mode="before")
-    @classmethod
-    def _are_tables(cls, value: Any) -> Any:
-        return verifier_tables(value)
 
     @property
     def key(self) -> str:

@@ -118,7 +118,8 @@ def _entries(
             if len(seen) == wanted:
                 break
             entry = dataset[index]
-            seen.setdefault(entry["question"], _as_data(entry))
+            known = {name: entry[name] for name in ("question", "answer", "metadata")}
+            seen.setdefault(entry["question"], known)
     if len(seen) < wanted:
         raise RecipeError(
             f"{where}: num_train and num_heldout ask for {wanted} questions, but only "
@@ -126,11 +127,6 @@ def _entries(
         )
     found = list(seen.values())
     return found[settings.num_heldout :], found[: settings.num_heldout]
-
-
-def _as_data(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Question, answer and metadata; what the metadata holds goes to the scorer as it is."""
-    return {"question": entry["question"], "answer": entry["answer"], "metadata": entry["metadata"]}
 
 
 def _prompt(entry: Mapping[str, Any], settings: ReasoningGymSettings) -> Prompt:

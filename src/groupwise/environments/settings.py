@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from groupwise.environments.tools import ToolSettings
 from groupwise.environments.user import UserSettings
@@ -19,6 +19,9 @@ def verifier_tables(value: Any) -> Any:
     raise ValueError(f'expected a list of tables, got {value!r:.60}; give [{{ name = "number" }}]')
 
 
+VerifierList = Annotated[tuple[VerifierSettings, ...], BeforeValidator(verifier_tables)]
+
+
 class EnvironmentSettings(BaseModel):
     """Which prompts, and what judges them.
 
@@ -31,7 +34,7 @@ class EnvironmentSettings(BaseModel):
         description="A built-in environment, as arithmetic or dataset; `reasoning_gym:<task>`; or "
         "`module:Class`, an Environment of your own."
     )
-    verifiers: tuple[VerifierSettings, ...] = Field(
+    verifiers: VerifierList = Field(
         default=(),
         description="What judges completions; the environment's own verifiers where empty.",
     )
@@ -40,7 +43,7 @@ class EnvironmentSettings(BaseModel):
         description="How the weighted values become one: their sum, or their product, which is 0 "
         "where any of them is. For `strict_verifiers` too.",
     )
-    strict_verifiers: tuple[VerifierSettings, ...] = Field(
+    strict_verifiers: VerifierList = Field(
         default=(),
         description="A second, stricter judgement (or hidden test cases) that training never "
         "sees: it scores the evaluations' completions; its gap to the reward is recorded and "
@@ -100,11 +103,6 @@ class EnvironmentSettings(BaseModel):
         gt=0,
         description="Seconds for one answer of the environment; then the rollout has failed.",
     )
-
-    @field_validator("verifiers", "strict_verifiers", mode="before")
-    @classmethod
-    def _are_tables(cls, value: Any) -> Any:
-        return verifier_tables(value)
 
     @model_validator(mode="after")
     def _waits_for_tools(self) -> EnvironmentSettings:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -82,8 +82,8 @@ class StreamEnvironment(Environment):
         self._heldout = heldout
         self._index = HeldOut([task.prompt for task in heldout], settings.near_overlap)
         self._elsewhere: list[Elsewhere] = []
-        self._drops_long = False
-        self._too_long: Callable[[Prompt], str | None] = lambda prompt: None
+        self._length_of: Callable[[Prompt], int] = lambda prompt: 0
+        self._room, self._drops_long, self._advice = 0, False, ""
         # Rows are read again and again, wherever the process then works.
         file = Path(settings.path).expanduser()
         self._path = str(file.absolute()) if file.exists() else settings.path
@@ -182,26 +182,19 @@ class StreamEnvironment(Environment):
         return len(found)
 
     def _length(self, task: Task) -> str | None:
-        words = self._too_long(task.prompt)
-        if words is not None and not self._drops_long:
-            raise RecipeError(f"{task.where}: {words}")
-        return None if words is None else "too_long"
+        length = self._length_of(task.prompt)
+        if length > self._room and not self._drops_long:
+            raise RecipeError(
+                f"{task.where}: its prompt of {length} tokens does not fit; {self._advice}"
+            )
+        return "too_long" if length > self._room else None
 
     def fit(
         self, length_of: Callable[[Prompt], int], room: int, *, drop: bool, advice: str
     ) -> dict[str, int]:
         """As for any environment, and for every row that is still to come."""
-        lengths = super().fit(length_of, room, drop=drop, advice=advice)
-        self._drops_long = drop
-
-        def too_long(prompt: Prompt) -> str | None:
-            length = length_of(prompt)
-            return (
-                None if length <= room else f"its prompt of {length} tokens does not fit; {advice}"
-            )
-
-        self._too_long = too_long
-        return lengths
+        self._length_of, self._room, self._drops_long, self._advice = length_of, room, drop, advice
+        return super().fit(length_of, room, drop=drop, advice=advice)
 
     def cursor(self, seed: int) -> Cursor:
         return StreamCursor(self, seed, self._settings.shuffle_buffer)
@@ -217,8 +210,7 @@ class StreamEnvironment(Environment):
             self._remembered.popitem(last=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where a stream is: the first row of its block, how many of its rows are done, and its size.
 
     A size of 0 is not known yet.
@@ -269,7 +261,7 @@ class StreamCursor:
 
     def state_dict(self) -> dict[str, Any]:
         """The place after the last visit."""
-        return {"given": self._given, "dropped": dict(self._dropped), **asdict(self._after)}
+        return {"given": self._given, "dropped": dict(self._dropped), **self._after._asdict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue at that place; rows before its block are skipped.
@@ -279,7 +271,7 @@ class StreamCursor:
         self._given = int(state["given"])
         self._last = None
         self._dropped, self._seen = Counter(state["dropped"]), Counter(state["dropped"])
-        self._begin(Place(*(int(state[field.name]) for field in fields(Place))))
+        self._begin(Place(*(int(state[field]) for field in Place._fields)))
         self._rows = chain(list(islice(self._rows, 1)), self._rows)  # reads the block now
 
     def _begin(self, place: Place) -> None:

@@ -6,7 +6,6 @@ when the environment would end the rollout, the user answers instead, or ends it
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from inspect import isawaitable
@@ -21,7 +20,7 @@ from groupwise.templates import Template
 from groupwise.texts import whole_texts
 from groupwise.types import Message, Prompt
 from groupwise.verifiers.core.names import Arguments, validated
-from groupwise.verifiers.judge.endpoint import EndpointError, post_json
+from groupwise.verifiers.judge.endpoint import chat_reply, key_headers
 
 _COLUMN = re.compile(r"\{(\w+)\}")
 
@@ -91,7 +90,7 @@ class SimulatedUser(EnvironmentWrapper):
 
     def __init__(self, settings: UserSettings) -> None:
         """RecipeError where the variable of the endpoint's key is not set."""
-        _headers(settings)
+        key_headers(settings.key_variable, "environment.user")
         self.settings = settings
 
     def wrap(self, episode: Episode, template: Template) -> Episode:
@@ -176,35 +175,20 @@ class UserEpisode(EpisodeWrapper):
         return None
 
     async def _asked(self) -> str | None:
-        """The endpoint's reply; raises EndpointError or TimeoutError after the last try."""
+        """The endpoint's words; None if they end the conversation. Raises as `chat_reply`."""
         settings = self.settings
+        system = {"role": "system", "content": _filled(settings.instructions, self.prompt)}
         payload = {
             "model": settings.model,
-            "messages": whole_texts(
-                [
-                    {"role": "system", "content": _filled(settings.instructions, self.prompt)},
-                    *_from_the_users_side(self.said),
-                ]
-            ),
+            "messages": whole_texts([system, *_from_the_users_side(self.said)]),
             "temperature": settings.temperature,
             "max_tokens": settings.max_tokens,
         }
-        headers = _headers(settings)
-        for number in range(1, settings.tries + 1):
-            try:
-                reply = await post_json(
-                    f"{(settings.url or '').rstrip('/')}/chat/completions",
-                    payload,
-                    headers,
-                    settings.time_limit,
-                )
-                words = str(reply["choices"][0]["message"]["content"] or "").strip()
-            except (EndpointError, TimeoutError, KeyError, IndexError, TypeError) as error:
-                if number == settings.tries or not getattr(error, "retry", True):
-                    raise
-                continue
-            return None if settings.done in words else words
-        raise AssertionError("tries is at least 1")
+        headers = key_headers(settings.key_variable, "environment.user")
+        words = await chat_reply(
+            settings.url or "", payload, headers, settings.time_limit, settings.tries
+        )
+        return None if settings.done in words else words.strip()
 
 
 def rules_for(prompt: Prompt, settings: UserSettings) -> list[Rule]:
@@ -261,12 +245,3 @@ def _from_the_users_side(said: Sequence[Message]) -> list[Message]:
 def _filled(text: str, prompt: Prompt) -> str:
     values: Mapping[str, Any] = {**prompt.columns, "answer": prompt.answer}
     return _COLUMN.sub(lambda found: str(values.get(found[1], found[0])), text)
-
-
-def _headers(settings: UserSettings) -> dict[str, str]:
-    if settings.key_variable is None:
-        return {}
-    key = os.environ.get(settings.key_variable)
-    if not key:
-        raise RecipeError(f"environment.user: the variable {settings.key_variable} is not set")
-    return {"Authorization": f"Bearer {key}"}

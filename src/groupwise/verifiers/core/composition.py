@@ -8,6 +8,7 @@ behind a closed gate.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -72,7 +73,38 @@ class Component:
         return None if value is None or is_open is None else value if is_open else 0.0
 
 
-class Composite(Verifier):
+class VerifierGroup(Verifier):
+    """A verifier made of others: what it needs, logs and ends is theirs together."""
+
+    @property
+    @abstractmethod
+    def members(self) -> Sequence[Verifier]:
+        """The verifiers that it is made of."""
+
+    @property
+    def needs_answer(self) -> bool:
+        return any(each.needs_answer for each in self.members)
+
+    @property
+    def waits(self) -> bool:
+        return all(each.waits for each in self.members)
+
+    def begin_step(self, step: int) -> None:
+        for each in self.members:
+            each.begin_step(step)
+
+    def take_logs(self) -> VerifierLogs:
+        logs = VerifierLogs()
+        for each in self.members:
+            logs.add(each.take_logs())
+        return logs
+
+    def close(self) -> None:
+        for each in self.members:
+            each.close()
+
+
+class Composite(VerifierGroup):
     """The weighted sum (or product) of components; each is kept as a named part.
 
     A component that does not apply to a row is left out of that row's sum. One that could not
@@ -117,6 +149,10 @@ class Composite(Verifier):
         return Composite(self.components, combine)
 
     @property
+    def members(self) -> Sequence[Verifier]:
+        return [component.verifier for component in self.components]
+
+    @property
     def name(self) -> str:
         return "+".join(component.key for component in self.components)
 
@@ -144,14 +180,6 @@ class Composite(Verifier):
     @property
     def required_columns(self) -> frozenset[str]:
         return frozenset().union(*(each.verifier.required_columns for each in self.components))
-
-    @property
-    def needs_answer(self) -> bool:
-        return any(component.verifier.needs_answer for component in self.components)
-
-    @property
-    def waits(self) -> bool:
-        return all(component.verifier.waits for component in self.components)
 
     @property
     def gives_steps(self) -> bool:
@@ -247,20 +275,6 @@ class Composite(Verifier):
                 f"right; lower their weights or gate them on {main.key!r}"
             ]
         return []
-
-    def begin_step(self, step: int) -> None:
-        for component in self.components:
-            component.verifier.begin_step(step)
-
-    def take_logs(self) -> VerifierLogs:
-        logs = VerifierLogs()
-        for component in self.components:
-            logs.add(component.verifier.take_logs())
-        return logs
-
-    def close(self) -> None:
-        for component in self.components:
-            component.verifier.close()
 
 
 def main_part(verifier: Verifier) -> Verifier:

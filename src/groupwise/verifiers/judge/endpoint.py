@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Mapping
 from typing import Any
+
+from groupwise.errors import RecipeError
 
 MAX_REPLY = 4 << 20
 """Bytes of a reply; a longer one is an error."""
@@ -57,3 +60,41 @@ async def post_json(
         return json.loads(text)
     except ValueError as error:
         raise EndpointError(f"{url}: the reply is not JSON: {text[:80]!r}", retry=True) from error
+
+
+def key_headers(variable: str | None, where: str) -> dict[str, str]:
+    """The header with the key in an environment variable; RecipeError if that is not set."""
+    if variable is None:
+        return {}
+    if not os.environ.get(variable):
+        raise RecipeError(f"{where}: the variable {variable} is not set")
+    return {"Authorization": f"Bearer {os.environ[variable]}"}
+
+
+async def chat_reply(
+    url: str, payload: Mapping[str, Any], headers: Mapping[str, str], time_limit: float, tries: int
+) -> str:
+    """The text of a chat completion of an OpenAI-compatible endpoint.
+
+    `time_limit` is in seconds, for each of the `tries`. Raises TimeoutError or EndpointError after
+    the last one, and at once if another cannot help.
+    """
+    url = f"{url.rstrip('/')}/chat/completions"
+    for number in range(1, tries + 1):
+        try:
+            reply = await post_json(url, payload, headers, time_limit)
+            return str(reply["choices"][0]["message"]["content"] or "")
+        except (KeyError, IndexError, TypeError) as error:
+            found = EndpointError(f"{url}: a reply without a message", retry=True)
+            found.__cause__ = error
+        except EndpointError as error:
+            if not error.retry:
+                raise
+            found = error
+        except TimeoutError:
+            if number == tries:
+                raise
+            continue
+        if number < tries:
+            await asyncio.sleep(0.2 * 2**number)
+    raise EndpointError(f"{found} (try {tries} of {tries})", retry=True) from found

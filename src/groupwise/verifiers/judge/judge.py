@@ -8,7 +8,6 @@ judge can be talked into things: run `groupwise audit` on it first.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
@@ -18,7 +17,7 @@ from groupwise.errors import VerifierError
 from groupwise.types import Score
 from groupwise.verifiers.core.contract import Case, SettingsVerifier, VerifierLogs
 from groupwise.verifiers.core.scores import bad_answer, graded
-from groupwise.verifiers.judge.endpoint import EndpointError, post_json
+from groupwise.verifiers.judge.endpoint import EndpointError, chat_reply, key_headers
 from groupwise.verifiers.judge.judging import (
     RUBRIC,
     Question,
@@ -158,48 +157,25 @@ class Judge(SettingsVerifier):
 
     async def _ask(self, question: Question, turn: asyncio.Semaphore) -> Any:
         """The verdict field's value; TimeoutError, or Unjudged if there is none."""
-        async with turn, asyncio.timeout(self.time_limit):
-            for number in range(1, self.tries + 1):
-                try:
-                    reply = await self._request(question)
-                    break
-                except EndpointError as error:
-                    if not error.retry:
-                        raise VerifierError(f"verifier 'judge': {error}") from error
-                    if number == self.tries:
-                        raise Unjudged(f"{error} (try {number} of {self.tries})") from error
-                    await asyncio.sleep(0.2 * 2**number)
+        payload = {
+            "model": self.model,
+            "messages": [dict(message) for message in question.messages],
+            "temperature": self.temperature,
+            "max_tokens": self.max_tokens,
+            **self._format(question.field),
+        }
+        headers = key_headers(self.key_variable, "verifier 'judge'")
+        try:
+            async with turn, asyncio.timeout(self.time_limit):
+                reply = await chat_reply(self.url, payload, headers, self.time_limit, self.tries)
+        except EndpointError as error:
+            if not error.retry:
+                raise VerifierError(f"verifier 'judge': {error}") from error
+            raise Unjudged(str(error)) from error
         found = final_field(reply, question.field)
         if found is None:
             raise Unjudged(f"the reply does not end with {question.field}: {reply[-80:]!r}")
         return found
-
-    async def _request(self, question: Question) -> str:
-        reply = await post_json(
-            f"{self.url}/chat/completions",
-            {
-                "model": self.model,
-                "messages": [dict(message) for message in question.messages],
-                "temperature": self.temperature,
-                "max_tokens": self.max_tokens,
-                **self._format(question.field),
-            },
-            self._headers(),
-            self.time_limit,
-        )
-        try:
-            content = reply["choices"][0]["message"]["content"]
-        except (KeyError, IndexError, TypeError) as error:
-            raise EndpointError(f"{self.url}: a reply without a message", retry=True) from error
-        return content if isinstance(content, str) else ""
-
-    def _headers(self) -> dict[str, str]:
-        if self.key_variable is None:
-            return {}
-        key = os.environ.get(self.key_variable)
-        if not key:
-            raise VerifierError(f"verifier 'judge': the variable {self.key_variable} is not set")
-        return {"Authorization": f"Bearer {key}"}
 
     def _format(self, field: str) -> Mapping[str, Any]:
         if self.structured == "none":
