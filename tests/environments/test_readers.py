@@ -10,7 +10,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from groupwise.environments import load_environment
-from groupwise.environments.readers import iter_rows, read_rows
+from groupwise.environments.readers import Source, iter_rows, read_rows
 from groupwise.errors import RecipeError
 
 NUMBER = [{"name": "number"}]
@@ -70,7 +70,7 @@ def test_files(tmp_path, name, content, message):
 
 def test_a_field_of_a_megabyte(tmp_path):
     (tmp_path / "a.csv").write_text(f"prompt,answer\n{'x' * 1_000_000},7\n")
-    (row,) = read_rows(str(tmp_path / "a.csv"))
+    (row,) = read_rows(Source(str(tmp_path / "a.csv")))
     assert len(row.values["prompt"]) == 1_000_000
 
 
@@ -137,7 +137,7 @@ def test_verifiers_that_are_no_tables(tmp_path, verifiers, message):
 def test_rows_behind_the_first_of_parquet(tmp_path):
     path = tmp_path / "a.parquet"
     parquet.write_table(pa.table({"n": list(range(3000))}), path)
-    rows = list(iter_rows(str(path), start=1500))
+    rows = list(iter_rows(Source(str(path)), start=1500))
     assert [row.values["n"] for row in rows] == list(range(1500, 3000))
     assert (rows[0].where, rows[-1].where) == ("a.parquet, row 1501", "a.parquet, row 3000")
 
@@ -198,8 +198,8 @@ def test_splits_of_what_datasets_saved(tmp_path):
     data.save_to_disk(tmp_path / "one")
     datasets.DatasetDict({"train": data, "test": data}).save_to_disk(tmp_path / "both")
     one, both = str(tmp_path / "one"), str(tmp_path / "both")
-    assert [row.values for row in read_rows(one)] == ROWS
-    assert [row.where for row in iter_rows(both, split="test", start=2)] == [
+    assert [row.values for row in read_rows(Source(one))] == ROWS
+    assert [row.where for row in iter_rows(Source(both, split="test"), start=2)] == [
         f"{both} (test), row 3"
     ]
     for arguments, message in [

@@ -16,6 +16,12 @@ DEEPEST = 100
 """Lists and objects of a column within one another."""
 
 
+def first_of(places: Sequence[str]) -> str:
+    """The first places for a message, and how many more there are."""
+    more = [f"and {len(places) - SHOWN} more"] if len(places) > SHOWN else []
+    return "; ".join([*places[:SHOWN], *more])
+
+
 def check_values(values: Mapping[str, Any], where: str) -> None:
     """`RecipeError` naming the column whose text holds half of a surrogate pair, whose lists and
     objects lie too deep for what reads and writes them later, or whose keys are no texts.
@@ -102,7 +108,5 @@ def check_answers(verifier: Verifier, prompts: Sequence[Prompt], where: str) -> 
 
 def rejected_message(rows: Sequence[str]) -> str:
     """One message from one line a rejected row."""
-    shown = "; ".join(rows[:SHOWN])
-    more = f"; and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
     plural = "answers are" if len(rows) > 1 else "answer is"
-    return f"{len(rows)} gold {plural} rejected by their own verifier: {shown}{more}"
+    return f"{len(rows)} gold {plural} rejected by their own verifier: {first_of(rows)}"

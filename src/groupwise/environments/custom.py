@@ -13,10 +13,10 @@ from typing import Any, get_args
 from groupwise.environments.base import Environment, copied
 from groupwise.environments.chat_messages import message_fault
 from groupwise.environments.checks import (
-    SHOWN,
     check_answers,
     check_columns,
     check_values,
+    first_of,
 )
 from groupwise.environments.episode import checked_episode
 from groupwise.environments.identity import normalised_text
@@ -117,10 +117,9 @@ def _keep_heldout_apart(made: Environment, where: str) -> None:
     both = {each for each, _, _ in found}
     made.count("overlap", len({other for _, _, other in found}))
     if both and made.on_overlap == "refuse":
-        shown = "; ".join(f"{place} = {other}" for _, place, other in found[:SHOWN])
-        more = f"; and {len(both) - SHOWN} more" if len(both) > SHOWN else ""
+        shown = first_of([f"{place} = {other}" for _, place, other in found])
         raise RecipeError(
-            f"{where}: {len(both)} training prompts are also held out ({shown}{more}); take them "
+            f"{where}: {len(both)} training prompts are also held out ({shown}); take them "
             'out of one split, or set its attribute on_overlap to "drop" (from training) or "allow"'
         )
     if both and made.on_overlap == "drop":

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from groupwise.environments.base import Environment
-from groupwise.environments.checks import SHOWN
+from groupwise.environments.checks import first_of
 from groupwise.environments.dataset_settings import DatasetSettings
 from groupwise.environments.identity import normalised_text, prompt_id, with_unique_ids
 from groupwise.environments.overlap import HeldOut, Overlap
@@ -48,13 +48,7 @@ def from_rows(settings: DatasetSettings, seed: int, verifiers: VerifierTables = 
     verifier = compose(verifiers)
     if settings.streaming:
         return from_stream(settings, seed, verifier)
-    rows = read_rows(
-        settings.path,
-        config=settings.config,
-        split=settings.split,
-        limit=settings.limit,
-        seed=seed,
-    )
+    rows = read_rows(settings.source(seed), settings.limit)
     train = tasks_of(rows, settings, verifier, seed)
     heldout = tasks_of(heldout_rows(settings, seed), settings, verifier, seed)
     if settings.heldout_share is not None:
@@ -171,11 +165,9 @@ def _refuse_conflicts(tasks: Sequence[Task], settings: DatasetSettings) -> None:
         if len(answers) > 1
     ]
     if conflicts:
-        shown = "; ".join(conflicts[:SHOWN])
-        more = f"; and {len(conflicts) - SHOWN} more" if len(conflicts) > SHOWN else ""
         raise RecipeError(
-            f"{settings.where}: the same prompt has different gold answers: {shown}{more}. Correct "
-            'them, or set on_conflict = "allow"'
+            f"{settings.where}: the same prompt has different gold answers: {first_of(conflicts)}. "
+            'Correct them, or set on_conflict = "allow"'
         )
 
 

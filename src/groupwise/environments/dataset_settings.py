@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from groupwise.environments.overlap import OnOverlap
-from groupwise.environments.readers import Row
+from groupwise.environments.readers import Row, Source
 from groupwise.verifiers.core.names import Arguments
 
 
@@ -143,6 +143,10 @@ class DatasetSettings(Arguments):
     def where(self) -> str:
         """What messages call the environment."""
         return f"environment {self.environment_name!r}"
+
+    def source(self, seed: int) -> Source:
+        """Where the training rows are."""
+        return Source(self.path, self.config, self.split, seed)
 
     def prepared(self, row: Row, seed: int) -> Row:
         """A row as its columns are mapped; data sets of a known shape derive columns here."""

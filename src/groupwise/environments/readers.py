@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from groupwise.errors import RecipeError
 from groupwise.verifiers import import_object
@@ -37,61 +37,55 @@ class Row:
     values: dict[str, Any]
 
 
-def read_rows(
-    path: str,
-    *,
-    config: str | None = None,
-    split: str = "train",
-    field: str = "environment.path",
-    limit: int | None = None,
-    seed: int = 0,
-) -> list[Row]:
-    """All rows (the first `limit`); `RecipeError` naming `field` where there are none.
+class Source(NamedTuple):
+    """Where rows are. `config` and `split` are for `datasets` names and folders.
 
-    `config` and `split` are for `datasets` names and folders; a generator gets `split` and `seed`
-    where it takes them.
+    A generator gets `split` and `seed` if it takes them; messages call the path `field`.
     """
-    found = iter_rows(path, config=config, split=split, field=field, seed=seed)
+
+    path: str
+    config: str | None = None
+    split: str = "train"
+    seed: int = 0
+    field: str = "environment.path"
+
+    @property
+    def named(self) -> str:
+        return f"{self.field} = {self.path!r}"
+
+
+def read_rows(source: Source, limit: int | None = None) -> list[Row]:
+    """All rows (the first `limit`); `RecipeError` naming the field where there are none."""
+    found = iter_rows(source)
     rows = list(islice(found, MOST_ROWS + 1 if limit is None else limit))
     if not rows:
-        raise RecipeError(f"{field} = {path!r} holds no rows; give a file with at least one")
-    if len(rows) > MOST_ROWS and _is_function(path):
+        raise RecipeError(f"{source.named} holds no rows; give a file with at least one")
+    if len(rows) > MOST_ROWS and _is_function(source.path):
         raise RecipeError(
-            f"{field} = {path!r} yielded more than {MOST_ROWS:,} rows; set limit, or streaming = "
-            "true"
+            f"{source.named} yielded more than {MOST_ROWS:,} rows; set limit, or streaming = true"
         )
     return [*rows, *found] if limit is None else rows
 
 
-def iter_rows(
-    path: str,
-    *,
-    config: str | None = None,
-    split: str = "train",
-    field: str = "environment.path",
-    seed: int = 0,
-    start: int = 0,
-    streaming: bool = False,
-) -> Iterator[Row]:
+def iter_rows(source: Source, start: int = 0, streaming: bool = False) -> Iterator[Row]:
     """The rows one after the other, from the `start`-th (from 0) on; the ones before it are passed
     over as cheaply as the source allows.
 
     `streaming` lets `datasets` read as it goes. Raises RecipeError as `read_rows`.
     """
-    file = Path(path).expanduser()
+    file = Path(source.path).expanduser()
     reader = READERS.get(file.suffix.lower())
     if reader is not None and file.is_file():
         return reader(file, start)
     if reader is not None and not file.is_dir():
-        raise RecipeError(f"{field} = {path!r}: there is no such file in {Path.cwd()}")
+        raise RecipeError(f"{source.named}: there is no such file in {Path.cwd()}")
     if file.is_file():
         raise RecipeError(
-            f"{field} = {path!r}: the ending {file.suffix!r} is not one of {', '.join(READERS)}"
+            f"{source.named}: the ending {file.suffix!r} is not one of {', '.join(READERS)}"
         )
-    if _is_function(path):
-        return _read_function(path, split, seed, start)
-    place = str(file) if file.is_dir() else path
-    return _read_datasets(place, config, split, field, start, streaming)
+    if _is_function(source.path):
+        return islice(_read_function(source), start, None)
+    return _read_datasets(source, file, start, streaming)
 
 
 def is_file(path: str) -> bool:
@@ -236,63 +230,59 @@ def unpadded(value: Any) -> Any:
     return [unpadded(each) for each in value] if isinstance(value, list) else value
 
 
-def _read_function(path: str, split: str, seed: int, start: int) -> Iterator[Row]:
-    """The rows that a user's function gives; it is called with `split` and `seed` if it takes them.
-
-    What it raises stops the run with its row named.
-    """
-    function = import_object(path, "data")
+def _read_function(source: Source) -> Iterator[Row]:
+    """The rows that a user's function gives. What it raises stops the run with its row named."""
+    function = import_object(source.path, "data")
     found = function
     if callable(function):
         try:
             taken = inspect.signature(function).parameters
         except ValueError:
             taken = {}  # unknown for some functions written in C
-        given = {"split": split, "seed": seed}
+        given = {"split": source.split, "seed": source.seed}
         given = {name: value for name, value in given.items() if name in taken}
-        found = call_user(function, given, f"environment.path = {path!r}")
+        found = call_user(function, given, f"environment.path = {source.path!r}")
     if not isinstance(found, Iterable) or isinstance(found, str | bytes | Mapping):
         raise RecipeError(
-            f"environment.path = {path!r} returned a {type(found).__name__}; give a function that "
-            "yields one dict a row"
+            f"environment.path = {source.path!r} returned a {type(found).__name__}; give a "
+            "function that yields one dict a row"
         )
-    return islice(_rows(found, path), start, None)
+    return _rows(found, source.path)
 
 
-def _read_datasets(
-    path: str, config: str | None, split: str, field: str, start: int, streaming: bool
-) -> Iterator[Row]:
+def _read_datasets(source: Source, folder: Path, start: int, streaming: bool) -> Iterator[Row]:
     import datasets
 
+    split, path = source.split, str(folder) if folder.is_dir() else source.path
     try:
         if Path(path, "state.json").is_file() or Path(path, "dataset_dict.json").is_file():
             data = datasets.load_from_disk(path)
             if isinstance(data, datasets.DatasetDict):
                 if split not in data:
                     raise RecipeError(
-                        f"{field} = {path!r} has no split {split!r}; it has {', '.join(data)}"
+                        f"{source.named} has no split {split!r}; it has {', '.join(data)}"
                     )
                 data = data[split]
             elif split not in ("train", str(data.split)):
                 raise RecipeError(
-                    f"{field} = {path!r} holds one data set without splits, so there is no split "
+                    f"{source.named} holds one data set without splits, so there is no split "
                     f"{split!r}; leave it out, or save a DatasetDict"
                 )
         else:
-            _check_kinds(Path(path).expanduser(), field)
-            data = datasets.load_dataset(path, config, split=split, streaming=streaming)
+            _check_kinds(source, folder)
+            data = datasets.load_dataset(path, source.config, split=split, streaming=streaming)
     except RecipeError:
         raise
     except Exception as error:
         raise RecipeError(
-            f"{field} = {path!r} is neither a file ending in {', '.join(READERS)} nor a folder or "
+            f"{source.named} is neither a file ending in {', '.join(READERS)} nor a folder or "
             f"name that `datasets` can load (split {split!r}): {_in_one_line(error)}"
         ) from error
-    rest, name = data.skip(start) if start else data, f"{path} ({split})"
-    return _rows(map(_unpadded_row, rest), name, start)
+    rest = data.skip(start) if start else data
+    return _rows(map(_unpadded_row, rest), f"{path} ({split})", start)
 
 
-def _check_kinds(folder: Path, field: str) -> None:
+def _check_kinds(source: Source, folder: Path) -> None:
     """`RecipeError` where a folder holds data files of several kinds: `datasets` reads one of them
     and passes over the others in silence. A README.md may say how they belong together.
     """
@@ -306,7 +296,7 @@ def _check_kinds(folder: Path, field: str) -> None:
             kinds.setdefault(kind, file.relative_to(folder))
     if len(kinds) > 1:
         raise RecipeError(
-            f"{field} = {str(folder)!r} holds files of several kinds "
+            f"{source.named} holds files of several kinds "
             f"({', '.join(map(str, kinds.values()))}), of which one would be read; name a file, or "
             "keep one kind in the folder"
         )

@@ -86,7 +86,8 @@ class StreamEnvironment(Environment):
         self._room, self._drops_long, self._advice = 0, False, ""
         # Rows are read again and again, wherever the process then works.
         file = Path(settings.path).expanduser()
-        self._path = str(file.absolute()) if file.exists() else settings.path
+        path = str(file.absolute()) if file.exists() else settings.path
+        self._source = settings.source(seed)._replace(path=path)
         self._remembered: OrderedDict[str, Prompt] = OrderedDict()
         rows = list(islice(self.rows(0), settings.checked_rows))
         if not rows:
@@ -119,14 +120,7 @@ class StreamEnvironment(Environment):
 
     def rows(self, start: int) -> Iterator[Row]:
         """The training rows of one epoch from the `start`-th on."""
-        found = iter_rows(
-            self._path,
-            config=self._settings.config,
-            split=self._settings.split,
-            seed=self._seed,
-            start=start,
-            streaming=True,
-        )
+        found = iter_rows(self._source, start, streaming=True)
         limit = self._settings.limit
         return found if limit is None else islice(found, max(limit - start, 0))
 

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from groupwise.environments.checks import (
-    SHOWN,
     check_columns,
     check_values,
+    first_of,
     rejected_answers,
     rejected_message,
 )
 from groupwise.environments.dataset_settings import DatasetSettings
 from groupwise.environments.prompt_rows import prompt_of
-from groupwise.environments.readers import Row, is_file, read_rows
+from groupwise.environments.readers import Row, Source, is_file, read_rows
 from groupwise.errors import RecipeError
 from groupwise.types import Prompt
 from groupwise.verifiers import Verifier
@@ -98,7 +98,7 @@ def heldout_rows(settings: DatasetSettings, seed: int) -> list[Row]:
             f"environment.{given} = {getattr(settings, given)!r} is the training data itself; "
             "held-out rows differ"
         )
-    return read_rows(path, config=settings.config, split=split, field=field, seed=seed)
+    return read_rows(Source(path, settings.config, split, seed, field))
 
 
 def refuse_overlap(
@@ -111,11 +111,8 @@ def refuse_overlap(
         for place, other in pairs:
             held.setdefault(other, place)
         if held:
-            shown = "; ".join(f"{other} = {place}" for other, place in list(held.items())[:SHOWN])
-            more = f"; and {len(held) - SHOWN} more" if len(held) > SHOWN else ""
-            parts.append(
-                f"{len(held)} held-out prompts are {how} in the training data ({shown}{more})"
-            )
+            shown = first_of([f"{other} = {place}" for other, place in held.items()])
+            parts.append(f"{len(held)} held-out prompts are {how} in the training data ({shown})")
     if parts:
         raise RecipeError(
             f'{settings.where}: {" and ".join(parts)}; set on_overlap = "drop" to take them out '

@@ -5,10 +5,13 @@ Every call starts afresh. Left out: isolation itself (`sandbox/`; docs/security.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+
+from pydantic import Field
 
 from groupwise.environments.tools.tool import ToolError, ToolUnavailable
 from groupwise.sandbox import Limits, SandboxUnavailable, TierChoice, TrustedCallFailed
+from groupwise.verifiers.core.names import Arguments
 
 # Runs inside the sandbox. Like an interactive session, a last expression is printed.
 _RUNNER = """
@@ -36,15 +39,26 @@ def run(code):
 """
 
 
-def make_python(
-    *,
-    time_limit: float = 5.0,
-    memory_megabytes: int = 512,
-    packages: Sequence[str] = (),
-    tier: TierChoice = "auto",
-) -> Callable[[str], str]:
-    """The tool's function. `time_limit` is in seconds; `packages` are importable (numpy, ...)."""
-    limits = Limits(time=time_limit, total_time=time_limit, memory=memory_megabytes << 20)
+class PythonArguments(Arguments, strict=True):
+    """The arguments of the tool `python`."""
+
+    time_limit: float = Field(
+        default=5.0, gt=0, allow_inf_nan=False, description="Seconds of a program, as 5.0."
+    )
+    memory_megabytes: int = Field(default=512, ge=1, description="Memory of a program, as 512.")
+    packages: list[str] = Field(
+        default_factory=list,
+        description='What a program may import beside the standard library, as ["numpy"].',
+    )
+    tier: TierChoice = Field(
+        default="auto", description="How it is isolated, as auto: docs/security.md."
+    )
+
+
+def make_python(arguments: PythonArguments) -> Callable[[str], str]:
+    """The tool's function."""
+    seconds = arguments.time_limit
+    limits = Limits(time=seconds, total_time=seconds, memory=arguments.memory_megabytes << 20)
 
     def python(code: str) -> str:
         """Runs a Python program and gives back what it prints, and the value of a last expression.
@@ -55,7 +69,7 @@ def make_python(
         from groupwise.sandbox import shared_sandbox
 
         try:
-            sandbox = shared_sandbox(tier, packages)
+            sandbox = shared_sandbox(arguments.tier, arguments.packages)
             kind, printed, error = sandbox.evaluate(_RUNNER, "run", [code], limits=limits)
         except SandboxUnavailable as unavailable:
             raise ToolUnavailable(str(unavailable)) from unavailable

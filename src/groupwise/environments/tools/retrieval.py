@@ -14,9 +14,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from groupwise.environments.readers import Row, iter_rows, open_text
+from pydantic import Field
+
+from groupwise.environments.readers import Row, Source, iter_rows, open_text
 from groupwise.errors import RecipeError
 from groupwise.texts import whole_text
+from groupwise.verifiers.core.names import Arguments
 
 K1, B = 1.5, 0.75
 _WORD = re.compile(r"\w+")
@@ -70,12 +73,20 @@ def words(text: str) -> list[str]:
     return _WORD.findall(text.casefold())
 
 
-def make_search(*, path: str, top: int = 3, words_a_passage: int = 120) -> Callable[[str], str]:
+class SearchArguments(Arguments, strict=True):
+    """The arguments of the tool `search`."""
+
+    path: str = Field(min_length=1, description='A file or a folder, as "documents/".')
+    top: int = Field(default=3, ge=1, description="Passages of one answer at most, as 3.")
+    words_a_passage: int = Field(default=120, ge=1, description="Words of a passage, as 120.")
+
+
+def make_search(arguments: SearchArguments) -> Callable[[str], str]:
     """The tool's function over a file or folder of .txt, .md and .jsonl (a `text` each line).
 
     Raises RecipeError where there is nothing to read.
     """
-    index = Index(read_passages(Path(path).expanduser(), words_a_passage))
+    index = Index(read_passages(Path(arguments.path).expanduser(), arguments.words_a_passage))
 
     def search(query: str) -> str:
         """Searches the documents and gives back the passages that fit best.
@@ -83,7 +94,7 @@ def make_search(*, path: str, top: int = 3, words_a_passage: int = 120) -> Calla
         Args:
             query: words to look for
         """
-        found = index.search(query, top)
+        found = index.search(query, arguments.top)
         if not found:
             return "nothing was found"
         return "\n\n".join(f"[{passage.source}] {passage.text}" for passage, _ in found)
@@ -102,7 +113,7 @@ def read_passages(path: Path, words_a_passage: int) -> list[Passage]:
         for file in files:
             name = file.name if path.is_file() else file.relative_to(path).as_posix()
             if file.suffix == ".jsonl":
-                passages += map(_passage, iter_rows(str(file)))
+                passages += map(_passage, iter_rows(Source(str(file))))
             elif file.suffix in _SUFFIXES:
                 with open_text(file) as text:
                     pieces = _pieces(text.read(), words_a_passage)

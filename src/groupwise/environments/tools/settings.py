@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from groupwise.environments.tools.tool import Tool
 from groupwise.errors import RecipeError
-from groupwise.sandbox import SandboxUnavailable, TierChoice
+from groupwise.sandbox import SandboxUnavailable
 from groupwise.sandbox.packages import find_packages
 from groupwise.verifiers import import_object
 from groupwise.verifiers.core.names import Arguments, unknown_name, validated
@@ -39,30 +39,6 @@ class ToolSettings(Arguments):
         return {"name": value} if isinstance(value, str) else value
 
 
-class PythonArguments(Arguments, strict=True):
-    """The arguments of the tool `python`."""
-
-    time_limit: float = Field(
-        default=5.0, gt=0, allow_inf_nan=False, description="Seconds of a program, as 5.0."
-    )
-    memory_megabytes: int = Field(default=512, ge=1, description="Memory of a program, as 512.")
-    packages: list[str] = Field(
-        default_factory=list,
-        description='What a program may import beside the standard library, as ["numpy"].',
-    )
-    tier: TierChoice = Field(
-        default="auto", description="How it is isolated, as auto: docs/security.md."
-    )
-
-
-class SearchArguments(Arguments, strict=True):
-    """The arguments of the tool `search`."""
-
-    path: str = Field(min_length=1, description='A file or a folder, as "documents/".')
-    top: int = Field(default=3, ge=1, description="Passages of one answer at most, as 3.")
-    words_a_passage: int = Field(default=120, ge=1, description="Words of a passage, as 120.")
-
-
 def load_tools(settings: Sequence[ToolSettings]) -> list[Tool]:
     """The tools that a recipe names. RecipeError for a name or arguments that do not exist."""
     return [_load(each) for each in settings]
@@ -77,7 +53,7 @@ def _load(settings: ToolSettings) -> Tool:
             raise RecipeError("tool 'calculator' takes no arguments; leave them out")
         return Tool.of(calculator)
     if settings.name == "python":
-        from groupwise.environments.tools.python import make_python
+        from groupwise.environments.tools.python import PythonArguments, make_python
         from groupwise.sandbox import shared_sandbox
 
         python = validated(PythonArguments, settings.arguments, "tool 'python'")
@@ -86,14 +62,17 @@ def _load(settings: ToolSettings) -> Tool:
             shared_sandbox(python.tier, python.packages)  # what cannot run is refused now
         except (RecipeError, SandboxUnavailable) as error:
             raise RecipeError(f"tool 'python': {error}") from error
-        return Tool.of(make_python(**python.model_dump()), facts=facts)
+        return Tool.of(make_python(python), facts=facts)
     if settings.name == "search":
-        from groupwise.environments.tools.retrieval import documents_hash, make_search
+        from groupwise.environments.tools.retrieval import (
+            SearchArguments,
+            documents_hash,
+            make_search,
+        )
 
         search = validated(SearchArguments, settings.arguments, "tool 'search'")
-        tool = Tool.of(make_search(**search.model_dump()))
-        facts = {**facts, "documents": documents_hash(search.path)}
-        return Tool(tool.name, tool.function, tool.schema, facts)
+        facts["documents"] = documents_hash(search.path)
+        return Tool.of(make_search(search), facts=facts)
     if ":" not in settings.name:
         raise unknown_name("tool", settings.name, [*BUILTIN_TOOLS, "module:function"])
     found = import_object(settings.name, "tool")
