@@ -108,7 +108,7 @@ class CodeSettings(DrawnSettings):
         question = _question(chain, shown)
         if self.wording == "brief":
             question = f"solve(x): {chain.description}"
-        return Task(question, chain.program("solve"), chain.behaviour(), columns)
+        return Task(question, chain.program("solve"), f"{kind}: {chain.values()}", columns)
 
 
 def make_code(settings: CodeSettings, seed: int, verifiers: VerifierTables = ()) -> Environment:

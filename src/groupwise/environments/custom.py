@@ -20,7 +20,7 @@ from groupwise.environments.checks import (
 )
 from groupwise.environments.episode import checked_episode
 from groupwise.environments.identity import normalised_text
-from groupwise.environments.overlap import OnOverlap
+from groupwise.environments.overlap import HeldOut, OnOverlap, Overlap
 from groupwise.errors import RecipeError
 from groupwise.types import Prompt
 from groupwise.verifiers import Verifier, VerifierTables, import_object
@@ -104,20 +104,14 @@ def _keep_heldout_apart(made: Environment, where: str) -> None:
         raise RecipeError(
             f"{where}: on_overlap = {made.on_overlap!r} is not one of 'refuse', 'drop', 'allow'"
         )
-    own_episodes = type(made).start is not Environment.start
-    held: dict[str, str] = {}
-    for split in made.splits:
-        for place, prompt in _placed(made, split) if split != "train" else ():
-            held.setdefault(_asked(prompt, own_episodes), place)
-    found = [
-        (prompt.id, place, held[key])
-        for place, prompt in _placed(made, "train")
-        if (key := _asked(prompt, own_episodes)) in held
-    ]
-    both = {each for each, _, _ in found}
-    made.count("overlap", len({other for _, _, other in found}))
+    held = [each for split in made.splits if split != "train" for each in _placed(made, split)]
+    train = _placed(made, "train")
+    key = _task if type(made).start is not Environment.start else normalised_text
+    found = Overlap([prompt for _, prompt in train], HeldOut([p for _, p in held], key=key)).exact
+    both = {train[number][1].id for number, _ in found}
+    made.count("overlap", len({other for _, other in found}))
     if both and made.on_overlap == "refuse":
-        shown = first_of([f"{place} = {other}" for _, place, other in found])
+        shown = first_of([f"{train[number][0]} = {held[other][0]}" for number, other in found])
         raise RecipeError(
             f"{where}: {len(both)} training prompts are also held out ({shown}); take them "
             'out of one split, or set its attribute on_overlap to "drop" (from training) or "allow"'
@@ -134,9 +128,9 @@ def _placed(made: Environment, split: str) -> list[tuple[str, Prompt]]:
     ]
 
 
-def _asked(prompt: Prompt, own_episodes: bool) -> str:
-    """What makes two prompts the same task: the words, and what an episode may use beside them."""
-    hidden = [prompt.answer, dict(prompt.columns)] if own_episodes else []
+def _task(prompt: Prompt) -> str:
+    """The words, and what an episode may use beside them."""
+    hidden = [prompt.answer, dict(prompt.columns)]
     return json.dumps([normalised_text(prompt), *hidden], default=str)
 
 

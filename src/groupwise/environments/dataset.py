@@ -9,7 +9,7 @@ out: data that is read as the run goes (stream.py) and several sources in one ru
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from groupwise.environments.base import Environment
 from groupwise.environments.checks import first_of
@@ -29,6 +29,7 @@ from groupwise.environments.tasks import (
 )
 from groupwise.errors import RecipeError
 from groupwise.randomness import stream_key
+from groupwise.types import Prompt
 from groupwise.verifiers import Verifier, VerifierTables, compose
 
 __all__ = ["DatasetSettings", "from_rows"]
@@ -77,8 +78,11 @@ def _checked(
             f"{dropped} gold answers that were dropped"
         )
     train, overlaps = _apart(train, heldout, settings)
-    if settings.on_conflict == "refuse":
-        _refuse_conflicts([*train, *heldout], settings)
+    if settings.on_conflict == "refuse" and (conflicts := _conflicting([*train, *heldout], _asked)):
+        raise RecipeError(
+            f"{settings.where}: the same prompt has different gold answers: {first_of(conflicts)}. "
+            'Correct them, or set on_conflict = "allow"'
+        )
     duplicates = len(train) - len({task.prompt.id for task in train})
     heldout_duplicates = len(heldout) - len({task.prompt.id for task in heldout})
     if settings.on_duplicate == "drop":
@@ -90,7 +94,7 @@ def _checked(
     facts = {
         "duplicates": duplicates,
         "heldout_duplicates": heldout_duplicates,
-        "conflicting_answers": _conflicting(train),
+        "conflicting_answers": len(_conflicting(train, normalised_text)),
         **overlaps,
         "dropped_bad_answers": dropped,
         "arguments": settings.model_dump(mode="json"),
@@ -153,27 +157,18 @@ def _split(tasks: list[Task], share: float, seed: int) -> tuple[list[Task], list
     return train, [task for task in tasks if normalised_text(task.prompt) in held]
 
 
-def _refuse_conflicts(tasks: Sequence[Task], settings: DatasetSettings) -> None:
-    """Raises RecipeError naming rows with the same prompt and different answers."""
+def _asked(prompt: Prompt) -> str:
+    return prompt_id(prompt.messages, prompt.text)
+
+
+def _conflicting(tasks: Sequence[Task], key: Callable[[Prompt], str]) -> list[str]:
+    """The rows of each prompt that comes with more than one answer, for a message."""
     rows: dict[str, dict[str, str]] = {}
     for task in tasks:
-        answers = rows.setdefault(prompt_id(task.prompt.messages, task.prompt.text), {})
+        answers = rows.setdefault(key(task.prompt), {})
         answers.setdefault(str(task.prompt.answer).strip(), task.where)
-    conflicts = [
+    return [
         " and ".join(f"{where} (answer {answer!r:.60})" for answer, where in answers.items())
         for answers in rows.values()
         if len(answers) > 1
     ]
-    if conflicts:
-        raise RecipeError(
-            f"{settings.where}: the same prompt has different gold answers: {first_of(conflicts)}. "
-            'Correct them, or set on_conflict = "allow"'
-        )
-
-
-def _conflicting(tasks: Sequence[Task]) -> int:
-    """Distinct prompts that come with more than one answer."""
-    answers: dict[str, set[str]] = {}
-    for task in tasks:
-        answers.setdefault(normalised_text(task.prompt), set()).add(repr(task.prompt.answer))
-    return sum(len(each) > 1 for each in answers.values())

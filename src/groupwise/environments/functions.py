@@ -31,10 +31,9 @@ class Operation:
 
     def with_number(self, draw: random.Random) -> Operation:
         """The operation with its number drawn and written in."""
-        k = draw.randint(self.low, self.high)
-        return Operation(
-            self.words.replace("{k}", str(k)), self.expression.replace("{k}", str(k)), self.gives
-        )
+        k = str(draw.randint(self.low, self.high))
+        words, expression = (each.replace("{k}", k) for each in (self.words, self.expression))
+        return Operation(words, expression, self.gives)
 
 
 _LISTS = (
@@ -142,9 +141,9 @@ class Chain:
         found: Callable[[Any], Any] = namespace["f"]
         return found
 
-    def behaviour(self) -> str:
-        """What the chain does on fixed arguments: equal for chains that are the same function."""
-        return f"{self.takes}: {_values(self)}"
+    def values(self) -> list[Any]:
+        """What it gives for fixed arguments: equal for chains that are the same function."""
+        return [*map(self.function(), PROBES[self.takes])]
 
 
 def draw_argument(draw: random.Random, kind: Kind) -> Any:
@@ -162,6 +161,7 @@ def _probes(kind: Kind) -> tuple[Any, ...]:
 
 
 PROBES: dict[Kind, tuple[Any, ...]] = {kind: _probes(kind) for kind in KINDS}
+"""Arguments that tell functions apart."""
 
 
 def draw_chain(draw: random.Random, takes: Kind, length: int) -> Chain | None:
@@ -176,15 +176,10 @@ def draw_chain(draw: random.Random, takes: Kind, length: int) -> Chain | None:
 
 def _all_matter(chain: Chain) -> bool:
     """Whether it is no constant, not the identity, and no shorter chain does the same."""
-    values = _values(chain)
+    values = chain.values()
     if len({repr(value) for value in values}) < 4 or values == list(PROBES[chain.takes]):
         return False
-    return all(values != _values(each) for each in _shorter(chain))
-
-
-def _values(chain: Chain) -> list[Any]:
-    function = chain.function()
-    return [function(value) for value in PROBES[chain.takes]]
+    return all(values != each.values() for each in _shorter(chain))
 
 
 def _shorter(chain: Chain) -> list[Chain]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from types import SimpleNamespace
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -56,8 +55,10 @@ class Maker(NamedTuple):
 
     def __call__(self, draw: random.Random) -> Rule:
         v = SimpleNamespace(**{name: draws(draw) for name, draws in self.drawn.items()})
-        follow = partial(self.follow, v=v)
-        return Rule(self.words(v), self.id, self.arguments(v), follow, self.order)
+        arguments = self.arguments(v)
+        return Rule(
+            self.words(v), self.id, arguments, lambda text: self.follow(text, v), self.order
+        )
 
 
 def _int(low: int, high: int) -> Callable[[random.Random], int]:

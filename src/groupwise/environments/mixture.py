@@ -18,7 +18,7 @@ from groupwise.environments.base import Environment, Judged
 from groupwise.environments.episode import Episode
 from groupwise.environments.mixed_verifier import SEPARATOR, MixedVerifier
 from groupwise.environments.order import Cursor
-from groupwise.environments.overlap import Elsewhere, OnOverlap
+from groupwise.environments.overlap import Elsewhere, HeldOut, OnOverlap, asked
 from groupwise.environments.settings import VerifierList
 from groupwise.errors import RecipeError
 from groupwise.types import Prompt
@@ -258,7 +258,7 @@ def _kept_apart(parts: Mapping[str, Environment], settings: MixtureSettings) -> 
     for key, part in parts.items():
         held = [p for split in part.splits if split != "train" for p in part.prompts(split=split)]
         places = [part.place(prompt.id) for prompt in held]
-        others = Elsewhere(held, places, key, settings.on_overlap)
+        others = Elsewhere(HeldOut(held, key=asked), places, key, settings.on_overlap)
         for other, source in parts.items():
             if other == key or not held:
                 continue

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal
 
 from groupwise.environments.identity import normalised_text
@@ -40,21 +39,30 @@ class HeldOut:
     Memory: the runs of the held-out prompts, whatever the size of the training data.
     """
 
-    def __init__(self, prompts: Sequence[Prompt], near: float) -> None:
-        """`near`: the share of words from which on a prompt counts as nearly the same; 0: none."""
+    def __init__(
+        self,
+        prompts: Sequence[Prompt],
+        near: float = 0.0,
+        key: Callable[[Prompt], str] = normalised_text,
+    ) -> None:
+        """`near`: the share of words from which on a prompt counts as nearly the same; 0: none.
+
+        `key`: prompts with the same one are the same.
+        """
+        self.key = key
         self.prompts = list(prompts)
         self.near = near
         self._texts: dict[str, list[int]] = {}
         self._words = [words(normalised_text(prompt)) for prompt in prompts]
         self._runs: dict[Run, list[tuple[int, int]]] = {}
         for number, prompt in enumerate(prompts):
-            self._texts.setdefault(normalised_text(prompt), []).append(number)
+            self._texts.setdefault(key(prompt), []).append(number)
             if near:
                 for start, run in enumerate(runs(self._words[number])):
                     self._runs.setdefault(run, []).append((number, start))
 
     def same(self, text: str) -> list[int]:
-        """Which held-out prompts have that normalised text."""
+        """Which held-out prompts have that key."""
         return self._texts.get(text, [])
 
     def shared(self, text: str) -> set[Run]:
@@ -87,7 +95,7 @@ class Overlap:
         self.near: list[tuple[int, int]] = []
         shared: dict[int, set[Run]] = {}
         for number, prompt in enumerate(train):
-            text = normalised_text(prompt)
+            text = heldout.key(prompt)
             self.exact += [(number, other) for other in heldout.same(text)]
             if found := heldout.shared(text):
                 shared[number] = found
@@ -106,21 +114,14 @@ class Elsewhere:
     question as raw text and as a chat, with a system message or without: roles do not count.
     """
 
-    prompts: Sequence[Prompt]
+    heldout: HeldOut
     places: Sequence[str]
     source: str
     on_overlap: OnOverlap
 
-    @cached_property
-    def _numbers(self) -> dict[str, list[int]]:
-        found: dict[str, list[int]] = {}
-        for number, prompt in enumerate(self.prompts):
-            found.setdefault(asked(prompt), []).append(number)
-        return found
-
     def found(self, prompt: Prompt, place: str) -> list[int]:
         """Which of them a training prompt is. Raises RecipeError if that is refused."""
-        same = self._numbers.get(asked(prompt), [])
+        same = self.heldout.same(asked(prompt))
         if same and self.on_overlap == "refuse":
             raise RecipeError(
                 f"a training prompt is held out in source {self.source!r}: "

@@ -236,7 +236,7 @@ def _read_function(source: Source) -> Iterator[Row]:
     found = function
     if callable(function):
         try:
-            taken = inspect.signature(function).parameters
+            taken: Mapping[str, Any] = inspect.signature(function).parameters
         except ValueError:
             taken = {}  # unknown for some functions written in C
         given = {"split": source.split, "seed": source.seed}
