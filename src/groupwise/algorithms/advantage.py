@@ -206,13 +206,11 @@ def group_names(prompt_ids: Sequence[str] | None, groups: Groups) -> tuple[str, 
         return None
     names = tuple(str(name) for name in prompt_ids)
     num_rows = len(groups.index)
-    if len(names) == num_rows and num_rows != groups.num_groups:
+    if len(names) == num_rows:
         return tuple(names[int(rows[0])] for rows in groups.layout)
     if len(names) != groups.num_groups:
         raise ValueError(
             f"prompt_ids must be one a prompt ({groups.num_groups}) or one a row ({num_rows}), "
             f"got {len(names)}"
         )
-    if num_rows == groups.num_groups:
-        return tuple(names[int(rows[0])] for rows in groups.layout)
     return names

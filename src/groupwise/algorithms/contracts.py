@@ -28,13 +28,7 @@ TokenMask: TypeAlias = Bool[Tensor, "B T"]
 class KeepRule:
     """Which groups dynamic sampling keeps, and how long it tries.
 
-    `rule(values of one group) -> bool` by the reward before the shapers, the scores' accuracy, or
-    one verifier's own value (`by` is its label).
-
-    A round samples `oversample` times the groups that are missing, at
-    most `max_batches` rounds a step; surplus groups are carried to the next step or discarded.
-    `when_short`: a step whose rounds are spent is skipped, learns from what it has (`partial`), or
-    stops the run.
+    `rule(values of one group) -> bool`; the fields are those of the filter `dynamic_sampling`.
     """
 
     rule: Callable[[Sequence[float]], bool]

@@ -8,6 +8,7 @@ denominator. TIS: Yao et al. 2025 (blog); MIS: IcePop 2510.18855 and its sequenc
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -86,13 +87,14 @@ class Weighing(Correction):
                 'bound, for example high = 3.0; only level = "token" has defaults'
             )
         low, high = self.bounds
-        if low is not None and high is not None and low > high:
+        if low > high:
             raise RecipeError(f"algorithm.correction: low = {low} is above high = {high}")
 
     @property
-    def bounds(self) -> tuple[float | None, float | None]:
-        """(lowest, highest) weight; None = open."""
-        return self.defaults if self.low is None and self.high is None else (self.low, self.high)
+    def bounds(self) -> tuple[float, float]:
+        """(lowest, highest) weight; 0 and inf where that side is open."""
+        low, high = self.defaults if self.low is self.high is None else (self.low, self.high)
+        return 0.0 if low is None else low, math.inf if high is None else high
 
     def raw(self, log_w: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T"]:
         """w at the level, [B, T]; `log_w` = old - sampler, 0 off the mask."""
@@ -105,12 +107,7 @@ class Weighing(Correction):
     def inside(self, raw: Float[Tensor, "B T"]) -> Bool[Tensor, "B T"]:
         """True where low <= w <= high."""
         low, high = self.bounds
-        ok = torch.ones_like(raw, dtype=torch.bool)
-        if low is not None:
-            ok = ok & (raw >= low)
-        if high is not None:
-            ok = ok & (raw <= high)
-        return ok
+        return (raw >= low) & (raw <= high)
 
     def weigh(self, raw: Float[Tensor, "B T"]) -> tuple[Tensor, Tensor]:
         """(weight, kept) from the raw weight."""
@@ -121,16 +118,14 @@ class Weighing(Correction):
         weight, kept = self.weigh(raw)
         return CorrectionOutput(weight, raw, kept, per_row=self.level != "token")
 
-    def _name(self) -> str:
-        return {
+    def formula(self) -> str:
+        name = {
             "token": "w_t = exp(old - sampler)",
             "sequence_product": "w = exp(Σ_t (old - sampler))",
             "sequence_geometric": "w = exp(mean_t (old - sampler))",
         }[self.level]
-
-    def _range(self) -> tuple[str, str]:
-        low, high = self.bounds
-        return ("0" if low is None else number(low), "∞" if high is None else number(high))
+        low, high = (number(bound).replace("inf", "∞") for bound in self.bounds)
+        return self.text.format(w=name, low=low, high=high)
 
 
 @part
@@ -142,16 +137,13 @@ class Truncate(Weighing):
     """
 
     kind = "truncate"
+    text = "f ← sg[clip({w}, {low}, {high})]·f"
     aliases = ("tis", "truncated_importance_sampling", "vllm_importance_sampling_correction")
     defaults = (None, 2.0)
 
     def weigh(self, raw: Float[Tensor, "B T"]) -> tuple[Tensor, Tensor]:
         low, high = self.bounds
         return raw.clamp(min=low, max=high), torch.ones_like(raw, dtype=torch.bool)
-
-    def formula(self) -> str:
-        low, high = self._range()
-        return f"f ← sg[clip({self._name()}, {low}, {high})]·f"
 
 
 @part
@@ -164,6 +156,7 @@ class Mask(Weighing):
     """
 
     kind = "mask"
+    text = "f ← sg[w·1[{low} ≤ w ≤ {high}]]·f, {w}"
     aliases: ClassVar[tuple[str, ...]] = (
         "mis",
         "masked_importance_sampling",
@@ -177,10 +170,6 @@ class Mask(Weighing):
         kept = self.inside(raw)
         return torch.where(kept, raw, 0), kept
 
-    def formula(self) -> str:
-        low, high = self._range()
-        return f"f ← sg[w·1[{low} ≤ w ≤ {high}]]·f, {self._name()}"
-
 
 @part
 class MaskOnly(Mask):
@@ -190,12 +179,9 @@ class MaskOnly(Mask):
     """
 
     kind = "mask_only"
+    text = "f ← 1[{low} ≤ w ≤ {high}]·f, {w}"
     aliases: ClassVar[tuple[str, ...]] = ("rollout_rejection", "rejection_without_weight")
 
     def weigh(self, raw: Float[Tensor, "B T"]) -> tuple[Tensor, Tensor]:
         kept = self.inside(raw)
         return kept.to(raw.dtype), kept
-
-    def formula(self) -> str:
-        low, high = self._range()
-        return f"f ← 1[{low} ≤ w ≤ {high}]·f, {self._name()}"

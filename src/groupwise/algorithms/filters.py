@@ -71,6 +71,11 @@ class Filter(Part):
         """A sampled group that does not reach `rows`, for filters with a memory."""
 
 
+def _unequal(inputs: FilterInputs, by: str) -> Bool[Tensor, " B"]:
+    values = inputs.accuracies if by == "accuracy" else inputs.unshaped
+    return ~uniform_rows(values, inputs.groups)
+
+
 @part
 class ZeroVarianceDrop(Filter):
     """Groups whose rewards are all equal (or with fewer than two scored rows) are dropped.
@@ -90,8 +95,7 @@ class ZeroVarianceDrop(Filter):
     needs = Needs(min_group_size=2)
 
     def rows(self, inputs: FilterInputs) -> Bool[Tensor, " B"]:
-        values = inputs.accuracies if self.by == "accuracy" else inputs.unshaped
-        return ~uniform_rows(values, inputs.groups)
+        return _unequal(inputs, self.by)
 
 
 @part
@@ -128,8 +132,7 @@ class DynamicSampling(Filter):
         """What no round of sampling has looked at (a loss by itself) is dropped here."""
         if self.by not in ("accuracy", "reward"):
             return torch.ones_like(inputs.truncated)
-        values = inputs.accuracies if self.by == "accuracy" else inputs.unshaped
-        return ~uniform_rows(values, inputs.groups)
+        return _unequal(inputs, self.by)
 
 
 def informative(values: Sequence[float]) -> bool:

@@ -3,18 +3,11 @@
 `learner.py` runs a step's updates, `critic.py` the comparator's critic beside them.
 """
 
-from groupwise.learner.critic import CriticLearner
-from groupwise.learner.learner import FixedLogprobs, Learner, StepReport, peak_memory_bytes
-from groupwise.learner.optimizers import make_optimizer
-from groupwise.learner.settings import TrainingSettings, learning_rate_at
-
-__all__ = [
-    "CriticLearner",
-    "FixedLogprobs",
-    "Learner",
-    "StepReport",
-    "TrainingSettings",
-    "learning_rate_at",
-    "make_optimizer",
-    "peak_memory_bytes",
-]
+from groupwise.learner.critic import CriticLearner as CriticLearner
+from groupwise.learner.learner import FixedLogprobs as FixedLogprobs
+from groupwise.learner.learner import Learner as Learner
+from groupwise.learner.learner import StepReport as StepReport
+from groupwise.learner.learner import peak_memory_bytes as peak_memory_bytes
+from groupwise.learner.optimizers import make_optimizer as make_optimizer
+from groupwise.learner.settings import TrainingSettings as TrainingSettings
+from groupwise.learner.settings import learning_rate_at as learning_rate_at

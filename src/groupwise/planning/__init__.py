@@ -1,40 +1,19 @@
 """Memory, tokens and counts before the run. No torch: a plan is arithmetic on a configuration."""
 
-from groupwise.planning.compare import SEVEN_BILLION, Comparison
-from groupwise.planning.memory import (
-    Fit,
-    MemoryInputs,
-    MemoryPlan,
-    fit_learning,
-    training_bytes,
-)
-from groupwise.planning.run_plan import (
-    PassWork,
-    Plan,
-    PlanInputs,
-    no_signal_share,
-    pass_work,
-    plan,
-    refill_factor,
-)
-from groupwise.planning.shape import SMOLLM2_135M, ModelShape, shape_from_config
-
-__all__ = [
-    "SEVEN_BILLION",
-    "Comparison",
-    "SMOLLM2_135M",
-    "Fit",
-    "MemoryInputs",
-    "MemoryPlan",
-    "ModelShape",
-    "PassWork",
-    "Plan",
-    "PlanInputs",
-    "fit_learning",
-    "no_signal_share",
-    "pass_work",
-    "plan",
-    "refill_factor",
-    "shape_from_config",
-    "training_bytes",
-]
+from groupwise.planning.compare import SEVEN_BILLION as SEVEN_BILLION
+from groupwise.planning.compare import Comparison as Comparison
+from groupwise.planning.memory import Fit as Fit
+from groupwise.planning.memory import MemoryInputs as MemoryInputs
+from groupwise.planning.memory import MemoryPlan as MemoryPlan
+from groupwise.planning.memory import fit_learning as fit_learning
+from groupwise.planning.memory import training_bytes as training_bytes
+from groupwise.planning.run_plan import PassWork as PassWork
+from groupwise.planning.run_plan import Plan as Plan
+from groupwise.planning.run_plan import PlanInputs as PlanInputs
+from groupwise.planning.run_plan import no_signal_share as no_signal_share
+from groupwise.planning.run_plan import pass_work as pass_work
+from groupwise.planning.run_plan import plan as plan
+from groupwise.planning.run_plan import refill_factor as refill_factor
+from groupwise.planning.shape import SMOLLM2_135M as SMOLLM2_135M
+from groupwise.planning.shape import ModelShape as ModelShape
+from groupwise.planning.shape import shape_from_config as shape_from_config
