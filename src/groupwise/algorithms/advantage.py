@@ -95,7 +95,8 @@ def run(algorithm: Algorithm, inputs: AdvantageInputs) -> tuple[Tensor, Tensor |
         penalty = _token_penalty(algorithm, inputs)
         if signal.values.dim() != 1:
             raise ValueError("kl in the sequence reward needs one number a row from the transform")
-        signal = signal.with_values(signal.values - penalty.sum(1))
+        shifted = torch.where(signal.present, signal.values - penalty.sum(1), 0)
+        signal = replace(signal, values=shifted)
     returns: Tensor | None = None
     if algorithm.baseline.critic:
         token_rewards = _token_rewards(algorithm, signal, signal.values, inputs)

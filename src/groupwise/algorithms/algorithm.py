@@ -365,20 +365,12 @@ class Algorithm:
             self.end_update(metrics, state)
         return LossOutput(terms.loss, metrics)
 
-    def value_terms(
-        self,
-        values: Tensor,
-        *,
-        plan: UpdatePlan,
-        mask: Tensor,
-        old_values: Tensor,
-        returns: Tensor,
-    ) -> LossTerms:
+    def value_terms(self, values: Tensor, **inputs: Any) -> LossTerms:
         """The critic's loss for a micro-batch [B, T] (comparator only); adds to `loss_terms`.
 
-        `values` live, `old_values` at the start of the update, `returns` from `returns(...)`.
+        `inputs`: the keywords of `loss.value_terms`.
         """
-        return loss.value_terms(self, values, plan, mask, old_values, returns)
+        return loss.value_terms(self, values, **inputs)
 
     def end_update(self, metrics: Mapping[str, float], state: AlgorithmState | None) -> None:
         """One optimiser update is done: moves what moves per update (the adaptive coefficient).

@@ -82,10 +82,7 @@ class AdaptiveEntropy(Extra):
 
     needs = Needs(entropies="live", state=True)
 
-    def entropy_coefficient(self, state: AlgorithmState | None) -> float | None:
-        return self._coefficient(state)
-
-    def _coefficient(self, state: AlgorithmState | None) -> float:
+    def entropy_coefficient(self, state: AlgorithmState | None) -> float:
         if state is None or state.entropy_coef is None:
             return self.start
         return state.entropy_coef
@@ -93,7 +90,8 @@ class AdaptiveEntropy(Extra):
     def end_update(self, metrics: Mapping[str, float], state: AlgorithmState) -> None:
         entropy, step = metrics["entropy"], self.step
         change = 0.0 if entropy == self.target else step if entropy < self.target else -step
-        state.entropy_coef = min(self.high, max(self.low, self._coefficient(state) + change))
+        moved = self.entropy_coefficient(state) + change
+        state.entropy_coef = min(self.high, max(self.low, moved))
 
 
 @part

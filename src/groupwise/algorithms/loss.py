@@ -143,12 +143,16 @@ def compute(
 def value_terms(
     algorithm: Algorithm,
     values: Tensor,
+    *,
     plan: UpdatePlan,
     mask: Tensor,
     old_values: Tensor,
     returns: Tensor,
 ) -> LossTerms:
-    """The critic's part of the loss for a micro-batch of whole rows; adds up like the policy's."""
+    """The critic's part of the loss for a micro-batch of whole rows; adds up like the policy's.
+
+    `values` live, `old_values` at the start of the update, `returns` of `Algorithm.returns`.
+    """
     trained = [each for each in algorithm.extras if each.trains_critic]
     if not trained:
         raise ValueError(f"algorithm {algorithm.name!r} has no value_loss among its extras")

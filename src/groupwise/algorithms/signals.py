@@ -7,7 +7,7 @@ tokens), R reward components.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
@@ -32,7 +32,7 @@ class AdvantageInputs:
     ddof: int = 0
     eps: float = 0.0
     components: Float[Tensor, "B R"] | None = None
-    steps: StepRewards | None = None
+    steps: Signal | None = None
     mask: Bool[Tensor, "B T"] | None = None
     entropies: Float[Tensor, "B T"] | None = None
     old_logprobs: Float[Tensor, "B T"] | None = None
@@ -52,16 +52,6 @@ class AdvantageInputs:
 
 
 @dataclass(frozen=True, slots=True)
-class StepRewards:
-    """Ragged step rewards, padded: `values` [B, S], `ends` [B, S] the step's last token, `present`
-    [B, S]."""
-
-    values: Float[Tensor, "B S"]
-    ends: Int[Tensor, "B S"]
-    present: Bool[Tensor, "B S"]
-
-
-@dataclass(frozen=True, slots=True)
 class Signal:
     """Numbers on their way to an advantage: one a row [B], or S a row [B, S].
 
@@ -73,10 +63,6 @@ class Signal:
     present: Bool[Tensor, "B ..."]
     ends: Int[Tensor, "B S"] | None = None
 
-    def with_values(self, values: Tensor) -> Signal:
-        """The same population with other numbers, 0 where absent."""
-        return replace(self, values=torch.where(self.present, values, 0))
-
     def per_row(self, per_row: Shaped[Tensor, " B"]) -> Tensor:
         """[B] shaped so that it broadcasts against `values` row by row."""
         return per_row.view(-1, *([1] * (self.values.dim() - 1)))
@@ -86,7 +72,7 @@ def pad_steps(
     step_rewards: Sequence[Sequence[float]],
     step_ends: Sequence[Sequence[int]] | None,
     like: Float[Tensor, " B"],
-) -> StepRewards:
+) -> Signal:
     """Lists of step rewards and of the token index that ends each step, as padded tensors.
 
     Raises ValueError where the lists do not match each other or the rows, or one is infinite.
@@ -112,4 +98,4 @@ def pad_steps(
         ends[row, : len(at)] = torch.as_tensor(list(at), dtype=torch.long, device=like.device)
     refuse_infinite("step_rewards", values)
     present = ~values.isnan()
-    return StepRewards(torch.where(present, values, 0), ends, present)
+    return Signal(torch.where(present, values, 0), present, ends)

@@ -254,9 +254,6 @@ class PassWork:
     tokens: int
     projected: int
 
-    def __add__(self, other: PassWork) -> PassWork:
-        return PassWork(self.tokens + other.tokens, self.projected + other.projected)
-
 
 def pass_work(groups: Iterable[tuple[int, Sequence[int]]]) -> PassWork:
     """The work of one pass over whole groups, given (prompt length, completion lengths) of each.
