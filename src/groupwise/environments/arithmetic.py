@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from groupwise.environments.base import Environment
-from groupwise.environments.generated import from_prompts
+from groupwise.environments.generated import ask, from_prompts
 from groupwise.environments.identity import prompt_id
 from groupwise.environments.problems import Problem, Space, split_problems
 from groupwise.errors import RecipeError
@@ -211,7 +211,7 @@ def _space(settings: ArithmeticSettings) -> Space:
     )
 
 
-def _question(problem: Problem, settings: ArithmeticSettings, seed: int) -> str:
+def _question(problem: Problem, settings: ArithmeticSettings, seed: int) -> Message:
     text = settings.instructions_text
     if text is None:
         text = INSTRUCTIONS[settings.instructions]
@@ -219,7 +219,7 @@ def _question(problem: Problem, settings: ArithmeticSettings, seed: int) -> str:
     if settings.of_level("phrasing") == "question":
         draw = generator(seed, "data", "wording", problem.expression)
         question = draw.choice(QUESTIONS).format(problem.expression)
-    return f"{question}\n{text}" if text else question
+    return ask(question, text)
 
 
 def _examples(
@@ -235,7 +235,7 @@ def _examples(
     shown: list[tuple[Problem, tuple[Message, Message]]] = []
     for problem in train[: settings.examples + 1] if settings.examples else ():
         content = reply.format(expression=problem.expression, answer=problem.value)
-        user = {"role": "user", "content": _question(problem, settings, seed)}
+        user = _question(problem, settings, seed)
         shown.append((problem, (user, {"role": "assistant", "content": content})))
     return shown
 
@@ -251,7 +251,7 @@ def _prompt(
         messages.append({"role": "system", "content": settings.system})
     others = [pair for shown, pair in examples if shown != problem][: settings.examples]
     messages.extend(message for pair in others for message in pair)
-    messages.append({"role": "user", "content": _question(problem, settings, seed)})
+    messages.append(_question(problem, settings, seed))
     answer = str(problem.value)
     columns = {
         "expression": problem.expression,

@@ -17,7 +17,7 @@ from groupwise.environments.dataset_settings import DatasetSettings
 from groupwise.environments.identity import normalised_text, prompt_id, with_unique_ids
 from groupwise.environments.overlap import HeldOut, Overlap
 from groupwise.environments.readers import read_rows
-from groupwise.environments.stream import from_stream
+from groupwise.environments.stream import StreamEnvironment
 from groupwise.environments.tasks import (
     Task,
     accepted,
@@ -48,7 +48,7 @@ def from_rows(settings: DatasetSettings, seed: int, verifiers: VerifierTables = 
     check_splits(settings)
     verifier = compose(verifiers)
     if settings.streaming:
-        return from_stream(settings, seed, verifier)
+        return StreamEnvironment(settings, seed, verifier)
     rows = read_rows(settings.source(seed), settings.limit)
     train = tasks_of(rows, settings, verifier, seed)
     heldout = tasks_of(heldout_rows(settings, seed), settings, verifier, seed)

@@ -89,6 +89,11 @@ class DrawnSettings(Arguments):
         """The built-in instructions after a question."""
         return ""
 
+    @property
+    def words(self) -> str:
+        """The instructions after a question: the recipe's, else the built-in ones."""
+        return self.asks if self.instructions_text is None else self.instructions_text
+
     def draw(self, random: random.Random, level: Level, seed: int) -> Task | None:
         """One task of a level, a function of `random`; None if this attempt failed."""
         raise NotImplementedError
@@ -226,18 +231,17 @@ def _in_turn(lists: Sequence[Sequence[Drawn]]) -> list[Drawn]:
     return [task for row in itertools.zip_longest(*lists) for task in row if task is not None]
 
 
+def ask(question: str, words: str | None) -> Message:
+    """The user's message: a question, with `words` behind it if there are any."""
+    return {"role": "user", "content": f"{question}\n{words}" if words else question}
+
+
 def _prompt(
     level: Level, task: Task, settings: DrawnSettings, opening: Sequence[Message]
 ) -> Prompt:
-    user = {"role": "user", "content": _question(task, settings)}
-    messages = (*opening, user)
+    messages = (*opening, ask(task.question, settings.words))
     columns = {**task.columns, "level": level}
     return Prompt(prompt_id(messages, answer=task.answer), messages, task.answer, columns=columns)
-
-
-def _question(task: Task, settings: DrawnSettings) -> str:
-    words = settings.asks if settings.instructions_text is None else settings.instructions_text
-    return f"{task.question}\n{words}" if words else task.question
 
 
 def _opening(settings: DrawnSettings, examples: Sequence[Task]) -> list[Message]:
@@ -245,7 +249,7 @@ def _opening(settings: DrawnSettings, examples: Sequence[Task]) -> list[Message]
     if settings.system:
         messages.append({"role": "system", "content": settings.system})
     for task in examples:
-        messages.append({"role": "user", "content": _question(task, settings)})
+        messages.append(ask(task.question, settings.words))
         messages.append({"role": "assistant", "content": settings.reply(task)})
     return messages
 

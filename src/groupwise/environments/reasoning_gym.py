@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import Field
 
 from groupwise.environments.base import Environment
-from groupwise.environments.generated import from_prompts
+from groupwise.environments.generated import ask, from_prompts
 from groupwise.environments.identity import prompt_id
 from groupwise.errors import RecipeError
 from groupwise.randomness import stream_key
@@ -131,11 +131,9 @@ def _entries(
 
 def _prompt(entry: Mapping[str, Any], settings: ReasoningGymSettings) -> Prompt:
     words = ASKS if settings.instructions_text is None else settings.instructions_text
-    question = str(entry["question"])
-    user = {"role": "user", "content": f"{question}\n{words}" if words else question}
     opening: list[Message] = []
     if settings.system:
         opening.append({"role": "system", "content": settings.system})
-    messages = (*opening, user)
+    messages = (*opening, ask(str(entry["question"]), words))
     answer = entry["answer"]
     return Prompt(prompt_id(messages, answer=answer), messages, answer, columns={"entry": entry})

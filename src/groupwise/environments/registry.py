@@ -106,7 +106,13 @@ def load_environment(
     """
     made = _made(name, seed, verifiers, arguments)
     if combine != "sum":
-        made.verifier = _composite(made).combined(combine)
+        if not isinstance(made.verifier, Composite):
+            raise RecipeError(
+                f"environment.combine is for several verifiers; environment {made.name!r} has one "
+                f'of its own ({made.verifier.name}): leave combine at "sum", or let the '
+                "environment make its verifier with groupwise.verifiers.compose"
+            )
+        made.verifier = made.verifier.combined(combine)
     return made
 
 
@@ -152,17 +158,6 @@ def offered() -> dict[str, str]:
     The function is called as `make(arguments, seed=, verifiers=)`, its arguments not validated.
     """
     return {each.name: each.value for each in entry_points(group=ENTRY_POINTS)}
-
-
-def _composite(environment: Environment) -> Composite:
-    """Its verifier, where that has components to combine."""
-    if isinstance(environment.verifier, Composite):
-        return environment.verifier
-    raise RecipeError(
-        f"environment.combine is for several verifiers; environment {environment.name!r} has one "
-        f'of its own ({environment.verifier.name}): leave combine at "sum", or let the environment '
-        "make its verifier with groupwise.verifiers.compose"
-    )
 
 
 def environment_from_settings(settings: EnvironmentSettings, seed: int = 0) -> Environment:

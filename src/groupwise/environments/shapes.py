@@ -24,7 +24,6 @@ from groupwise.verifiers.answers.extraction import last_box
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 PROMPT = "The column with the prompt."
-CHAT = "Wrap the prompt as one user message; without it it stays raw text."
 SUFFIX = "Words behind every prompt; may be empty. Not used with `template`."
 PATTERN = "A regular expression whose first group is the answer within its column."
 
@@ -34,7 +33,6 @@ class ShapedSettings(DatasetSettings):
 
     default_verifier: ClassVar[str]
 
-    chat: bool = Field(default=True, description=CHAT)
     suffix: str = Field(default="", description=SUFFIX)
 
     def question(self, row: Row) -> str:

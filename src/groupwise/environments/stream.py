@@ -47,17 +47,6 @@ _USED_UP = (
 )
 
 
-def from_stream(settings: DatasetSettings, seed: int, verifier: Verifier) -> StreamEnvironment:
-    """The environment of a stream; its first rows and all held-out ones are checked here.
-
-    Raises RecipeError naming rows.
-    """
-    heldout = tasks_of(heldout_rows(settings, seed), settings, verifier, seed)
-    check_tasks(heldout, settings, verifier)
-    kept = accepted(heldout, settings, verifier)
-    return StreamEnvironment(settings, seed, verifier, kept, num_dropped=len(heldout) - len(kept))
-
-
 class StreamEnvironment(Environment):
     """A stream of training prompts beside held-out ones in memory.
 
@@ -67,19 +56,14 @@ class StreamEnvironment(Environment):
 
     streamed = True
 
-    def __init__(
-        self,
-        settings: DatasetSettings,
-        seed: int,
-        verifier: Verifier,
-        heldout: Sequence[Task],
-        num_dropped: int = 0,
-    ) -> None:
-        """`heldout` are checked tasks, `num_dropped` how many of them were dropped before."""
+    def __init__(self, settings: DatasetSettings, seed: int, verifier: Verifier) -> None:
+        """The first rows and all held-out ones are checked here. Raises RecipeError naming rows."""
         self.verifier = verifier
         self._settings = settings
         self._seed = seed
-        self._heldout = heldout
+        given = tasks_of(heldout_rows(settings, seed), settings, verifier, seed)
+        check_tasks(given, settings, verifier)
+        self._heldout = heldout = accepted(given, settings, verifier)
         self._index = HeldOut([task.prompt for task in heldout], settings.near_overlap)
         self._elsewhere: list[Elsewhere] = []
         self._length_of: Callable[[Prompt], int] = lambda prompt: 0
@@ -100,7 +84,7 @@ class StreamEnvironment(Environment):
         found = self.usable(rows, numbers)
         first = [each for each in found if isinstance(each, Prompt)]
         dropped = Counter(each for each in found if isinstance(each, str))
-        dropped["bad_answers"] += num_dropped
+        dropped["bad_answers"] += len(given) - len(heldout)
         if not first:
             raise RecipeError(
                 f"{settings.where}: none of the first {len(rows)} rows can be used: {dict(dropped)}"

@@ -89,13 +89,13 @@ class Toolbox(EnvironmentWrapper):
 
     def start(self, call: ToolCall) -> Future[Any]:
         """The call's result as text. Fails with the tool's own error, or TimeoutError."""
-        tool = self.tools.get(call.name)
-        if tool is None:
-            failed: Future[Any] = Future()
+        return self._waits.start(lambda: _text(self._called(call)), self.seconds)
+
+    def _called(self, call: ToolCall) -> Any:
+        if call.name not in self.tools:
             names = ", ".join(self.tools)
-            failed.set_exception(ToolError(f"there is no tool {call.name!r}; there are: {names}"))
-            return failed
-        return self._waits.start(lambda: _text(tool.call(call.arguments)), self.seconds)
+            raise ToolError(f"there is no tool {call.name!r}; there are: {names}")
+        return self.tools[call.name].call(call.arguments)
 
     def cut(self, text: str) -> str:
         """At most `characters` of a result."""
