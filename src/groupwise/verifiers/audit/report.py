@@ -154,6 +154,7 @@ class AuditReport:
 
     def to_dict(self, timing: bool = True) -> dict[str, Any]:
         """Everything as JSON-able values; without `timing` the same for equal audits."""
+        rates = ("false_accepted", "false_rejected", "unscored")
         table: dict[str, Any] = {
             "verifier": self.verifier,
             "signature": self.signature,
@@ -162,11 +163,7 @@ class AuditReport:
             "golds_rejected": self.golds.to_dict(),
             "honest": {"right": self.right, "wrong": self.wrong},
             "sets": {
-                each.name: {
-                    "false_accepted": each.false_accepted.to_dict(),
-                    "false_rejected": each.false_rejected.to_dict(),
-                    "unscored": each.unscored.to_dict(),
-                }
+                each.name: {rate: getattr(each, rate).to_dict() for rate in rates}
                 for each in self.sets
             },
             "mutations_wrong": self.mutations.to_dict(),

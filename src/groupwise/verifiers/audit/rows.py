@@ -8,7 +8,7 @@ which `Form.fill` writes in the form that the audited verifier reads.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -105,30 +105,27 @@ def read_rows(path: str | Path) -> list[LabelledRow]:
         raise RecipeError(
             f"--data {str(path)!r}: no such file; give JSON lines with prompt, answer"
         )
-    rows = list(_read(path))
+    lines = enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+    rows = [_row(f"{path}:{number}", line) for number, line in lines if line.strip()]
     if not rows:
         raise RecipeError(f"--data {str(path)!r} has no rows")
     return rows
 
 
-def _read(path: Path) -> Iterator[LabelledRow]:
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        if not line.strip():
-            continue
-        where = f"{path}:{number}"
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise RecipeError(f"{where} is not JSON: {error}") from error
-        if not isinstance(row, dict) or "prompt" not in row:
-            raise RecipeError(f"{where}: expected an object with `prompt` and usually `answer`")
-        accept = row.pop("accept", None)
-        if accept is not None and (not isinstance(accept, bool) or "completion" not in row):
-            raise RecipeError(
-                f"{where}: accept = {accept!r}; give true or false and the `completion` it is about"
-            )
-        text = str(row.pop("completion", ""))
-        yield LabelledRow(where, _prompt(where, row), text, accept)
+def _row(where: str, line: str) -> LabelledRow:
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise RecipeError(f"{where} is not JSON: {error}") from error
+    if not isinstance(row, dict) or "prompt" not in row:
+        raise RecipeError(f"{where}: expected an object with `prompt` and usually `answer`")
+    accept = row.pop("accept", None)
+    if accept is not None and (not isinstance(accept, bool) or "completion" not in row):
+        raise RecipeError(
+            f"{where}: accept = {accept!r}; give true or false and the `completion` it is about"
+        )
+    text = str(row.pop("completion", ""))
+    return LabelledRow(where, _prompt(where, row), text, accept)
 
 
 def _prompt(where: str, row: dict[str, Any]) -> Prompt:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from groupwise.errors import RecipeError
 from groupwise.types import Prompt, Score
@@ -181,25 +182,25 @@ class _Audit:
             return None
         texts = [self.form.fill(row.prompt, row.text) for row in rows]
         scores = self.scorer.score([row.prompt for row in rows], texts)
-        asked = [each for each in zip(rows, texts, scores) if each[2] is not UNASKED]
-
-        def rate(of: Callable[[bool, Score], bool], wrong: Callable[[Score], bool]) -> Rate:
-            counted = [each for each in asked if of(bool(each[0].accept), each[2])]
-            found = [
-                Row(row.id, text, f"{row.why}; {score.reason}".strip("; "))
-                for row, text, score in counted
-                if wrong(score)
-            ]
-            return Rate(len(found), len(counted), tuple(found))
-
+        accepted, rejected, unscored = list[Row](), list[Row](), list[Row]()
+        labels = Counter[bool]()
+        total = 0
+        for row, text, score in zip(rows, texts, scores):
+            if score is UNASKED:
+                continue
+            total += 1
+            found = Row(row.id, text, f"{row.why}; {score.reason}".strip("; "))
+            if score.value is None:
+                unscored.append(found)
+                continue
+            labels[bool(row.accept)] += 1
+            if self._accepts(score) != bool(row.accept):
+                (rejected if row.accept else accepted).append(found)
         return SetRates(
             name,
-            rate(lambda accept, score: score.value is not None and not accept, self._accepts),
-            rate(
-                lambda accept, score: score.value is not None and accept,
-                lambda score: not self._accepts(score),
-            ),
-            rate(lambda _accept, _score: True, lambda score: score.value is None),
+            Rate(len(accepted), labels[False], tuple(accepted)),
+            Rate(len(rejected), labels[True], tuple(rejected)),
+            Rate(len(unscored), total, tuple(unscored)),
         )
 
     def mutations(self, number: int) -> tuple[Rate, Rate]:

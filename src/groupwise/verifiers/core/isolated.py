@@ -14,6 +14,7 @@ from typing import Any
 
 from groupwise.errors import VerifierError
 from groupwise.types import Prompt, Score
+from groupwise.verifiers.core.composition import VerifierGroup
 from groupwise.verifiers.core.contract import (
     Case,
     CaseVerifier,
@@ -38,7 +39,7 @@ Job = tuple[int, Sequence[Case]]
 Judged = tuple[list[Score], VerifierLogs] | str
 
 
-class Isolated(Verifier):
+class Isolated(VerifierGroup):
     """`verifier`, loaded again by name in each worker, with `time_limit` seconds a call."""
 
     def __init__(
@@ -69,8 +70,8 @@ class Isolated(Verifier):
         return self.verifier.required_columns
 
     @property
-    def needs_answer(self) -> bool:
-        return self.verifier.needs_answer
+    def members(self) -> Sequence[Verifier]:
+        return [self.verifier]
 
     @property
     def gives_steps(self) -> bool:
