@@ -34,6 +34,7 @@ from groupwise.errors import RecipeError
 from groupwise.learner import TrainingSettings
 from groupwise.policies import ModelSettings
 from groupwise.records import CheckpointSettings, EvaluationSettings
+from groupwise.records.compare import flatten
 from groupwise.samplers import SamplingSettings
 from groupwise.selection import SelectionSettings
 from groupwise.templates import TemplateSettings
@@ -220,17 +221,6 @@ def parse_value(value: Any) -> Any:
         return tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         return value
-
-
-def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested tables to dotted fields: `{"training": {"steps": 2}}` to `{"training.steps": 2}`."""
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            flat.update(flatten(value, f"{prefix}{key}."))
-        else:
-            flat[prefix + key] = value
-    return flat
 
 
 def _set(table: dict[str, Any], dotted: str, value: Any) -> None:

@@ -1,51 +1,17 @@
-"""Statistics of rollouts, and that splitting them over ranks changes nothing: fault 36."""
+"""A step's metrics of its rollouts."""
 
 from __future__ import annotations
 
 import doctest
 import math
+from dataclasses import replace
 
 import pytest
 
-from groupwise.records import Totals, group_totals, has_signal
+from groupwise.records import group_totals, has_signal
 from groupwise.records import totals as totals_module
+from groupwise.types import Extras
 from record_helpers import group, rollout
-
-
-def test_shares_of_ranks_add_up_by_their_counts():
-    first, second = Totals(), Totals()
-    first.mean("completions/truncated", 1, 10)
-    second.mean("completions/truncated", 2, 2)
-    assert (first + second).finish() == {"completions/truncated": 0.25}
-
-
-def test_a_name_that_a_rank_lacks_is_ignored():
-    first, second = Totals(), Totals()
-    first.values("verifier/number", [1.0, 0.0, 0.5])
-    second.values("verifier/number", [])
-    second.values("verifier/format", [None, math.nan])
-    merged = (first + second).finish()
-    assert merged["verifier/number"] == 0.5
-    assert merged["verifier/format"] is None
-
-
-def test_smallest_and_largest_are_over_all_ranks():
-    first, second = Totals(), Totals()
-    first.low("completions/tokens_min", 3)
-    first.high("completions/tokens_max", 9)
-    second.low("completions/tokens_min", 1)
-    second.high("completions/tokens_max", 4)
-    merged = (first + second).finish()
-    assert (merged["completions/tokens_min"], merged["completions/tokens_max"]) == (1, 9)
-
-
-def test_adding_leaves_the_parts_as_they_were():
-    first, second = Totals(), Totals()
-    first.count("unscored", 1)
-    second.count("unscored", 2)
-    assert (first + second).finish()["unscored"] == 3
-    assert first.finish()["unscored"] == 1
-
 
 GROUPS = [
     group("p", [1.0, 0.0, 1.0, 0.0], tokens=[2, 3, 4, 5]),
@@ -55,7 +21,7 @@ GROUPS = [
 
 
 def test_group_totals_by_hand():
-    found = group_totals(GROUPS).finish()
+    found = group_totals(GROUPS)
     assert found["reward"] == pytest.approx((2 + 3 + 0.6) / 9, abs=1e-12)
     assert found["reward_std"] == pytest.approx((0.5 + 0.0 + 0.1) / 3, abs=1e-12)
     assert found["groups/count"] == 3
@@ -76,30 +42,21 @@ def test_group_totals_by_hand():
 
 def test_std_is_within_groups_and_not_over_the_batch():
     """Fault 32: rewards that differ between prompts alone carry no signal."""
-    found = group_totals([group("p", [0.0, 0.0]), group("q", [10.0, 10.0])]).finish()
+    found = group_totals([group("p", [0.0, 0.0]), group("q", [10.0, 10.0])])
     assert found["reward_std"] == 0.0
     assert found["groups/no_signal"] == 1.0
     assert found["reward"] == 5.0
 
 
-@pytest.mark.parametrize("cut", [1, 2])
-def test_ranks_see_the_same_metrics_as_one(cut: int):
-    whole = group_totals(GROUPS).finish()
-    parts = (group_totals(GROUPS[:cut]) + group_totals(GROUPS[cut:])).finish()
-    assert whole.keys() == parts.keys()
-    for name, value in whole.items():
-        assert parts[name] == pytest.approx(value, abs=1e-12), name
-
-
 def test_no_rollout_gives_nones_and_no_error():
-    found = group_totals([]).finish()
+    found = group_totals([])
     assert found["groups/count"] == 0
     assert "reward" not in found
 
 
 def test_a_whole_group_without_a_score_counts_and_contributes_nothing():
     """Fault 12."""
-    found = group_totals([group("p", [None, None]), group("q", [1.0, 0.0])]).finish()
+    found = group_totals([group("p", [None, None]), group("q", [1.0, 0.0])])
     assert (found["reward"], found["unscored"], found["groups/no_signal"]) == (0.5, 2, 0.5)
     assert found["reward_std"] == 0.5
 
@@ -123,17 +80,29 @@ def test_the_tolerance_is_the_one_that_advantages_use():
 def test_greedy_rollouts_count_nowhere():
     plain = group("p", [1.0, 0.0])
     with_greedy = group("p", [1.0, 0.0], greedy=rollout("p", 1.0, index=-1))
-    assert group_totals([plain]).finish() == group_totals([with_greedy]).finish()
+    assert group_totals([plain]) == group_totals([with_greedy])
 
 
 def test_examples():
     assert doctest.testmod(totals_module).failed == 0
 
 
-def test_a_sum_is_whole_where_every_number_is():
-    totals = Totals()
-    for number in (0.5, 1, True):
-        totals.count("plays/score", number)
-    totals.count("plays/moves", True)
-    assert totals.finish() == {"plays/score": 2.5, "plays/moves": 1}
-    assert isinstance(totals.finish()["plays/moves"], int)
+def test_a_count_is_whole_where_every_number_is():
+    played = group("p", [1.0, 0.0, 1.0])
+    counts = [{"score": 0.5, "moves": True}, {"score": 1}, {"score": True}]
+    played = replace(
+        played,
+        rollouts=tuple(
+            replace(each, extras=Extras(messages=(), counts=own))
+            for each, own in zip(played.rollouts, counts, strict=True)
+        ),
+    )
+    found = group_totals([played])
+    assert (found["plays/score"], found["plays/moves"]) == (2.5, 1)
+    assert isinstance(found["plays/moves"], int)
+
+
+def test_none_and_nan_are_skipped_and_a_mean_over_nothing_is_none():
+    parts = [{"number": 1.0}, {"number": math.nan}, {"number": None, "form": None}]
+    found = group_totals([group("p", [1.0, 0.0, 0.5], parts=parts)])
+    assert (found["verifier/number"], found["verifier/form"]) == (1.0, None)

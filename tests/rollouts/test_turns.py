@@ -473,7 +473,7 @@ def test_counts_that_are_none_fail_that_rollout_by_name(
 
 def test_counts_need_not_be_whole(template: Template) -> None:
     (group,), _ = played(Asking(Counting), template, ["count"], group_size=3)
-    found = group_totals([group]).finish()
+    found = group_totals([group])
     assert (found["plays/score"], found["plays/heard"]) == (1.5, 3)
 
 

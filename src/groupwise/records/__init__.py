@@ -5,50 +5,26 @@ A run folder holds `recipe.toml` (resolved), `environment.json`, `metrics.jsonl`
 `summary.json`.
 """
 
-from groupwise.records.compare import Diff, Difference, diff
-from groupwise.records.files import data_hash, file_hash, text_hash
-from groupwise.records.machine import available_cpus, describe_machine, memory_bytes
-from groupwise.records.metric_table import METRICS, Metric
-from groupwise.records.metrics import (
-    COMMON_KEYS,
-    Value,
-    complete_step,
-    find_metric,
-    metrics_markdown,
-)
-from groupwise.records.reader import Run, open_run
-from groupwise.records.rows import REQUIRED_COLUMNS, rollout_rows
-from groupwise.records.settings import CheckpointSettings, EvaluationSettings
-from groupwise.records.totals import Totals, group_totals, has_signal
-from groupwise.records.writer import SUMMARY_KEYS, RunWriter, refuse_in_use
-
-__all__ = [
-    "METRICS",
-    "COMMON_KEYS",
-    "SUMMARY_KEYS",
-    "REQUIRED_COLUMNS",
-    "Metric",
-    "Totals",
-    "Value",
-    "Run",
-    "RunWriter",
-    "Diff",
-    "Difference",
-    "CheckpointSettings",
-    "EvaluationSettings",
-    "available_cpus",
-    "complete_step",
-    "data_hash",
-    "describe_machine",
-    "diff",
-    "file_hash",
-    "find_metric",
-    "group_totals",
-    "has_signal",
-    "memory_bytes",
-    "metrics_markdown",
-    "open_run",
-    "refuse_in_use",
-    "rollout_rows",
-    "text_hash",
-]
+from groupwise.records.compare import diff as diff
+from groupwise.records.files import file_hash as file_hash
+from groupwise.records.files import text_hash as text_hash
+from groupwise.records.machine import available_cpus as available_cpus
+from groupwise.records.machine import describe_machine as describe_machine
+from groupwise.records.machine import memory_bytes as memory_bytes
+from groupwise.records.metric_table import METRICS as METRICS
+from groupwise.records.metrics import COMMON_KEYS as COMMON_KEYS
+from groupwise.records.metrics import Value as Value
+from groupwise.records.metrics import complete_step as complete_step
+from groupwise.records.metrics import find_metric as find_metric
+from groupwise.records.metrics import metrics_markdown as metrics_markdown
+from groupwise.records.reader import Run as Run
+from groupwise.records.reader import open_run as open_run
+from groupwise.records.rows import REQUIRED_COLUMNS as REQUIRED_COLUMNS
+from groupwise.records.rows import rollout_rows as rollout_rows
+from groupwise.records.settings import CheckpointSettings as CheckpointSettings
+from groupwise.records.settings import EvaluationSettings as EvaluationSettings
+from groupwise.records.totals import group_totals as group_totals
+from groupwise.records.totals import has_signal as has_signal
+from groupwise.records.writer import SUMMARY_KEYS as SUMMARY_KEYS
+from groupwise.records.writer import RunWriter as RunWriter
+from groupwise.records.writer import refuse_in_use as refuse_in_use

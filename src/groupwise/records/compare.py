@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from groupwise.records.files import read_json_lines
-from groupwise.records.metrics import find_metric
+from groupwise.records.metrics import is_measured
 from groupwise.records.reader import Run, open_run
 
 if TYPE_CHECKING:
@@ -89,13 +89,15 @@ def diff(run_a: Run | str | Path, run_b: Run | str | Path) -> Diff:
     first: int | None = None
     causes: tuple[Difference, ...] = ()
     for step in sorted(lines_a.keys() & lines_b.keys()):
-        causes = (*_rollout_causes(a, b, step), *_metric_causes(lines_a[step], lines_b[step]))
+        metrics = _differences(lines_a[step], lines_b[step])
+        not_measured = [each for each in metrics if not is_measured(each.name)]
+        causes = (*_rollout_causes(a, b, step), *not_measured)
         if causes:
             first = step
             break
     return Diff(
-        recipe=_mapping_differences(a.recipe, b.recipe),
-        environment=_mapping_differences(a.environment, b.environment),
+        recipe=_differences(flatten(a.recipe), flatten(b.recipe)),
+        environment=_differences(flatten(a.environment), flatten(b.environment)),
         first_step=first,
         causes=causes,
         steps_a=len(lines_a),
@@ -109,12 +111,8 @@ def _rollout_causes(a: Run, b: Run, step: int) -> tuple[Difference, ...]:
         return ()
     if table_a.num_rows != table_b.num_rows:
         return (Difference("rollouts", table_a.num_rows, table_b.num_rows),)
-    found = []
-    for name, columns in _CAUSES:
-        difference = _first_row_difference(name, columns, table_a, table_b)
-        if difference is not None:
-            found.append(difference)
-    return tuple(found)
+    found = (_first_row_difference(name, columns, table_a, table_b) for name, columns in _CAUSES)
+    return tuple(difference for difference in found if difference is not None)
 
 
 def _first_row_difference(
@@ -138,39 +136,22 @@ def _first_row_difference(
     return None
 
 
-def _metric_causes(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[Difference, ...]:
-    names = dict.fromkeys([*a, *b])
+def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[Difference, ...]:
     return tuple(
         Difference(name, a.get(name), b.get(name))
-        for name in names
-        if a.get(name) != b.get(name) and not _measured(name)
+        for name in dict.fromkeys([*a, *b])
+        if a.get(name) != b.get(name)
     )
 
 
-def _measured(name: str) -> bool:
-    try:
-        return find_metric(name).measured
-    except ValueError:
-        return False
-
-
-def _mapping_differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[Difference, ...]:
-    flat_a, flat_b = _flatten(a), _flatten(b)
-    return tuple(
-        Difference(name, flat_a.get(name), flat_b.get(name))
-        for name in dict.fromkeys([*flat_a, *flat_b])
-        if flat_a.get(name) != flat_b.get(name)
-    )
-
-
-def _flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables to dotted fields: `{"training": {"steps": 2}}` to `{"training.steps": 2}`."""
     flat: dict[str, Any] = {}
-    for key, inner in value.items():
-        name = f"{prefix}{key}"
-        if isinstance(inner, Mapping):
-            flat.update(_flatten(inner, f"{name}."))
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            flat.update(flatten(value, f"{prefix}{key}."))
         else:
-            flat[name] = inner
+            flat[prefix + key] = value
     return flat
 
 

@@ -46,19 +46,19 @@ def replace_file(path: Path, write: Callable[[Path], None], *, durable: bool = F
         fsync_folder(path.parent)
 
 
-def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
-    """Write a JSON file atomically, indented. NaN and infinities are refused."""
-    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    replace_file(path, lambda p: _write_text(p, text), durable=durable)
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file as `write_text` does, indented. NaN and infinities are refused."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def write_text(path: Path, text: str, *, durable: bool = True) -> None:
-    """Write a text file atomically, as UTF-8 with the newlines given."""
-    replace_file(path, lambda p: _write_text(p, text), durable=durable)
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically and durably, as UTF-8 with the newlines given."""
+    content = whole_text(text).encode("utf-8")
+    replace_file(path, lambda p: _write(p, content), durable=True)
 
 
-def _write_text(path: Path, text: str) -> None:
-    path.write_bytes(whole_text(text).encode("utf-8"))
+def _write(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
 
 
 def json_line(value: Any) -> str:
@@ -96,12 +96,3 @@ def file_hash(path: str | Path) -> str:
 def text_hash(text: str) -> str:
     """SHA-256 of a text's UTF-8 bytes, in hexadecimal."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def data_hash(value: Any) -> str:
-    """SHA-256 of a JSON-able value, independent of the order of mapping keys.
-
-    >>> data_hash({"a": 1, "b": [2]}) == data_hash({"b": [2], "a": 1})
-    True
-    """
-    return text_hash(json.dumps(value, sort_keys=True, ensure_ascii=False, default=str))

@@ -112,12 +112,9 @@ ratio/{mean,min,max} | ratio
     {mean,smallest,largest} over the t of the step's updates of the ratio that the surrogate uses
     (token or sequence level, before any clip; exp(lp - old) where it uses none); exactly 1 in a
     first on-policy update
-clip/low | share
-    share of t with A < 0 and ratio below the lower bound: tokens whose gradient the minimum cut; A
-    > 0 below the bound is not clipped and not counted
-clip/high | share
-    share of t with A > 0 and ratio above the upper bound: tokens whose gradient the minimum cut; A
-    < 0 above the bound is not clipped and not counted
+clip/{low,high} | share
+    share of t with A {<,>} 0 and ratio {below,above} the {lower,upper} bound: tokens whose gradient
+    the minimum cut; A {>,<} 0 {below,above} the bound is not clipped and not counted
 clip/dual | share
     share of t with A < 0 and ratio above the dual clip's bound; None without a dual clip
 sampler_gap/mean | nats/token | lower
@@ -204,14 +201,10 @@ seconds/logprobs | s | lower, measured
     wall clock of old and reference log-probabilities, and a critic's values
 seconds/learn | s | lower, measured
     wall clock of forward, backward and optimiser updates
-seconds/load | s | lower, measured
-    wall clock of giving the sampler the new version
-seconds/record | s | lower, measured
-    wall clock of writing the record and checkpoints
-seconds/evaluate | s | lower, measured
-    wall clock of evaluation at the end of the step
-seconds/step | s | lower, measured
-    wall clock of the whole step
+seconds/{load,record} | s | lower, measured
+    wall clock of {giving the sampler the new version,writing the record and checkpoints}
+seconds/{evaluate,step} | s | lower, measured
+    wall clock of {evaluation at the end of the step,the whole step}
 memory/peak_bytes | bytes | lower, measured, whole
     largest memory so far: allocated on the device, or resident on a CPU
 eval/accuracy | share | higher, interval effective
@@ -219,10 +212,8 @@ eval/accuracy | share | higher, interval effective
     training temperature, over all evaluated prompts
 eval/greedy | share | higher, interval wilson
     share of prompts whose greedy completion is correct, over all evaluated prompts
-eval/heldout | share | higher, interval effective
-    `eval/accuracy` over the prompts that training never samples
-eval/heldout_greedy | share | higher, interval wilson
-    `eval/greedy` over the prompts that training never samples
+eval/{heldout,heldout_greedy} | share | higher, interval {effective,wilson}
+    `eval/{accuracy,greedy}` over the prompts that training never samples
 eval/strict | share | higher, interval effective
     `eval/accuracy` by the strict verifiers (environment.strict_verifiers, which training never
     sees)
@@ -231,14 +222,10 @@ eval/heldout_strict | share | higher, interval effective
 eval/gap | share | lower
     `eval/accuracy` over the evaluated training prompts minus `eval/heldout`; a gap that grows means
     memorised prompts
-eval/strict_gap | share | lower
+eval/{,heldout_}strict_gap | share | lower
     mean over prompts of the share of the prompt's completions, scored by both, that are correct for
-    the reward, minus that for the strict verifiers; a gap that grows means that the reward is being
-    gamed
-eval/heldout_strict_gap | share | lower
-    mean over prompts of the share of the prompt's completions, scored by both, that are correct for
-    the reward, minus that for the strict verifiers; over the prompts that training never samples; a
-    gap that grows means that the reward is being gamed
+    the reward, minus that for the strict verifiers;{, over the prompts that training never
+    samples;} a gap that grows means that the reward is being gamed
 eval/strict_unscored | rollouts | lower, whole
     sampled completions that the strict verifiers could not score; excluded from theirs
 eval/prompts | prompts | whole
@@ -258,10 +245,8 @@ eval/pass@<k> | share | higher
 eval/maj@<k> | share | higher
     mean over prompts of the probability that the most frequent answer of k completions is correct;
     a tie counts by its correct share
-eval/split/<name> | share | higher
-    `eval/accuracy` over the prompts of that split
-eval/split_greedy/<name> | share | higher
-    `eval/greedy` over the prompts of that split
+eval/{split,split_greedy}/<name> | share | higher
+    `eval/{accuracy,greedy}` over the prompts of that split
 eval/guard/<name> | share | higher
     `eval/accuracy` on a guard set: prompts beside the task that must not get worse
 eval/guard_greedy/<name> | share | higher
@@ -284,8 +269,7 @@ def _metrics(block: str) -> Iterator[Metric]:
     better: Literal["higher", "lower"] | None = None
     if "higher" in marks or "lower" in marks:
         better = "higher" if "higher" in marks else "lower"
-    measured, whole = "measured" in marks, "whole" in marks
-    yield Metric(name, unit, definition, better, measured, whole)
+    yield Metric(name, unit, definition, better, "measured" in marks, "whole" in marks)
     for mark in marks:
         if mark in _METHODS:
             for end, bound in (("low", "lower"), ("high", "upper")):

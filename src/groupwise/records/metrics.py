@@ -30,13 +30,29 @@ def find_metric(name: str) -> Metric:
     >>> find_metric("verifier/number").unit
     'score'
     """
-    found = _BY_NAME.get(name) or next((m for m in _PATTERNS if m.matches(name)), None)
+    found = _known(name)
     if found is None:
         names = [m.name for m in METRICS]
         near = get_close_matches(name, names, n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(near)}? " if near else ""
         raise ValueError(f"no metric is called {name!r}: {hint}the metrics are {', '.join(names)}")
     return found
+
+
+def _known(name: str) -> Metric | None:
+    return _BY_NAME.get(name) or next((m for m in _PATTERNS if m.matches(name)), None)
+
+
+def is_measured(name: str) -> bool:
+    """Whether a clock or the machine decides the metric; False for a name of another version."""
+    found = _known(name)
+    return found is not None and found.measured
+
+
+def is_whole(name: str) -> bool:
+    """Whether the metric is a count; False for a name of another version."""
+    found = _known(name)
+    return found is not None and found.whole
 
 
 def clean_value(name: str, value: object) -> Value:

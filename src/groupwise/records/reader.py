@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from groupwise.errors import RecipeError
 from groupwise.records.files import read_json_lines
-from groupwise.records.metrics import COMMON_KEYS, find_metric
+from groupwise.records.metrics import COMMON_KEYS, is_whole
 from groupwise.records.rows import read_tables
 
 if TYPE_CHECKING:
@@ -126,16 +126,8 @@ def _values_table(lines: Sequence[dict[str, Any]], first: Sequence[str]) -> pa.T
         {
             name: pa.array(
                 [line.get(name) for line in lines],
-                type=pa.int64() if _whole(name) else pa.float64(),
+                type=pa.int64() if name == "version" or is_whole(name) else pa.float64(),
             )
             for name in names
         }
     )
-
-
-def _whole(name: str) -> bool:
-    """Whether a column holds counts; a name that this version does not know is read as floats."""
-    try:
-        return name == "version" or find_metric(name).whole
-    except ValueError:
-        return False

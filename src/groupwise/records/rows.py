@@ -98,20 +98,17 @@ def rollout_rows(
     if advantages is not None and len(advantages) != count:
         raise ValueError(f"{len(advantages)} advantages for {count} rollouts")
     rows: list[dict[str, Any]] = []
-    position = 0
+    left = iter(advantages or ())
     for group in groups:
         for rollout in group.rollouts:
-            row = rollout_row(step, rollout, kind)
-            if advantages is not None:
-                row.update(_advantage_columns(rollout, advantages[position]))
-            rows.append(row)
-            position += 1
+            row = _row(step, rollout, kind)
+            rows.append(row if advantages is None else row | _advantage(rollout, next(left)))
         if group.greedy is not None:
-            rows.append(rollout_row(step, group.greedy, "greedy"))
+            rows.append(_row(step, group.greedy, "greedy"))
     return rows
 
 
-def rollout_row(step: int, rollout: Rollout, kind: str) -> dict[str, Any]:
+def _row(step: int, rollout: Rollout, kind: str) -> dict[str, Any]:
     """One rollout as a row, its advantage not yet known."""
     parts = dict(rollout.score.parts) or {"reward": rollout.reward}
     row = {name: value(rollout) for name, (_, value) in _COLUMNS.items()}
@@ -134,7 +131,7 @@ def _turn_ends(rollout: Rollout) -> list[int]:
     return ends[1:]
 
 
-def _advantage_columns(rollout: Rollout, advantage: float | Sequence[float]) -> dict[str, Any]:
+def _advantage(rollout: Rollout, advantage: float | Sequence[float]) -> dict[str, Any]:
     if isinstance(advantage, (int, float)):
         return {"advantage": float(advantage)}
     values = [float(value) for value in advantage]
@@ -225,12 +222,8 @@ def read_tables(paths: Iterable[Path], columns: Sequence[str] | None = None) -> 
 
     tables = []
     for path in paths:
-        file = pq.ParquetFile(path)
-        with file:
-            wanted = None
-            if columns is not None:
-                wanted = [name for name in columns if name in file.schema_arrow.names]
-            tables.append(file.read(columns=wanted))
+        with pq.ParquetFile(path) as file:
+            tables.append(file.read(columns=columns))  # a name that it lacks is passed over
     if not tables:
         empty = schema()
         names = [n for n in empty.names if columns is None or n in columns]

@@ -11,7 +11,6 @@ import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from groupwise.errors import GroupwiseError, RecipeError
@@ -20,7 +19,6 @@ from groupwise.records.files import (
     fsync_folder,
     json_line,
     read_json_lines,
-    replace_file,
     write_json,
     write_text,
 )
@@ -101,13 +99,8 @@ class RunWriter:
     @property
     def steps_recorded(self) -> int:
         """Steps whose line is in the record without a gap from the first."""
-        lines = read_json_lines(self.folder / "metrics.jsonl", torn="ignore")
-        count = 0
-        for line in lines:
-            if line["step"] != count:
-                break
-            count += 1
-        return count
+        lines = list(read_json_lines(self.folder / "metrics.jsonl", torn="ignore"))
+        return next((n for n, line in enumerate(lines) if line["step"] != n), len(lines))
 
     def metrics(self, step: int, values: Mapping[str, Value]) -> dict[str, Value]:
         """Append one step's line; returns it with every common key.
@@ -206,12 +199,7 @@ class RunWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _append(self, name: str, value: Mapping[str, Any]) -> None:
@@ -221,12 +209,7 @@ class RunWriter:
         self._unsynced.add(path)
 
     def _rewrite(self, name: str, values: Sequence[Any]) -> None:
-        content = "".join(json_line(value) for value in values).encode("utf-8")
-        replace_file(self.folder / name, lambda p: _write(p, content), durable=True)
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
+        write_text(self.folder / name, "".join(json_line(value) for value in values))
 
 
 def _delete_from(folder: Path, prefix: str, first: int) -> None:

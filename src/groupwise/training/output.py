@@ -12,8 +12,9 @@ from typing import Any
 
 from groupwise.errors import RecipeError
 from groupwise.learner import TrainingSettings
-from groupwise.recipe import Recipe, flatten
+from groupwise.recipe import Recipe
 from groupwise.records import refuse_in_use
+from groupwise.records.compare import flatten
 from groupwise.records.files import json_line
 
 # What may differ between a run and its continuation: how far it goes and what is looked at.

@@ -77,7 +77,7 @@ class Reporter:
         line = self.writer.metrics(
             step,
             {
-                **group_totals(collected.sampled).finish(),
+                **group_totals(collected.sampled),
                 **collected.metrics(),
                 **{f"custom/{name}": value for name, value in collected.logs.metrics.items()},
                 **batch.metrics,
