@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
 
 import psutil
 import pytest
@@ -14,7 +15,6 @@ from groupwise.errors import GroupwiseError, RecipeError, VerifierError
 from groupwise.types import Prompt
 from groupwise.verifiers import Case, compose, score_cases
 from groupwise.waiting.processes import Reply, WorkerPool
-from groupwise.waiting.worker import write_frame
 
 
 @pytest.fixture
@@ -269,7 +269,9 @@ def test_a_worker_whose_reader_has_gone_ends_silently():
         env=environment,
     )
     worker.stdout.close()
-    write_frame(worker.stdin, ("reward_functions:make_job_runner", (), 0))
+    jobs = Connection(os.dup(worker.stdin.fileno()), readable=False)
+    jobs.send(("reward_functions:make_job_runner", (), 0))
+    jobs.close()
     worker.stdin.close()
     assert worker.stderr.read() == b""
     assert worker.wait(60) == 0

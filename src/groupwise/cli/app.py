@@ -8,7 +8,7 @@ import os
 import sys
 import warnings
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -33,8 +33,11 @@ algorithms_app = typer.Typer(help="The algorithms: list them, or show one.")
 models_app = typer.Typer(help="The built-in models: list them, or get one.")
 app.add_typer(algorithms_app, name="algorithms", invoke_without_command=True)
 app.add_typer(models_app, name="models", invoke_without_command=True)
-init_app = typer.Typer(help="Scaffold a file of your own, with its test.", no_args_is_help=True)
-app.add_typer(init_app, name="init")
+
+RecipeName = Annotated[str, typer.Argument(help="A TOML file, or the name of one that ships.")]
+Small = Annotated[bool, typer.Option(help="A tiny size of the same recipe.")]
+Step = Annotated[int | None, typer.Option(help="The checkpoint after this many steps.")]
+Best = Annotated[bool, typer.Option(help="The best checkpoint, by checkpoints.best.")]
 
 
 def _out() -> Console:
@@ -65,13 +68,13 @@ def root(
 @app.command(context_settings=FIELDS, epilog=FIELDS_HELP)
 def train(
     context: typer.Context,
-    recipe: Annotated[str, typer.Argument(help="A TOML file, or the name of one that ships.")],
+    recipe: RecipeName,
     output: Annotated[
         Path | None, typer.Option(help="The run's folder; runs/<recipe>-<number> by default.")
     ] = None,
     resume: Annotated[bool, typer.Option(help="Go on with the run in --output.")] = False,
     overwrite: Annotated[bool, typer.Option(help="Replace the run in --output.")] = False,
-    small: Annotated[bool, typer.Option(help="A tiny size of the same recipe.")] = False,
+    small: Small = False,
     quiet: Annotated[bool, typer.Option(help="No progress, only the closing table.")] = False,
 ) -> None:
     """Train by a recipe: progress on standard error, the closing table on standard output."""
@@ -121,8 +124,8 @@ def explain_recipe(
 def evaluate(
     context: typer.Context,
     source: Annotated[str, typer.Argument(help="A run's folder, or a recipe (its model as is).")],
-    step: Annotated[int | None, typer.Option(help="The checkpoint after this many steps.")] = None,
-    best: Annotated[bool, typer.Option(help="The best checkpoint, by checkpoints.best.")] = False,
+    step: Step = None,
+    best: Best = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the metrics as JSON.")] = False,
 ) -> None:
     """Evaluate a run's checkpoint, or a model on a recipe's environment."""
@@ -142,8 +145,8 @@ def evaluate(
 @app.command(context_settings=FIELDS, epilog=FIELDS_HELP)
 def plan(
     context: typer.Context,
-    recipe: Annotated[str, typer.Argument(help="A TOML file, or the name of one that ships.")],
-    small: Annotated[bool, typer.Option(help="A tiny size of the same recipe.")] = False,
+    recipe: RecipeName,
+    small: Small = False,
     compare: Annotated[
         str | None, typer.Option(help="Another algorithm, ppo for instance: memory side by side.")
     ] = None,
@@ -168,8 +171,8 @@ def plan(
 def export(
     run: Annotated[Path, typer.Argument(help="The run's folder.")],
     target: Annotated[Path, typer.Argument(help="A new folder for the model.")],
-    step: Annotated[int | None, typer.Option(help="The checkpoint after this many steps.")] = None,
-    best: Annotated[bool, typer.Option(help="The best checkpoint, by checkpoints.best.")] = False,
+    step: Step = None,
+    best: Best = False,
     merge: Annotated[
         bool, typer.Option(help="Of a run with an adapter: the whole model, not the adapter alone.")
     ] = False,
@@ -203,64 +206,37 @@ def audit(
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Measure a verifier's errors and try to fool it; exit code 1 where that works."""
-    from groupwise.cli.audit import as_json as json_text
     from groupwise.cli.audit import audit_source
 
     report = audit_source(verifier, data, sets or [], arguments, limit)
-    print(json_text(report) if as_json else report.text())  # noqa: T201
+    text = json.dumps(report.to_dict(), indent=2, ensure_ascii=False) if as_json else report.text()
+    print(text)  # noqa: T201
     if not report.passed:
         raise typer.Exit(1)
 
 
-@init_app.command(name="verifier")
-def init_verifier(
+@app.command()
+def init(
+    kind: Annotated[
+        Literal["verifier", "loss", "environment"], typer.Argument(help="What to begin.")
+    ],
     name: Annotated[str, typer.Argument(help="The module's name, as my_verifier.")],
     folder: Annotated[Path, typer.Option(help="Where the two files go.")] = Path(),
 ) -> None:
-    """Write NAME.py, a verifier to fill in, and test_NAME.py."""
-    from groupwise.cli.scaffold import scaffold_verifier
+    """Scaffold a file of your own: NAME.py to fill in, and test_NAME.py."""
+    from groupwise.cli.scaffold import write_files
 
-    for path in scaffold_verifier(name, folder):
-        print(path)  # noqa: T201
-    _err().print(f"run the test: python -m pytest {folder / f'test_{name}.py'}")
-
-
-@init_app.command(name="loss")
-def init_loss(
-    name: Annotated[str, typer.Argument(help="The module's name, as my_loss.")],
-    folder: Annotated[Path, typer.Option(help="Where the two files go.")] = Path(),
-) -> None:
-    """Write NAME.py, a loss to fill in, and test_NAME.py."""
-    from groupwise.cli.loss_scaffold import scaffold_loss
-
-    for path in scaffold_loss(name, folder):
-        print(path)  # noqa: T201
-    _err().print(f"run the test: python -m pytest {folder / f'test_{name}.py'}")
-
-
-@init_app.command(name="environment")
-def init_environment(
-    name: Annotated[str, typer.Argument(help="The module's name, as my_task.")],
-    folder: Annotated[Path, typer.Option(help="Where the two files go.")] = Path(),
-) -> None:
-    """Write NAME.py, an environment to fill in, and test_NAME.py."""
-    from groupwise.cli.environment_scaffold import scaffold_environment
-
-    for path in scaffold_environment(name, folder):
+    for path in write_files(kind, name, folder):
         print(path)  # noqa: T201
     _err().print(f"run the test: python -m pytest {folder / f'test_{name}.py'}")
 
 
 @algorithms_app.callback()
+@algorithms_app.command(name="list")
 def list_algorithms(context: typer.Context) -> None:
     """List the algorithms and their parts."""
-    if context.invoked_subcommand is None:
-        print_algorithms()
-
-
-@algorithms_app.command(name="list")
-def print_algorithms() -> None:
-    """List the algorithms and their parts."""
+    if context.invoked_subcommand is not None:
+        return
     from groupwise.algorithms import PRESETS, describe, preset
     from groupwise.algorithms.describe import describe_part, every_part
     from groupwise.cli.tables import plain_table

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -63,7 +62,3 @@ def _arguments(text: str) -> dict[str, Any]:
             f"--arguments {text!r} is not TOML ({error}); for example 'kind = \"boxed\"'"
         ) from error
     return table
-
-
-def as_json(report: AuditReport) -> str:
-    return json.dumps(report.to_dict(), indent=2, ensure_ascii=False)

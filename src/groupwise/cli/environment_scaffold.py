@@ -1,10 +1,4 @@
-"""`groupwise init environment NAME`: one file and its test, to be filled in."""
-
-from __future__ import annotations
-
-from pathlib import Path
-
-from groupwise.cli.scaffold import write_files
+"""The two files that `groupwise init environment NAME` writes."""
 
 ENVIRONMENT_MODULE = '''"""The {name} environment: twice a number.
 
@@ -56,7 +50,7 @@ def {name}(seed: int = 0, verifiers: Any = (), **arguments: Any) -> Environment:
     )
 '''
 
-_TEST = '''"""What {name} asks, that its gold answers are accepted and nothing else is."""
+TEST = '''"""What {name} asks, that its gold answers are accepted and nothing else is."""
 
 from __future__ import annotations
 
@@ -103,8 +97,3 @@ def test_a_misspelt_argument_is_refused() -> None:
     with pytest.raises(RecipeError, match="did you mean 'largest'"):
         {name}(largets=30)
 '''
-
-
-def scaffold_environment(name: str, folder: Path) -> list[Path]:
-    """Write `NAME.py` and `test_NAME.py` into a folder; never over a file that is there."""
-    return write_files(name, folder, ENVIRONMENT_MODULE, _TEST, example="my_task")

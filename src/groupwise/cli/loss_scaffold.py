@@ -1,12 +1,6 @@
-"""`groupwise init loss NAME`: one file and its test, to be filled in."""
+"""The two files that `groupwise init loss NAME` writes."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
-from groupwise.cli.scaffold import write_files
-
-_MODULE = '''"""A loss: the objective of every token, to be maximised.
+LOSS_MODULE = '''"""A loss: the objective of every token, to be maximised.
 
 Use it in a recipe, with everything else of a preset as it is:
 
@@ -29,7 +23,7 @@ def {name}(terms: TokenTerms) -> Tensor:
     return capped * terms.advantages
 '''
 
-_TEST = '''"""The gradient of {name}, by hand and by finite differences."""
+TEST = '''"""The gradient of {name}, by hand and by finite differences."""
 
 from __future__ import annotations
 
@@ -57,8 +51,3 @@ def test_on_policy_the_gradient_is_the_policy_gradient() -> None:
 def test_finite_differences() -> None:
     assert torch.autograd.gradcheck(loss, ((OLD + 0.1).requires_grad_(True),))
 '''
-
-
-def scaffold_loss(name: str, folder: Path) -> list[Path]:
-    """Write `NAME.py` and `test_NAME.py` into a folder; never over a file that is there."""
-    return write_files(name, folder, _MODULE, _TEST, example="my_loss")

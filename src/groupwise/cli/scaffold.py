@@ -1,4 +1,4 @@
-"""`groupwise init verifier NAME`: one file and its test, to be filled in."""
+"""`groupwise init KIND NAME`: one file and its test, to be filled in."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from importlib.machinery import PathFinder
 from pathlib import Path
 
+from groupwise.cli import environment_scaffold, loss_scaffold
 from groupwise.errors import RecipeError
 
 _MODULE = '''"""The {name} verifier: 1 if the last line is the gold answer, else 0.
@@ -84,21 +85,27 @@ def test_the_audit_finds_no_hole() -> None:
 '''
 
 
-def scaffold_verifier(name: str, folder: Path) -> list[Path]:
+_KINDS = {
+    "verifier": (_MODULE, _TEST, "my_verifier"),
+    "loss": (loss_scaffold.LOSS_MODULE, loss_scaffold.TEST, "my_loss"),
+    "environment": (environment_scaffold.ENVIRONMENT_MODULE, environment_scaffold.TEST, "my_task"),
+}
+
+
+def write_files(kind: str, name: str, folder: Path) -> list[Path]:
     """Write `NAME.py` and `test_NAME.py` into a folder; never over a file that is there."""
-    return write_files(name, folder, _MODULE, _TEST, example="my_verifier")
-
-
-def write_files(name: str, folder: Path, module: str, test: str, example: str) -> list[Path]:
-    """Fill both templates with `name` and `class_name` and write them; their paths."""
+    module, test, example = _KINDS[kind]
     if not name.isidentifier() or keyword.iskeyword(name) or not name.isascii():
         raise RecipeError(f"{name!r} is no name for a Python module; for example {example}")
-    _refuse_taken(name, folder, example)
+    own = {folder.resolve(), Path.cwd()}
+    elsewhere = [each for each in sys.path if Path(each or ".").resolve() not in own]
+    if name in sys.builtin_module_names or PathFinder.find_spec(name, elsewhere) is not None:
+        raise RecipeError(
+            f"{name!r} is an installed module, which {name}.py would hide from every program run "
+            f"in its folder; choose another name, for example {example}"
+        )
     class_name = "".join(part[:1].upper() + part[1:] for part in name.split("_"))
-    files = {
-        folder / f"{name}.py": module,
-        folder / f"test_{name}.py": test,
-    }
+    files = {folder / f"{name}.py": module, folder / f"test_{name}.py": test}
     for path in files:
         if path.exists():
             raise RecipeError(f"{path} is there already; choose another name or --folder")
@@ -106,16 +113,3 @@ def write_files(name: str, folder: Path, module: str, test: str, example: str) -
     for path, template in files.items():
         path.write_text(template.format(name=name, class_name=class_name), encoding="utf-8")
     return list(files)
-
-
-def _refuse_taken(name: str, folder: Path, example: str) -> None:
-    """`RecipeError` where the file would stand before a module that others import by that name."""
-    own = {folder.resolve(), Path.cwd()}
-    found = PathFinder.find_spec(
-        name, [each for each in sys.path if Path(each or ".").resolve() not in own]
-    )
-    if found is not None or name in sys.builtin_module_names:
-        raise RecipeError(
-            f"{name!r} is an installed module, which {name}.py would hide from every program run "
-            f"in its folder; choose another name, for example {example}"
-        )

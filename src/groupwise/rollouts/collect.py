@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -17,7 +16,7 @@ from groupwise.rollouts.member import Member, Setting
 from groupwise.rollouts.scoring import Scoring
 from groupwise.samplers import Sampler, SamplingSettings
 from groupwise.templates import Template
-from groupwise.types import Completion, Group, Prompt, Request, Rollout, Score
+from groupwise.types import Group, Prompt, Rollout, Score
 
 Timer = Callable[[str], AbstractContextManager[None]]
 _UNJUDGED = Score(None, "not_applicable", "not yet judged")
@@ -77,42 +76,28 @@ def collect(
         over = partial(ended, place)
         members.append(Member(setting, prompt, visit, index, ids[prompt.id], over))
 
-    def then(place: int, completion: Completion) -> Request | Future[Request | None] | None:
-        return members[place].on_completion(completion)
-
     with timer("rollout"):
         try:
-            sampler.play([member.request() for member in members], then)
+            sampler.play(
+                [member.request() for member in members],
+                lambda place, completion: members[place].on_completion(completion),
+            )
         finally:
             scoring.stop()
     with timer("score"):
         scores = scoring.results()
-    _refuse_all_failed(members, environment.name)
-    rollouts = []
+    if members and all(member.failure is not None for member in members):
+        raise GroupwiseError(
+            f"environment {environment.name!r} failed in all {len(members)} rollouts; the first: "
+            f"{members[0].failure}"
+        )
+    rollouts: list[Rollout] = []
     for member, score in zip(members, scores, strict=True):
         rollout = member.rollout(score, step)
         ends = step_ends(score, rollout, template, environment)
         rollouts.append(replace(rollout, step_ends=ends))
-    return _group(prompts, rollouts, sizes, greedy)
-
-
-def _refuse_all_failed(members: Sequence[Member], name: str) -> None:
-    if members and all(member.failure is not None for member in members):
-        raise GroupwiseError(
-            f"environment {name!r} failed in all {len(members)} rollouts; the first: "
-            f"{members[0].failure}"
-        )
-
-
-def _group(
-    prompts: Sequence[tuple[Prompt, int]],
-    rollouts: Sequence[Rollout],
-    sizes: Sequence[int],
-    greedy: bool,
-) -> list[Group]:
-    members = iter(rollouts)
-    groups = []
-    for (prompt, _), size in zip(prompts, sizes, strict=True):
-        own = tuple(islice(members, size))
-        groups.append(Group(prompt, own, greedy=next(members) if greedy else None))
-    return groups
+    left = iter(rollouts)
+    return [
+        Group(prompt, tuple(islice(left, size)), greedy=next(left) if greedy else None)
+        for (prompt, _), size in zip(prompts, sizes, strict=True)
+    ]

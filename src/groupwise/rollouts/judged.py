@@ -14,7 +14,7 @@ from groupwise.environments import Environment
 from groupwise.environments.base import Judged
 from groupwise.errors import VerifierError
 from groupwise.templates import Template, token_ends
-from groupwise.types import Completion, Rollout, Score, StepReward, Turn
+from groupwise.types import Rollout, Score, StepReward, Turn
 from groupwise.verifiers import Case
 
 ReadTurns = list[tuple[int, str]]
@@ -39,11 +39,6 @@ def turns_read(turns: Sequence[Turn], continued: Sequence[int], judged: Judged) 
     return [*read[:-1], (read[-1][0], "")]
 
 
-def read_text(turns: Sequence[Turn], read: ReadTurns) -> str:
-    """The text of the turns that are read."""
-    return "".join(turns[number].completion.text + joint for number, joint in read)
-
-
 def case_of(rollout: Rollout, judged: Judged) -> Case:
     """The verifier's case of a rollout that `collect` made."""
     continued = rollout.extras.continued
@@ -51,7 +46,7 @@ def case_of(rollout: Rollout, judged: Judged) -> Case:
     last = rollout.turns[-1].completion
     return Case(
         prompt=rollout.prompt,
-        text=read_text(rollout.turns, read),
+        text="".join(rollout.turns[number].completion.text + joint for number, joint in read),
         completion_ids=last.token_ids,
         finish_reason=last.finish_reason,
         turns=rollout.extras.messages,
@@ -106,18 +101,15 @@ def step_ends(
             found += [first + max(completion.num_tokens - 1, 0)] * len(own)
         else:
             limited = own if is_last else [min(end, len(completion.text)) for end in own]
-            found += [first + at for at in _ends(completion, limited, template, environment.name)]
+            ids, text = completion.token_ids, completion.text
+            try:
+                places = token_ends(ids, text, limited, template.decode_completion)
+            except ValueError as error:
+                name = environment.name
+                raise VerifierError(f"the verifier of environment {name!r}: {error}") from error
+            found += [first + at for at in places]
         start += size
     return tuple(found)
-
-
-def _ends(
-    completion: Completion, ends: list[int], template: Template, name: str
-) -> tuple[int, ...]:
-    try:
-        return token_ends(completion.token_ids, completion.text, ends, template.decode_completion)
-    except ValueError as error:
-        raise VerifierError(f"the verifier of environment {name!r}: {error}") from error
 
 
 def _first_position(rollout: Rollout, number: int) -> int:

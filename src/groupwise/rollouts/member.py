@@ -48,11 +48,6 @@ class Setting:
     top_k: int = 0
     encoding: threading.Lock = field(default_factory=threading.Lock)
 
-    @property
-    def forced_ids(self) -> tuple[int, ...]:
-        """What is put behind thinking that has spent its budget."""
-        return self.template.encode(self.sampling.thinking_end)
-
 
 class Member:
     """The rollout of (prompt, visit, index) as it grows; `ended` is called once, at its end."""
@@ -104,12 +99,8 @@ class Member:
 
     def request(self) -> Request:
         """The next request: every id so far, and what is left of the tokens."""
-        sampling, limits = self.setting.sampling, self.setting.environment.limits
-        tokens = sampling.max_tokens - self.num_tokens
-        if limits.turn_tokens is not None:
-            tokens = min(tokens, limits.turn_tokens - self._turn_tokens)
-        if limits.length is not None:
-            tokens = min(tokens, limits.length - len(self._ids))
+        sampling = self.setting.sampling
+        tokens = self._tokens_left(len(self._ids))
         if sampling.thinking_budget is not None and not self._turn_tokens:
             tokens = min(tokens, sampling.thinking_budget)
         return Request(
@@ -139,6 +130,14 @@ class Member:
     def num_tokens(self) -> int:
         """Tokens sampled so far."""
         return sum(turn.completion.num_tokens for turn in self.turns)
+
+    def _tokens_left(self, length: int) -> int:
+        """Tokens that this turn may still have behind `length` ids."""
+        sampling, limits = self.setting.sampling, self.setting.environment.limits
+        tokens = sampling.max_tokens - self.num_tokens
+        if limits.turn_tokens is not None:
+            tokens = min(tokens, limits.turn_tokens - self._turn_tokens)
+        return tokens if limits.length is None else min(tokens, limits.length - length)
 
     # What follows a completion.
 
@@ -241,18 +240,12 @@ class Member:
         spent = completion.finish_reason == "length" and self._turn_tokens == budget
         if budget is None or not spent or completion.num_tokens < budget:
             return False
-        opened = (
-            bool(self.setting.template.opened(self.prompt))
-            or sampling.thinking_start in completion.text
-        )
+        template = self.setting.template
+        opened = template.opened(self.prompt) or sampling.thinking_start in completion.text
         closed = sampling.thinking_stop in completion.text
-        self._context = self.setting.forced_ids if opened and not closed else ()
-        limits = self.setting.environment.limits
+        self._context = template.encode(sampling.thinking_end) if opened and not closed else ()
         ids = (*self._ids, *self._context)
-        left = sampling.max_tokens - self.num_tokens
-        if limits.turn_tokens is not None:
-            left = min(left, limits.turn_tokens - self._turn_tokens)
-        if left < 1 or (limits.length is not None and len(ids) >= limits.length):
+        if self._tokens_left(len(ids)) < 1:
             return False
         self._ids = ids
         self.continued.append(len(self.turns))

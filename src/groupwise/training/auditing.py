@@ -11,13 +11,14 @@ import inspect
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import groupwise.verifiers
 from groupwise.environments import Environment
 from groupwise.policies.cache import cache_folder
-from groupwise.records.files import replace_file
+from groupwise.records.files import write_text
 from groupwise.templates import Template
 from groupwise.verifiers import Composite, RewardFunction, Verifier
 from groupwise.verifiers.audit import LabelledRow, asks_a_model, audit
@@ -81,7 +82,9 @@ def _audited(
         weights=False,  # the run warns of them by itself, audited or not
     )
     found = report.to_dict(timing=False)
-    _save(path, found)
+    with suppress(OSError):  # a cache that cannot be written costs the next run a few seconds
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, json.dumps(found))
     return {**found, "hash": key}
 
 
@@ -98,21 +101,11 @@ def audit_warnings(audited: Mapping[str, Any] | None) -> list[str]:
     return [*found[:SHOWN], more]
 
 
-def _save(path: Path, found: dict[str, Any]) -> None:
-
-    def write(scratch: Path) -> None:
-        scratch.write_text(json.dumps(found), encoding="utf-8")
-
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, write)
-    except OSError:  # a cache that cannot be written costs the next run a few seconds
-        return
-
-
 def _key(verifier: Verifier, data_hash: str) -> str:
     digest = hashlib.sha256()
-    for part in (verifier.signature(), data_hash, *_own_code(verifier), *_room_code()):
+    room = Path(os.path.dirname(groupwise.verifiers.__file__))
+    room_code = [path.read_text(encoding="utf-8") for path in sorted(room.rglob("*.py"))]
+    for part in (verifier.signature(), data_hash, *_own_code(verifier), *room_code):
         digest.update(part.encode())
         digest.update(b"\0")
     return digest.hexdigest()[:24]
@@ -132,19 +125,7 @@ def _own_code(verifier: Verifier) -> Iterable[str]:
         defined: Any = type(verifier)
         if isinstance(verifier, RewardFunction):
             defined = inspect.unwrap(verifier.function)
-        yield _source_file(defined)
-
-
-def _source_file(defined: Any) -> str:
-    """The text of the file that defines a function or class; its name where there is none."""
-    try:
-        return Path(inspect.getfile(defined)).read_text(encoding="utf-8")
-    except (OSError, TypeError):  # defined at a prompt, or a callable object: its signature counts
-        return getattr(defined, "__qualname__", type(defined).__qualname__)
-
-
-def _room_code() -> Iterable[str]:
-    """The source of this project's verifiers and audit."""
-    root = Path(os.path.dirname(groupwise.verifiers.__file__))
-    for path in sorted(root.rglob("*.py")):
-        yield path.read_text(encoding="utf-8")
+        try:
+            yield Path(inspect.getfile(defined)).read_text(encoding="utf-8")
+        except (OSError, TypeError):  # made at a prompt, or a callable object: its signature counts
+            yield getattr(defined, "__qualname__", type(defined).__qualname__)

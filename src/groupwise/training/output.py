@@ -7,6 +7,7 @@ import os
 import shutil
 import tomllib
 from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,8 @@ _FREE_ON_RESUME = ("training.steps", "evaluation.", "checkpoints.")
 
 def default_output(recipe_name: str, parent: Path = Path("runs")) -> Path:
     """`runs/<recipe>-<number>`, the first number that is free."""
-    number = 1
-    while (parent / f"{recipe_name}-{number}").exists():
-        number += 1
-    return parent / f"{recipe_name}-{number}"
+    folders = (parent / f"{recipe_name}-{number}" for number in count(1))
+    return next(folder for folder in folders if not folder.exists())
 
 
 def holds_run(folder: Path) -> bool:
@@ -52,12 +51,12 @@ def claim(folder: Path, *, resume: bool, overwrite: bool) -> bool:
             return resume
         raise RecipeError(
             f"output = {str(folder)!r} already holds a run; resume it (--resume), replace it "
-            f"(--overwrite), or name another folder, for example {str(_next_to(folder))!r}"
+            f"(--overwrite), or name another folder, for example {_next_to(folder)}"
         )
     if any(not _left_by_a_start(entry) for entry in folder.iterdir()):
         raise RecipeError(
             f"output = {str(folder)!r} is not empty and holds no run; name another folder, for "
-            f"example {str(_next_to(folder))!r}"
+            f"example {_next_to(folder)}"
         )
     return False
 
@@ -88,8 +87,8 @@ def _refuse_unwritable(folder: Path) -> None:
         )
 
 
-def _next_to(folder: Path) -> Path:
-    return default_output(folder.absolute().name or "run", folder.parent)
+def _next_to(folder: Path) -> str:
+    return repr(str(default_output(folder.absolute().name or "run", folder.parent)))
 
 
 def same_run(folder: Path, recipe: Recipe) -> None:
@@ -122,10 +121,6 @@ def _with_schedule(recipe: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-_DATA = ("data_hash", "file_bytes")
-"""What of an environment's description is its data; a changed one makes another run."""
-
-
 def same_data(folder: Path, now: Mapping[str, Any]) -> list[str]:
     """Refuse to resume with other data or another template than the run in `folder` has.
 
@@ -133,18 +128,29 @@ def same_data(folder: Path, now: Mapping[str, Any]) -> list[str]:
     passed over. Returns what else has changed, in words: verifiers, tools, facts of the data.
     Raises RecipeError.
     """
-    before = _recorded(folder)
+    try:
+        before = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RecipeError(
+            f"{str(folder / 'environment.json')!r} cannot be read, and says which data the run was "
+            f"made with: {error}. Restore it, or name another output"
+        ) from error
     there, here = before.get("environment") or {}, json.loads(json_line(now["environment"]))
-    data = _differences(_data_of(there), _data_of(here))
+    data_there, data_here = _data_of(there), _data_of(here)
+    data = [
+        f"{key} {data_there[key]!s:.60} there, {data_here[key]!s:.60} now"
+        for key in sorted(data_there.keys() & data_here.keys())
+        if data_there[key] != data_here[key]
+    ]
     if data:
         raise RecipeError(
-            f"{str(folder)!r} was made with other data ({data}): the rest of the run would not be "
-            "the rest of that run. Restore the data, or name another output"
+            f"{str(folder)!r} was made with other data ({', '.join(data)}): the rest of the run "
+            "would not be the rest of that run. Restore the data, or name another output"
         )
-    changed = [key for key in sorted(there.keys() & here.keys()) if there[key] != here[key]]
     notes = [
         f"{key} differ from the run's: {there[key]!r:.200} there, {here[key]!r:.200} now"
-        for key in changed
+        for key in sorted(there.keys() & here.keys())
+        if there[key] != here[key]
     ]
     if before.get("template_hash", now["template_hash"]) != now["template_hash"]:
         if not now["template_reads_clock"]:
@@ -156,34 +162,13 @@ def same_data(folder: Path, now: Mapping[str, Any]) -> list[str]:
     return notes
 
 
-def _recorded(folder: Path) -> dict[str, Any]:
-    """What `environment.json` says. Raises RecipeError where it cannot be read."""
-    try:
-        found = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RecipeError(
-            f"{str(folder / 'environment.json')!r} cannot be read, and says which data the run was "
-            f"made with: {error}. Restore it, or name another output"
-        ) from error
-    return dict(found)
-
-
 def _data_of(description: Mapping[str, Any], within: str = "") -> dict[str, Any]:
     """The entries that are an environment's data, its sources' too, as `sources.sums.data_hash`."""
     found: dict[str, Any] = {}
     for key, value in description.items():
-        if key in (*_DATA, "splits"):
+        if key in ("data_hash", "file_bytes", "splits"):
             found[f"{within}{key}"] = value
         elif key == "sources":
             for name, source in value.items():
                 found |= _data_of(source, f"{within}sources.{name}.")
     return found
-
-
-def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """What differs, where both know it, in words; empty where nothing does."""
-    return ", ".join(
-        f"{key} {there[key]!s:.60} there, {here[key]!s:.60} now"
-        for key in sorted(there.keys() & here.keys())
-        if there[key] != here[key]
-    )

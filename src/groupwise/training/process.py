@@ -7,10 +7,9 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, chdir, nullcontext
 from functools import cache
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
 
 from groupwise.errors import GroupwiseError
@@ -29,10 +28,6 @@ class _AtOnce(KeyboardInterrupt):
 
     Not an `Exception`, so that user code does not catch it as an error.
     """
-
-    def __init__(self, number: int) -> None:
-        super().__init__()
-        self.number = number
 
 
 class Interruption:
@@ -53,17 +48,12 @@ class Interruption:
                 self._previous[number] = signal.signal(number, self._note)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
         if isinstance(error, _AtOnce):
             raise Interrupted(
-                error.number, "interrupted a second time; stopped without a new checkpoint"
+                error.args[0], "interrupted a second time; stopped without a new checkpoint"
             ) from error
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
@@ -73,18 +63,12 @@ class Interruption:
         os.write(2, b"groupwise: stopping after this step (signal again to stop now)\n")
 
 
-@contextmanager
-def kept_directory() -> Iterator[None]:
+def kept_directory() -> AbstractContextManager[None]:
     """Restores the working directory, which a reward function tried inside may change."""
     try:
-        before = os.getcwd()
+        return chdir(os.getcwd())
     except OSError:  # it was deleted: nothing is relative to it
-        yield
-        return
-    try:
-        yield
-    finally:
-        os.chdir(before)
+        return nullcontext()
 
 
 # A pass allocates gigabytes of activations and frees them again. glibc maps each large tensor anew,

@@ -57,7 +57,13 @@ class Reporter:
     def collected(self, collected: Collected, step: int) -> None:
         """The collector's notes. Raises VerifierError where the step has not a single score: it
         teaches nothing, and the verifier is broken."""
-        _refuse_unscored(collected, step)
+        rollouts = [rollout for group in collected.sampled for rollout in group.rollouts]
+        if rollouts and not any(rollout.score.scored for rollout in rollouts):
+            first = rollouts[0].score
+            raise VerifierError(
+                f"step {step}: none of its {len(rollouts)} rollouts could be scored; the first is "
+                f"{first.outcome} ({first.reason or 'no reason given'})"
+            )
         for note in collected.notes:
             self.warn(note, about="selection")
 
@@ -71,6 +77,7 @@ class Reporter:
     ) -> None:
         """The step's line of metrics and all of its rollouts."""
         tokens = collected.num_tokens
+        ages = [step - each.version for group in collected.groups for each in group.rollouts]
         self.session.tokens_total += tokens
         with clock("record"):
             self.writer.rollouts(step, _rows(step, collected, batch))
@@ -84,7 +91,7 @@ class Reporter:
                 **values,
                 **clock.metrics(),
                 "version": step,
-                "staleness": _staleness(collected, step),
+                "staleness": sum(ages) / len(ages) if ages else None,
                 "tokens": tokens,
                 "tokens/trained": int(batch.mask.sum()),
                 **_with_gradient(batch, collected),
@@ -137,17 +144,6 @@ class Reporter:
         }
 
 
-def _refuse_unscored(collected: Collected, step: int) -> None:
-    rollouts = [rollout for group in collected.sampled for rollout in group.rollouts]
-    if not rollouts or any(rollout.score.scored for rollout in rollouts):
-        return
-    first = rollouts[0].score
-    raise VerifierError(
-        f"step {step}: none of its {len(rollouts)} rollouts could be scored; the first is "
-        f"{first.outcome} ({first.reason or 'no reason given'})"
-    )
-
-
 def _rows(step: int, collected: Collected, batch: Batch) -> list[dict[str, Any]]:
     """The record's rows: what was learned from with its advantages, then what else was sampled."""
     advantages = batch.advantages.tolist()
@@ -179,8 +175,3 @@ def _with_gradient(batch: Batch, collected: Collected) -> dict[str, Value]:
         "tokens/with_gradient": useful,
         "tokens/gradient_share": useful / tokens if tokens else None,
     }
-
-
-def _staleness(collected: Collected, step: int) -> float | None:
-    ages = [step - rollout.version for group in collected.groups for rollout in group.rollouts]
-    return sum(ages) / len(ages) if ages else None

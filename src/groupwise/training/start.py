@@ -66,36 +66,40 @@ def train(
     folder = Path(output) if output is not None else default_output(name)
     place = folder.absolute()  # a reward function or a tool may change the working directory
     resuming = claim(folder, resume=resume, overwrite=overwrite)
+
+    def warn(message: str) -> None:
+        for callback in callbacks:
+            callback.on_warning(message)
+
     if resuming:
         same_run(folder, resolved)
         run = open_run(place)
         if _finished(run, resolved.training.steps):
-            for callback in callbacks:
-                callback.on_warning(
-                    f"{folder} already ran its {resolved.training.steps} steps: nothing to do"
-                )
+            warn(f"{folder} already ran its {resolved.training.steps} steps: nothing to do")
             return run
     prepared = prepare(resolved)
     changes = same_data(place, _identity(prepared)) if resuming else []
     for callback in callbacks:
         callback.on_start(prepared, place)
-        if resume and not resuming:
-            callback.on_warning(f"no run in {folder} to resume: starting a new one")
+    if resume and not resuming:
+        warn(f"no run in {folder} to resume: starting a new one")
     audited = None
     if resolved.environment.audit and not resuming:
-
-        def notice(message: str) -> None:
-            for callback in callbacks:
-                callback.on_warning(message)
-
         with kept_directory():
-            audited = audit_before(prepared.environment, prepared.model.template, notice)
+            audited = audit_before(prepared.environment, prepared.model.template, warn)
     warnings = [
         *(("audit", warning) for warning in audit_warnings(audited)),
         *(("resume", change) for change in changes),
     ]
     with _record(prepared, place, resuming, audited) as writer:
-        _train(prepared, writer, resuming, callbacks, warnings)
+        session = open_session(prepared)
+        try:
+            notes = _restore(session, writer, resuming)
+            summary = _run(session, writer, resuming, callbacks, notes, warnings)
+        finally:
+            session.close()
+        for callback in callbacks:
+            callback.on_end(summary, place)
     return open_run(place)
 
 
@@ -144,23 +148,6 @@ def _identity(prepared: Prepared) -> dict[str, Any]:
     }
 
 
-def _train(
-    prepared: Prepared,
-    writer: RunWriter,
-    resuming: bool,
-    callbacks: Sequence[Callback],
-    warnings: Sequence[tuple[str, str]] = (),
-) -> None:
-    session = open_session(prepared)
-    try:
-        notes = _restore(session, writer, resuming)
-        summary = _run(session, writer, resuming, callbacks, notes, warnings)
-    finally:
-        session.close()
-    for callback in callbacks:
-        callback.on_end(summary, writer.folder)
-
-
 def _run(
     session: Session,
     writer: RunWriter,
@@ -186,13 +173,13 @@ def _run(
             for about, warning in warnings:
                 loop.report.warn(warning, about=about)
             loop.run(interruption)
-        summary = loop.summary("finished")
+        summary = loop.report.summary("finished")
         writer.summary(summary)
         writer.event("finished", steps=summary["steps"])
     except BaseException as error:
         status = "interrupted" if isinstance(error, Interrupted | KeyboardInterrupt) else "failed"
         writer.event(status, error=str(error), traceback=traceback.format_exc())
-        writer.summary(loop.summary(status))
+        writer.summary(loop.report.summary(status))
         raise
     return summary
 

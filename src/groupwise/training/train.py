@@ -8,7 +8,6 @@ Run it with `groupwise train recipe.toml`, or:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from torch import Tensor
 
@@ -181,7 +180,3 @@ class Loop:
                 f"interrupted {when} of {self.recipe.training.steps} steps; resume it with "
                 f"--resume --output {self.folder}",
             )
-
-    def summary(self, status: str) -> dict[str, Any]:
-        """What `summary.json` says."""
-        return self.report.summary(status)

@@ -18,11 +18,11 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from typing import Any, Literal
 
 from groupwise.errors import GroupwiseError
 from groupwise.waiting.threads import work_through
-from groupwise.waiting.worker import read_frame, write_frame
 
 BOOT_LIMIT = 60.0
 """Seconds within which a worker must have started; imports alone take about one."""
@@ -53,6 +53,12 @@ class Worker:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
             start_new_session=True,
         )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._jobs = Connection(os.dup(self._process.stdin.fileno()), readable=False)
+        self._replies = Connection(os.dup(self._process.stdout.fileno()), writable=False)
+        self._process.stdin.close()
+        self._process.stdout.close()
         self.alive = True
         self._ready = False
         self._boot = (target, arguments, memory_limit)
@@ -77,14 +83,12 @@ class Worker:
             expired.set()
             self._kill()
 
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         timer = threading.Timer(time_limit, expire)
         timer.daemon = True
         timer.start()
         try:
-            write_frame(self._process.stdin, job)
-            reply = Reply(*read_frame(self._process.stdout))
+            self._jobs.send(job)
+            reply = Reply(*self._replies.recv())
         except (EOFError, OSError):
             reply = Reply("timeout" if expired.is_set() else "died", self._process.poll())
             self.close()
@@ -112,10 +116,8 @@ class Worker:
         self.alive = False
         self._kill()
         self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout):
-            with suppress(BrokenPipeError):  # the unsent rest of a job for a dead worker
-                if stream is not None:
-                    stream.close()
+        self._jobs.close()
+        self._replies.close()
 
 
 class WorkerPool:

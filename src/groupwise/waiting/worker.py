@@ -1,7 +1,7 @@
 """The main program of a worker process: one factory at the start, then one job after another.
 
-Started by `processes.py` as a fresh interpreter, never as a fork of the trainer. Frames are a
-length of 8 bytes and a pickle, both ways. What the job prints goes to standard error.
+Started by `processes.py` as a fresh interpreter, never as a fork of the trainer. Messages are
+pickles over two pipes. What the job prints goes to standard error.
 """
 
 from __future__ import annotations
@@ -10,35 +10,14 @@ import importlib
 import os
 import pickle
 import select
-import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import IO, Any
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
+from typing import Any
 
 
 class RemoteError(Exception):
     """An error raised in another process: type and message in one text."""
-
-
-def read_frame(stream: IO[bytes]) -> Any:
-    """The next message; `EOFError` where the other side has closed."""
-    header = _read_exactly(stream, 8)
-    (length,) = struct.unpack("<Q", header)
-    return pickle.loads(_read_exactly(stream, length))
-
-
-def write_frame(stream: IO[bytes], message: Any) -> None:
-    """One message, flushed."""
-    raw = pickle.dumps(message)
-    stream.write(struct.pack("<Q", len(raw)) + raw)
-    stream.flush()
-
-
-def _read_exactly(stream: IO[bytes], length: int) -> bytes:
-    raw = stream.read(length)
-    if len(raw) != length:
-        raise EOFError
-    return raw
 
 
 def _limit_memory(num_bytes: int) -> None:
@@ -54,7 +33,7 @@ def _limit_memory(num_bytes: int) -> None:
 
 
 @contextmanager
-def _ended_with_parent(requests: IO[bytes]) -> Iterator[None]:
+def _ended_with_parent(requests: Connection) -> Iterator[None]:
     """While a job runs the parent sends nothing, so an event on the pipe means that it has died.
 
     The system then ends this process (the default action of SIGIO), whatever the job is doing.
@@ -77,43 +56,32 @@ def _ended_with_parent(requests: IO[bytes]) -> Iterator[None]:
 
 
 def main() -> None:
-    """Reads jobs from standard input until it closes; replies on what was standard output.
-
-    A closed pipe means that the parent has ended, so there is nobody to report to.
-    """
-    try:
+    """Reads jobs from standard input until it closes; replies on what was standard output."""
+    with suppress(EOFError, OSError):  # the parent has ended, so there is nobody to report to
         _serve()
-    except BrokenPipeError:
-        os._exit(0)  # flushing the unsent reply would raise again
 
 
 def _serve() -> None:
-    requests = os.fdopen(os.dup(0), "rb")
-    replies = os.fdopen(os.dup(1), "wb")
+    requests = Connection(os.dup(0), writable=False)
+    replies = Connection(os.dup(1), readable=False)
     os.dup2(2, 1)
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
-    try:
-        target, arguments, memory_limit = read_frame(requests)
-    except EOFError:
-        return
+    target, arguments, memory_limit = requests.recv()
     try:
         module, _, attribute = target.partition(":")
         handle = getattr(importlib.import_module(module), attribute)(*arguments)
     except Exception as error:  # noqa: BLE001 (the parent raises it)
-        write_frame(replies, ("error", f"{type(error).__name__}: {error}"))
+        replies.send(("error", f"{type(error).__name__}: {error}"))
         return
-    write_frame(replies, ("ready", None))
+    replies.send(("ready", None))
     if memory_limit:
         _limit_memory(memory_limit)
     while True:
-        try:
-            job = read_frame(requests)
-        except EOFError:
-            return
+        job = requests.recv()
         with _ended_with_parent(requests):
             reply = _reply(handle, job)
-        write_frame(replies, reply)
+        replies.send(reply)
 
 
 def _reply(handle: Any, job: Any) -> tuple[str, Any]:
