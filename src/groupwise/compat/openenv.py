@@ -3,8 +3,7 @@
 A prompt is a seed: `reset(seed)` gives the first observation, which the policy reads; what it
 writes goes to `step` as one field of the action, and the next observation answers it, until the
 server says done. The verdict is the sum of the server's rewards. Every rollout has a session of its
-own, and every wait a deadline. Written for openenv 0.10's generic client; left out: its containers
-and providers (start the server yourself), and its MCP mode.
+own, and every wait a deadline. Start the server yourself; written for openenv 0.10.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import contextlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -66,9 +65,10 @@ def make_openenv(
     settings = validated(OpenEnvSettings, arguments, f"environment {NAME!r}")
     optional("openenv.core", "openenv", "openenv")
     first = seed * 1_000_000
-    seeds = range(first, first + settings.num_train + settings.num_heldout)
     try:
-        prompts = _prompts(settings, list(seeds))
+        prompts = _prompts(
+            settings, range(first, first + settings.num_train + settings.num_heldout)
+        )
     except GroupwiseError as error:
         raise RecipeError(f"environment {NAME!r}: {error}") from error
     splits = {"train": prompts[: settings.num_train], "heldout": prompts[settings.num_train :]}
@@ -129,13 +129,12 @@ class OpenEnvEpisode(Episode):
             session.close()
 
 
-class Seen:
+class Seen(NamedTuple):
     """An observation as the policy reads it, with its reward and whether it is the last."""
 
-    def __init__(self, text: str, reward: float | None, done: bool) -> None:
-        self.text = text
-        self.reward = reward
-        self.done = done
+    text: str
+    reward: float | None
+    done: bool
 
 
 class Session:

@@ -27,6 +27,7 @@ from groupwise.verifiers.core.contract import CaseVerifier
 from groupwise.verifiers.core.names import validated
 
 NAME = "verifiers_v1"
+ROLES = ("system", "user", "assistant")
 
 
 class VerifiersSettings(BaseModel):
@@ -137,17 +138,17 @@ def _tasks(vf: Any, settings: VerifiersSettings, where: str) -> list[Any]:
         raise RecipeError(f"{where} needs tools, which this adapter does not start")
     if tasks[0].NEEDS_CONTAINER:
         raise RecipeError(f"{where} needs a container, which this adapter does not start")
-    bound = [each.__name__ for each in tasks[0].hooks("reward") if _needs_runtime(each)]
+    bound = [
+        reward.__name__
+        for reward in tasks[0].hooks("reward")
+        for each in inspect.signature(reward).parameters.values()
+        if each.name == "runtime" and each.default is inspect.Parameter.empty
+    ]
     if bound:
         raise RecipeError(f"{where}: the rewards {', '.join(bound)} need a runtime")
     if not tasks[0].hooks("reward") and not tasks[0].plugged_judges():
         raise RecipeError(f"{where} has no rewards")
     return tasks
-
-
-def _needs_runtime(function: Any) -> bool:
-    parameter = inspect.signature(function).parameters.get("runtime")
-    return parameter is not None and parameter.default is inspect.Parameter.empty
 
 
 def _prompt(task: Any, where: str) -> Prompt:
@@ -161,11 +162,7 @@ def _prompt(task: Any, where: str) -> Prompt:
         messages.append({"role": "user", "content": data.prompt})
     else:
         for each in data.prompt:
-            if not isinstance(each.content, str) or each.role not in (
-                "system",
-                "user",
-                "assistant",
-            ):
+            if not isinstance(each.content, str) or each.role not in ROLES:
                 raise RecipeError(f"{where}: task {data.idx} has a prompt that is not plain text")
             messages.append({"role": each.role, "content": each.content})
     columns = {"task": data.model_dump(mode="json", exclude_none=True)}

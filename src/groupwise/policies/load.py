@@ -35,7 +35,7 @@ from groupwise.policies.source import (
     source_of,
 )
 from groupwise.templates import Template
-from groupwise.templates.folder import TemplateParts, as_ids, read_ids
+from groupwise.templates.folder import as_ids, read_ids
 
 logger = logging.getLogger("groupwise")
 
@@ -314,15 +314,13 @@ def _load_template(name: str, source: str, trust_remote_code: bool) -> Template:
         ) from error
     stop_ids, pad_id = read_ids(folder) if folder is not None else ((), None)
     tokens = {key: str(text) for key, text in tokenizer.special_tokens_map.items() if text}
-    return Template.from_parts(
-        TemplateParts(
-            tokenizer=backend,
-            chat_template=tokenizer.chat_template,
-            special_tokens={key: text for key, text in tokens.items() if key.endswith("_token")},
-            stop_ids=(*stop_ids, *as_ids(tokenizer.eos_token_id)),
-            pad_id=pad_id if pad_id is not None else tokenizer.pad_token_id,
-            response_template=getattr(tokenizer, "response_template", None),
-        )
+    return Template(
+        backend,
+        tokenizer.chat_template,
+        special_tokens={key: text for key, text in tokens.items() if key.endswith("_token")},
+        stop_ids=(*stop_ids, *as_ids(tokenizer.eos_token_id)),
+        pad_id=pad_id if pad_id is not None else tokenizer.pad_token_id,
+        response_template=getattr(tokenizer, "response_template", None),
     )
 
 

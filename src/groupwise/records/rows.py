@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,7 +98,7 @@ def rollout_rows(
     if advantages is not None and len(advantages) != count:
         raise ValueError(f"{len(advantages)} advantages for {count} rollouts")
     rows: list[dict[str, Any]] = []
-    left = iter(advantages or ())
+    left: Iterator[float | Sequence[float]] = iter(advantages or ())
     for group in groups:
         for rollout in group.rollouts:
             row = _row(step, rollout, kind)

@@ -14,9 +14,10 @@ from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
+from torch.nn.utils.rnn import pad_sequence
 
 from groupwise.errors import RecipeError
-from groupwise.scorers.loading import Classifier, Task, load_classifier, padded
+from groupwise.scorers.loading import Classifier, Task, load_classifier
 from groupwise.types import Prompt, Score
 from groupwise.verifiers import Case, SettingsVerifier
 from groupwise.verifiers.core.scores import graded
@@ -54,13 +55,15 @@ class _ModelVerifier(SettingsVerifier):
         return score
 
     def _prompt_ids(self, prompt: Prompt) -> list[int]:
-        tokenizer = self.classifier.tokenizer
+        tokenizer, messages = self.classifier.tokenizer, prompt.messages
         if tokenizer.chat_template is None:
-            return list(tokenizer(_plain_text(prompt)).input_ids)
+            texts = [f"{message.get('content', '')}\n" for message in messages]
+            return list(tokenizer(prompt.text or "".join(texts)).input_ids)
+        chat = messages or [{"role": "user", "content": prompt.text}]
         text = tokenizer.apply_chat_template(
-            _messages(prompt), tokenize=False, add_generation_prompt=True
+            [dict(message) for message in chat], tokenize=False, add_generation_prompt=True
         )
-        return list(tokenizer(text, add_special_tokens=False).input_ids)
+        return self._text_ids(text)
 
     def _text_ids(self, text: str) -> list[int]:
         return list(self.classifier.tokenizer(text, add_special_tokens=False).input_ids)
@@ -77,8 +80,10 @@ class _ModelVerifier(SettingsVerifier):
         pad = own.model.config.pad_token_id
         size = self.batch_rows if pad is not None else 1
         for start in range(0, len(rows), size):
-            chunk = list(rows[start : start + size])
-            ids, mask = padded(chunk, pad or 0, own.device)
+            chunk = [torch.tensor(row, dtype=torch.long) for row in rows[start : start + size]]
+            ids = pad_sequence(chunk, batch_first=True, padding_value=pad or 0).to(own.device)
+            lengths = [torch.ones_like(row) for row in chunk]
+            mask = pad_sequence(lengths, batch_first=True).to(own.device)
             with torch.inference_mode():
                 logits = own.model(input_ids=ids, attention_mask=mask).logits.float().cpu()
             parts.extend(logits)
@@ -152,7 +157,8 @@ class ProcessRewardModel(_ModelVerifier):
         logits = self._logits([laid_out[place][0] for place in fitting])
         values: list[list[float] | None] = [None] * len(cases)
         for place, own in zip(fitting, logits, strict=True):
-            shares = own.softmax(-1)[:, self._checked_label(own.shape[-1])]
+            _check_label(self.label, own.shape[-1], repr(self.model))
+            shares = own.softmax(-1)[:, self.label]
             values[place] = [float(shares[end]) for end in laid_out[place][1]]
         return values
 
@@ -168,13 +174,6 @@ class ProcessRewardModel(_ModelVerifier):
             ids = [*ids, *self._text_ids(step if number == 0 else self.separator + step)]
             ends.append(len(ids) - 1)
         return ids, ends
-
-    def _checked_label(self, num_labels: int) -> int:
-        if self.label >= num_labels:
-            raise RecipeError(
-                f"label = {self.label}: {self.model!r} has labels 0 to {num_labels - 1}"
-            )
-        return self.label
 
     def score(self, cases: Sequence[Case]) -> list[Any]:
         return [self._score(case, values) for case, values in zip(cases, self.step_values(cases))]
@@ -200,19 +199,11 @@ def log_odds(logits: torch.Tensor, label: int) -> float:
     >>> round(log_odds(torch.tensor([0.0, 1.0]), 1), 4)
     1.0
     """
-    if label >= len(logits):
-        raise RecipeError(f"label = {label}: the model has labels 0 to {len(logits) - 1}")
+    _check_label(label, len(logits), "the model")
     others = torch.cat([logits[:label], logits[label + 1 :]])
     return float(logits[label] - others.logsumexp(0))
 
 
-def _messages(prompt: Prompt) -> list[dict[str, Any]]:
-    if prompt.text is not None:
-        return [{"role": "user", "content": prompt.text}]
-    return [dict(message) for message in prompt.messages]
-
-
-def _plain_text(prompt: Prompt) -> str:
-    if prompt.text is not None:
-        return prompt.text
-    return "".join(f"{message.get('content', '')}\n" for message in prompt.messages)
+def _check_label(label: int, num_labels: int, model: str) -> None:
+    if label >= num_labels:
+        raise RecipeError(f"label = {label}: {model} has labels 0 to {num_labels - 1}")

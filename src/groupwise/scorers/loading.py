@@ -30,20 +30,18 @@ class Classifier:
 
 def load_classifier(name: str, task: Task, device: str, trust_remote_code: bool) -> Classifier:
     """Raises RecipeError: no such model, no head of that kind, an untrained head, no tokenizer."""
-    from transformers import (
-        AutoModelForSequenceClassification,
-        AutoModelForTokenClassification,
-        AutoTokenizer,
-    )
+    import transformers
 
     kinds = {
-        "sequence": AutoModelForSequenceClassification,
-        "token": AutoModelForTokenClassification,
+        "sequence": transformers.AutoModelForSequenceClassification,
+        "token": transformers.AutoModelForTokenClassification,
     }
     chosen = choose_device(device)
     with quiet_transformers():
         try:
-            tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=trust_remote_code)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
+                name, trust_remote_code=trust_remote_code
+            )
             model, info = kinds[task].from_pretrained(
                 name,
                 dtype=torch.float32,
@@ -64,16 +62,3 @@ def load_classifier(name: str, task: Task, device: str, trust_remote_code: bool)
     limits = [getattr(model.config, "max_position_embeddings", None), tokenizer.model_max_length]
     known = [int(limit) for limit in limits if limit is not None and limit < 10**9]
     return Classifier(model, tokenizer, chosen, min(known, default=10**9))
-
-
-def padded(
-    rows: list[list[int]], pad: int, device: torch.device
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Ids [B, T] padded on the right, and their attention mask [B, T]."""
-    longest = max(map(len, rows))
-    ids = torch.full((len(rows), longest), pad, dtype=torch.long)
-    mask = torch.zeros_like(ids)
-    for place, row in enumerate(rows):
-        ids[place, : len(row)] = torch.tensor(row)
-        mask[place, : len(row)] = 1
-    return ids.to(device), mask.to(device)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from groupwise.policies import Policy, load_policy
+from groupwise.policies import Policy, load_policy, score
 from groupwise.policies.settings import DType
 from groupwise.samplers import sample
 from groupwise.types import Message, Prompt, Score
@@ -74,18 +74,17 @@ class LocalJudge(SettingsVerifier):
 
     def _weigh(self, case: Case) -> Score:
         """p(yes) / (p(yes) + p(no)) after the question."""
-        ids = self._ids(self._messages(case))
+        template = self.policy.template
+        ids = template.encode_prompt(Prompt("judge", messages=self._messages(case)))
         room = self.policy.max_length - 8
         if len(ids) > room:
             reason = f"a question of {len(ids)} tokens, above the {room} that the judge reads"
             return Score(None, "infrastructure_error", reason)
-        yes, no = (self._logprob(ids, word) for word in (self.yes, self.no))
+        yes, no = (
+            float(score(self.policy, ids, template.encode(word)).sum())
+            for word in (self.yes, self.no)
+        )
         return self._verdict(1 / (1 + math.exp(min(700.0, no - yes))))
-
-    def _logprob(self, ids: tuple[int, ...], word: str) -> float:
-        from groupwise.policies import score
-
-        return float(score(self.policy, ids, self.policy.template.encode(word)).sum())
 
     def _messages(self, case: Case) -> tuple[Message, ...]:
         nonce = nonce_of(self.rubric, task_text(case.prompt), case.text)
@@ -98,9 +97,6 @@ class LocalJudge(SettingsVerifier):
             f"Answer {self.yes} or {self.no}."
         )
         return ({"role": "user", "content": content},)
-
-    def _ids(self, messages: tuple[Message, ...]) -> tuple[int, ...]:
-        return self.policy.template.encode_prompt(Prompt("judge", messages=messages))
 
     def _read(self, cases: Sequence[Case]) -> list[Score]:
         """A greedy reply a case, and what its final field says."""

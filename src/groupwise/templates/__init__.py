@@ -5,36 +5,18 @@ strings across token boundaries; `token_ends` finds the tokens that end parts of
 `parse_tool_calls` reads the calls in a completion.
 """
 
-from groupwise.templates.alignment import token_ends
-from groupwise.templates.settings import TemplateSettings
-from groupwise.templates.stops import StopStrings
-from groupwise.templates.stored_calls import offered, parsed_calls, tool_schemas
-from groupwise.templates.template import Template
-from groupwise.templates.tool_calls import (
-    ParsedCalls,
-    ToolCall,
-    ToolStyle,
-    parse_tool_calls,
-    renders_tools,
-    tool_instructions,
-    tool_message,
-    tool_style,
-)
-
-__all__ = [
-    "Template",
-    "TemplateSettings",
-    "StopStrings",
-    "token_ends",
-    "ParsedCalls",
-    "ToolCall",
-    "ToolStyle",
-    "offered",
-    "parse_tool_calls",
-    "parsed_calls",
-    "renders_tools",
-    "tool_instructions",
-    "tool_message",
-    "tool_schemas",
-    "tool_style",
-]
+from groupwise.templates.alignment import token_ends as token_ends
+from groupwise.templates.settings import TemplateSettings as TemplateSettings
+from groupwise.templates.stops import StopStrings as StopStrings
+from groupwise.templates.stored_calls import offered as offered
+from groupwise.templates.stored_calls import parsed_calls as parsed_calls
+from groupwise.templates.stored_calls import tool_schemas as tool_schemas
+from groupwise.templates.template import Template as Template
+from groupwise.templates.tool_calls import ParsedCalls as ParsedCalls
+from groupwise.templates.tool_calls import ToolCall as ToolCall
+from groupwise.templates.tool_calls import ToolStyle as ToolStyle
+from groupwise.templates.tool_calls import parse_tool_calls as parse_tool_calls
+from groupwise.templates.tool_calls import renders_tools as renders_tools
+from groupwise.templates.tool_calls import tool_instructions as tool_instructions
+from groupwise.templates.tool_calls import tool_message as tool_message
+from groupwise.templates.tool_calls import tool_style as tool_style

@@ -116,11 +116,7 @@ def render_chat(
     if has_calls and _takes_text_arguments(text, tuple(special_tokens.items())):
         chat = [with_text_arguments(message) for message in chat]
     try:
-        return render(
-            messages=chat,
-            add_generation_prompt=add_generation_prompt,
-            **values,
-        )
+        return render(messages=chat, add_generation_prompt=add_generation_prompt, **values)
     except (jinja2.TemplateError, TypeError, KeyError, AttributeError) as error:
         roles = [message.get("role") for message in messages]
         raise RecipeError(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +15,8 @@ from tokenizers import Tokenizer
 from groupwise.errors import RecipeError
 
 
-@dataclass(frozen=True, slots=True)
-class TemplateParts:
-    """The parts that a `Template` is made of."""
-
-    tokenizer: Tokenizer
-    chat_template: str | None
-    special_tokens: dict[str, str] = field(default_factory=dict[str, str])
-    stop_ids: tuple[int, ...] = ()
-    pad_id: int | None = None
-    add_bos: bool | None = None
-    response_template: dict[str, Any] | None = None
-
-
-def read_folder(folder: Path) -> TemplateParts:
-    """Read a folder's `tokenizer.json` and the settings beside it.
-
-    Raises RecipeError where there is no `tokenizer.json` or it cannot be read.
-    """
+def read_tokenizer(folder: Path) -> Tokenizer:
+    """A folder's `tokenizer.json`. Raises RecipeError where there is none or it is broken."""
     file = folder / "tokenizer.json"
     if not file.is_file():
         raise RecipeError(
@@ -41,21 +24,9 @@ def read_folder(folder: Path) -> TemplateParts:
             "save one into it with AutoTokenizer.save_pretrained"
         )
     try:
-        tokenizer = Tokenizer.from_file(str(file))
+        return Tokenizer.from_file(str(file))
     except Exception as error:
         raise RecipeError(f"model.name: cannot read {str(file)!r}: {error}") from error
-    stop_ids, pad_id = read_ids(folder)
-    settings = _read_json(folder / "tokenizer_config.json")
-    add_bos = settings.get("add_bos_token")
-    return TemplateParts(
-        tokenizer=tokenizer,
-        chat_template=_chat_template(folder, settings),
-        special_tokens=_special_tokens(folder, settings),
-        stop_ids=stop_ids,
-        pad_id=pad_id,
-        add_bos=add_bos if isinstance(add_bos, bool) else None,
-        response_template=settings.get("response_template"),
-    )
 
 
 def read_ids(folder: Path) -> tuple[tuple[int, ...], int | None]:
@@ -63,7 +34,7 @@ def read_ids(folder: Path) -> tuple[tuple[int, ...], int | None]:
     stop_ids: list[int] = []
     pad_id: int | None = None
     for name in ("generation_config.json", "config.json"):
-        config = _read_json(folder / name)
+        config = read_json(folder / name)
         for part in (config, config.get("text_config") or {}):
             stop_ids.extend(as_ids(part.get("eos_token_id")))
             if pad_id is None and isinstance(part.get("pad_token_id"), int):
@@ -80,7 +51,7 @@ def as_ids(value: Any) -> list[int]:
     return [int(item) for item in value] if isinstance(value, Iterable) else []
 
 
-def _read_json(file: Path) -> dict[str, Any]:
+def read_json(file: Path) -> dict[str, Any]:
     if not file.is_file():
         return {}
     try:
@@ -92,14 +63,14 @@ def _read_json(file: Path) -> dict[str, Any]:
     return content
 
 
-def _chat_template(folder: Path, settings: dict[str, Any]) -> str | None:
+def read_chat_template(folder: Path, settings: dict[str, Any]) -> str | None:
     """The default chat template; `chat_template.jinja` goes before the tokenizer's settings."""
     file = folder / "chat_template.jinja"
     if file.is_file():
         return file.read_text(encoding="utf-8")
     named = settings.get("chat_template")
     if named is None:
-        named = _read_json(folder / "chat_template.json").get("chat_template")
+        named = read_json(folder / "chat_template.json").get("chat_template")
     if isinstance(named, list):
         templates = {str(entry["name"]): str(entry["template"]) for entry in named}
         if "default" not in templates and len(templates) > 1:
@@ -111,10 +82,10 @@ def _chat_template(folder: Path, settings: dict[str, Any]) -> str | None:
     return str(named) if named is not None else None
 
 
-def _special_tokens(folder: Path, settings: dict[str, Any]) -> dict[str, str]:
+def read_special_tokens(folder: Path, settings: dict[str, Any]) -> dict[str, str]:
     """`bos_token`, `eos_token` and the like as text, those that are set."""
     tokens: dict[str, str] = {}
-    for source in (_read_json(folder / "special_tokens_map.json"), settings):
+    for source in (read_json(folder / "special_tokens_map.json"), settings):
         for name, value in source.items():
             if not name.endswith("_token") or name.startswith("add_"):
                 continue

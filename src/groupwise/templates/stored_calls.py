@@ -74,12 +74,7 @@ def takes_text_arguments(render: Callable[[list[dict[str, Any]]], str]) -> bool:
         whole = {"type": "function", "id": "call00000", "function": call}
         answer = {"role": "assistant", "content": content, "tool_calls": [whole]}
         chat: list[dict[str, Any]] = [{"role": "user", "content": "x"}, answer]
-        result: dict[str, Any] = {
-            "role": "tool",
-            "name": "probe",
-            "tool_call_id": "call00000",
-            "content": "1",
-        }
+        result = {"role": "tool", "name": "probe", "tool_call_id": "call00000", "content": "1"}
         for messages in (chat, [*chat, result]):
             if _writes(render, messages):
                 return False

@@ -8,9 +8,10 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cached_property, lru_cache
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,17 @@ from tokenizers import Tokenizer
 
 from groupwise.errors import RecipeError
 from groupwise.templates.chat import RESERVED, chat_variables, render_chat
-from groupwise.templates.folder import TemplateParts, read_folder
+from groupwise.templates.folder import (
+    read_chat_template,
+    read_ids,
+    read_json,
+    read_special_tokens,
+    read_tokenizer,
+)
 from groupwise.templates.probing import chat_writes_bos, ids_put_in_front, turn_end_id
 from groupwise.templates.stops import StopStrings
 from groupwise.templates.tool_calls import ResponseParser
-from groupwise.templates.turns import OPEN_THINK, follow_up, rewriting
+from groupwise.templates.turns import follow_up, opened_tag, rewriting
 from groupwise.types import Message, Prompt
 
 
@@ -80,29 +87,27 @@ class Template:
         pad = pad_id if pad_id is not None else self._special_id("pad_token")
         self.pad_id: int = pad if pad is not None else min(self.stop_ids, default=0)
         self._prefix = ids_put_in_front(tokenizer, self.bos_id, add_bos)
-        self._one_bos = self.bos_id is not None and (
-            self.bos_id in self._prefix or chat_writes_bos(self)
-        )
-        self._dropped = self.stop_ids | {
-            i for i in (self.bos_id, self.eos_id, pad) if i is not None
-        }
+        has_bos = self.bos_id is not None
+        self._one_bos = has_bos and (self.bos_id in self._prefix or chat_writes_bos(self))
+        self._dropped = {*self.stop_ids, self.bos_id, self.eos_id, pad} - {None}
 
     @classmethod
     def from_folder(cls, path: str | Path, *, now: datetime | None = None) -> Template:
         """The template of a model folder. Raises RecipeError where it holds no tokenizer."""
-        return cls.from_parts(read_folder(Path(path)), now=now)
-
-    @classmethod
-    def from_parts(cls, parts: TemplateParts, *, now: datetime | None = None) -> Template:
+        folder = Path(path)
+        tokenizer = read_tokenizer(folder)
+        stop_ids, pad_id = read_ids(folder)
+        settings = read_json(folder / "tokenizer_config.json")
+        add_bos = settings.get("add_bos_token")
         return cls(
-            parts.tokenizer,
-            parts.chat_template,
-            special_tokens=parts.special_tokens,
-            stop_ids=parts.stop_ids,
-            pad_id=parts.pad_id,
-            add_bos=parts.add_bos,
+            tokenizer,
+            read_chat_template(folder, settings),
+            special_tokens=read_special_tokens(folder, settings),
+            stop_ids=stop_ids,
+            pad_id=pad_id,
+            add_bos=add_bos if isinstance(add_bos, bool) else None,
             now=now,
-            response_template=parts.response_template,
+            response_template=settings.get("response_template"),
         )
 
     def with_variables(self, variables: Mapping[str, Any], now: datetime | None = None) -> Template:
@@ -115,8 +120,9 @@ class Template:
         for name in variables:
             if name not in read:
                 near = difflib.get_close_matches(name, read, n=1, cutoff=0.6)
-                known = f"did you mean {near[0]!r}?" if near else _known(read)
-                raise RecipeError(f"the chat template does not read {name!r}; {known}")
+                known = f"it reads {', '.join(sorted(read)) or 'none'}"
+                hint = f"did you mean {near[0]!r}?" if near else known
+                raise RecipeError(f"the chat template does not read {name!r}; {hint}")
         return Template(
             self.tokenizer,
             self.chat_template,
@@ -192,15 +198,11 @@ class Template:
         return ids
 
     def _with_one_bos(self, ids: tuple[int, ...]) -> tuple[int, ...]:
-        if not self._one_bos:
+        if not self._one_bos or self.bos_id is None:
             return ids
-        start = 0
-        while start < len(ids) and ids[start] == self.bos_id:
-            start += 1
-        if start == 0 and self.bos_id in ids[: len(self._prefix)]:
+        if ids[:1] != (self.bos_id,) and self.bos_id in ids[: len(self._prefix)]:
             return ids  # the tokenizer's own prefix holds it further in
-        assert self.bos_id is not None
-        return (self.bos_id, *ids[start:])
+        return (self.bos_id, *dropwhile(lambda each: each == self.bos_id, ids))
 
     # A further turn: ids behind a sampled completion.
 
@@ -289,21 +291,14 @@ class Template:
 
         A format verifier has to put it back in front of the completion.
         """
-        if self.chat_template is None:
-            return ""
         try:
-            text = self.render([{"role": "user", "content": "x"}])
+            return opened_tag(self.render([{"role": "user", "content": "x"}]))
         except RecipeError:
             return ""
-        found = OPEN_THINK.search(text)
-        return found.group(0) if found else ""
 
     def opened(self, prompt: Prompt) -> str:
         """The reasoning tag that the prompt's end opens for the completion; empty where none."""
-        if prompt.text is None:
-            return self.prefill
-        found = OPEN_THINK.search(prompt.text)
-        return found.group(0) if found else ""
+        return self.prefill if prompt.text is None else opened_tag(prompt.text)
 
     @cached_property
     def hash(self) -> str:
@@ -330,7 +325,3 @@ class Template:
         text = self.special_tokens.get(name)
         found: int | None = None if text is None else self.tokenizer.token_to_id(text)
         return found
-
-
-def _known(variables: Collection[str]) -> str:
-    return f"it reads {', '.join(sorted(variables))}" if variables else "it reads none"

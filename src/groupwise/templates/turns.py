@@ -18,8 +18,13 @@ if TYPE_CHECKING:
 
 STAND_IN = "groupwiseStandIn"
 """A word that stands for a text in a chat, to find where a template puts that text."""
-OPEN_THINK = re.compile(r"<(?!/)[^<>\s]*(?:think|thought|reason)[^<>\s/]*>\s*\Z", re.IGNORECASE)
-"""A thinking tag that the generation prompt opens."""
+_OPEN_THINK = re.compile(r"<(?!/)[^<>\s]*(?:think|thought|reason)[^<>\s/]*>\s*\Z", re.IGNORECASE)
+
+
+def opened_tag(text: str) -> str:
+    """The thinking tag that the end of a prompt opens, with the space behind it; else empty."""
+    found = _OPEN_THINK.search(text)
+    return found.group(0) if found else ""
 
 
 def follow_up(
@@ -36,8 +41,9 @@ def follow_up(
     apart: dict[str, str] = {}
     shown: list[Message] = []
     for number, message in enumerate(messages):
-        if holds_markers(template, message.get("content")):
-            apart[name := f"{STAND_IN}{number}x"] = str(message["content"])
+        content = message.get("content")
+        if isinstance(content, str) and any(marker in content for marker in template.markers):
+            apart[name := f"{STAND_IN}{number}x"] = content
             message = {**message, "content": name}
         shown.append(message)
     # What a template writes behind an answer does not depend on what was said before it.
@@ -62,7 +68,7 @@ def rewriting(template: Template, role: str, system: bool, **variables: Any) -> 
     last: Message = {"role": role, "content": "ending", "name": "f", "tool_call_id": "call00000"}
     prompt = template.render(first, **variables)
     thinking = f"{STAND_IN}\n</think>\n\n{STAND_IN}"
-    tried = (thinking,) if OPEN_THINK.search(prompt) else (STAND_IN, f"<think>\n{thinking}")
+    tried = (thinking,) if opened_tag(prompt) else (STAND_IN, f"<think>\n{thinking}")
     for completion in tried:
         answer: Message = {"role": "assistant", "content": completion}
         text = template.render([*first, answer, last], **variables)
@@ -73,11 +79,6 @@ def rewriting(template: Template, role: str, system: bool, **variables: Any) -> 
             return "writes an earlier completion, or what stands before it, differently"
         return "drops the thinking of an earlier completion"
     return None
-
-
-def holds_markers(template: Template, content: Any) -> bool:
-    """Whether a message's text holds the text of a special token."""
-    return isinstance(content, str) and any(marker in content for marker in template.markers)
 
 
 def _check_included(messages: Sequence[Message], text: str) -> None:
