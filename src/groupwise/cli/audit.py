@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from groupwise.errors import RecipeError
 
 if TYPE_CHECKING:
-    from groupwise.verifiers import Verifier
-    from groupwise.verifiers.audit import AuditReport, LabelledRow
+    from groupwise.verifiers.audit import AuditReport
 
 
 def audit_source(
@@ -22,35 +21,29 @@ def audit_source(
     limit: int | None,
 ) -> AuditReport:
     """The audit of a built-in name, a `module:function`, or a recipe's verifiers on its prompts."""
-    from groupwise.verifiers.audit import audit, read_rows
+    from groupwise.verifiers import load_verifier
+    from groupwise.verifiers.audit import LabelledRow, arguments_of_set, audit, read_rows
 
-    verifier, rows = verifier_of(source, _arguments(arguments))
+    given, rows = _arguments(arguments), []
+    if not source.endswith(".toml"):
+        verifier = load_verifier(source, **(given or arguments_of_set(source)))
+    elif given:
+        raise RecipeError("--arguments are for a verifier's name; a recipe holds its own")
+    else:
+        from groupwise.environments import environment_from_settings
+        from groupwise.recipe import find_recipe, load_recipe
+
+        recipe = load_recipe(find_recipe(source))
+        environment = environment_from_settings(recipe.environment, seed=recipe.seed)
+        prompts = environment.prompts(split="all")
+        verifier = environment.verifier
+        rows = [LabelledRow(prompt.id, prompt, "", accept=None) for prompt in prompts]
     if data is not None:
         rows = read_rows(data)
-    if limit is not None:
-        rows = rows[:limit]
     try:
-        return audit(verifier, rows, sets=tuple(sets) or None)
+        return audit(verifier, rows if limit is None else rows[:limit], sets=tuple(sets) or None)
     finally:
         verifier.close()
-
-
-def verifier_of(source: str, arguments: Mapping[str, Any]) -> tuple[Verifier, list[LabelledRow]]:
-    """The verifier that `source` names, and the prompts of its recipe where it is one."""
-    from groupwise.verifiers import load_verifier
-    from groupwise.verifiers.audit import LabelledRow, arguments_of_set
-
-    if not source.endswith(".toml"):
-        return load_verifier(source, **(arguments or arguments_of_set(source))), []
-    from groupwise.environments import environment_from_settings
-    from groupwise.recipe import find_recipe, load_recipe
-
-    if arguments:
-        raise RecipeError("--arguments are for a verifier's name; a recipe holds its own")
-    recipe = load_recipe(find_recipe(source))
-    environment = environment_from_settings(recipe.environment, seed=recipe.seed)
-    prompts = environment.prompts(split="all")
-    return environment.verifier, [LabelledRow(p.id, p, "", accept=None) for p in prompts]
 
 
 def _arguments(text: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 from groupwise.environments import Environment, Episode
@@ -84,10 +85,10 @@ class Member:
 
     def _opened(self) -> Episode:
         """The episode, started with an answer's time limit where the user defined `start`."""
-        environment, template = self.setting.environment, self.setting.template
-        if type(environment).start is Environment.start:
-            return environment.open(self.prompt, template)
-        opened: Episode = self._waited(lambda: environment.open(self.prompt, template))
+        environment = self.setting.environment
+        call = partial(environment.open, self.prompt, self.setting.template)
+        is_own = type(environment).start is not Environment.start
+        opened: Episode = self._waited(call) if is_own else call()
         return opened
 
     @property
@@ -287,9 +288,8 @@ class Member:
     def _in_time(self, method: Literal["result", "close"]) -> Any:
         """Calls a method of the episode; with an answer's time limit where the user defined it."""
         call = getattr(self._episode, method)
-        if getattr(call, "__func__", None) is getattr(Episode, method):
-            return call()
-        return self._waited(call)
+        is_own = getattr(call, "__func__", None) is not getattr(Episode, method)
+        return self._waited(call) if is_own else call()
 
     def _waited(self, call: Callable[[], Any]) -> Any:
         environment = self.setting.environment

@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 from groupwise.errors import RecipeError
 from groupwise.types import Message
@@ -72,13 +72,13 @@ def tool_style(template: Template, tools: Sequence[Mapping[str, Any]] = ()) -> T
         parser = template.response_parser
         return lambda text: parser(text, tools)
     text = (template.chat_template or "") + "\n".join(template.markers)
-    signs: tuple[tuple[str, FamilyStyle], ...] = (
-        ("<｜tool▁call▁begin｜>", "deepseek"),
-        ("[TOOL_CALLS]", "mistral"),
-        ("<tool_call>", "hermes"),
-        ("<|python_tag|>", "llama"),
-    )
-    return next((style for sign, style in signs if sign in text), "plain")
+    signs: dict[str, FamilyStyle] = {
+        "<｜tool▁call▁begin｜>": "deepseek",
+        "[TOOL_CALLS]": "mistral",
+        "<tool_call>": "hermes",
+        "<|python_tag|>": "llama",
+    }
+    return next((style for sign, style in signs.items() if sign in text), "plain")
 
 
 def parse_tool_calls(text: str, style: ToolStyle = "plain") -> ParsedCalls:
@@ -102,11 +102,11 @@ def parse_tool_calls(text: str, style: ToolStyle = "plain") -> ParsedCalls:
             if isinstance(value, str) and key not in ("role", "content")
         )
         rest = str(message.get("content") or "")
-    elif style in get_args(FamilyStyle):
+    elif style in _FINDERS:
         thinking, answer = _apart(text)
         found, rest = _FINDERS[style](answer)
     else:
-        raise RecipeError(f"tool style {style!r} is not one of {', '.join(get_args(FamilyStyle))}")
+        raise RecipeError(f"tool style {style!r} is not one of {', '.join(_FINDERS)}")
     calls: list[ToolCall] = []
     errors: list[str] = []
     for number, item in enumerate(found, start=1):
@@ -124,12 +124,10 @@ def tool_message(call: ToolCall, content: str) -> Message:
 
 def renders_tools(template: Template, tools: Sequence[Mapping[str, Any]]) -> bool:
     """Whether the chat template writes `tools` into a prompt; many know no tools at all."""
-    chat: list[Message] = [{"role": "user", "content": "x"}]
-    names = [str(tool.get("function", tool).get("name")) for tool in tools]
     if template.chat_template is None:
         return False
-    text = template.render(chat, tools=list(tools))
-    return all(name in text for name in names)
+    text = template.render([{"role": "user", "content": "x"}], tools=list(tools))
+    return all(str(tool.get("function", tool).get("name")) in text for tool in tools)
 
 
 def tool_instructions(tools: Sequence[Mapping[str, Any]]) -> str:
@@ -141,10 +139,6 @@ def tool_instructions(tools: Sequence[Mapping[str, Any]]) -> str:
         + '\nTo call one, write <tool_call>{"name": ..., "arguments": {...}}</tool_call> and stop; '
         "its result comes next."
     )
-
-
-Finder = Callable[[str], tuple[list[Any], str]]
-"""A text to its calls, each as JSON or as the error why it cannot be read, and the rest of it."""
 
 
 def _apart(text: str) -> tuple[str, str]:
@@ -219,7 +213,8 @@ def _deepseek(text: str) -> tuple[list[Any], str]:
     return items, rest
 
 
-_FINDERS: dict[str, Finder] = {
+# A text to its calls, each as JSON or as the error why it cannot be read, and the rest of it.
+_FINDERS: dict[str, Callable[[str], tuple[list[Any], str]]] = {
     "hermes": _hermes,
     "llama": _llama,
     "mistral": _mistral,

@@ -33,7 +33,7 @@ from groupwise.selection import (
     max_tokens_at,
 )
 from groupwise.templates import Template
-from groupwise.types import Group, Rollout
+from groupwise.types import Group
 from groupwise.verifiers import VerifierLogs
 
 
@@ -131,7 +131,10 @@ class Collector:
             found.replayed = len(again)
             found.groups += again
         found.groups = [_at_step(group, step) for group in found.groups]
-        self._promote(found)
+        if (curriculum := self.picker.curriculum) is not None:
+            found.level = curriculum.level
+            if curriculum.promote():
+                found.notes.append(f"curriculum: level {curriculum.name!r} opens")
         return found
 
     def _round(self, missing: int, step: int, found: Collected, timer: Timer) -> list[Group]:
@@ -225,14 +228,6 @@ class Collector:
         rates = [history.smoothed(each) for each in prompt_ids]
         return group_sizes(rates, costs, budget=budget, low=sizes.low, high=sizes.high)
 
-    def _promote(self, found: Collected) -> None:
-        curriculum = self.picker.curriculum
-        if curriculum is None:
-            return
-        found.level = curriculum.level
-        if curriculum.promote():
-            found.notes.append(f"curriculum: level {curriculum.name!r} opens")
-
     # --- state ----------------------------------------------------------------------------------
 
     def tensor(self) -> Tensor:
@@ -260,13 +255,12 @@ class Collector:
 def values_of(group: Group, by: str) -> list[float]:
     """The numbers a keep rule looks at, NaN where there is none: accuracies, rewards before the
     shapers, or one verifier's own values."""
-
-    def value(rollout: Rollout) -> float | None:
-        if by == "accuracy":
-            return rollout.score.accuracy
-        return rollout.reward if by == "reward" else rollout.score.parts.get(by)
-
-    found = [value(rollout) for rollout in group.rollouts]
+    if by == "accuracy":
+        found = [rollout.score.accuracy for rollout in group.rollouts]
+    elif by == "reward":
+        found = [rollout.reward for rollout in group.rollouts]
+    else:
+        found = [rollout.score.parts.get(by) for rollout in group.rollouts]
     return [math.nan if each is None else each for each in found]
 
 

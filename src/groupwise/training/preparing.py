@@ -43,9 +43,15 @@ def prepare(recipe: Recipe) -> Prepared:
         adapter=recipe.model.adapter,
     )
     if model.adapter is not None:
-        check_adapter(recipe)
+        _check_adapter(recipe)
     model = replace(model, template=recipe.template.applied(model.template))
-    check_turns(recipe, environment, model.template)
+    rewriting = _rewriting(environment, model.template)
+    if rewriting is not None and recipe.template.history == "refuse":
+        raise RecipeError(
+            f"the chat template of model.name = {recipe.model.name!r} {rewriting}, but training "
+            "keeps what was sampled, so the model would be trained on chats that nobody sends it. "
+            'Set template.history = "keep" to train on them all the same, or use another model'
+        )
     environment.limits = replace(environment.limits, length=model.max_length)
     room = model.max_length - recipe.sampling.max_tokens
     lengths = environment.fit(
@@ -94,7 +100,7 @@ def _check_rewards(recipe: Recipe, environment: Environment) -> None:
     )
 
 
-def check_adapter(recipe: Recipe) -> None:
+def _check_adapter(recipe: Recipe) -> None:
     """What does not go with an adapter. Raises RecipeError."""
     settings, kl = recipe.model.adapter, recipe.algorithm.kl
     if settings is not None and settings.dropout > 0:
@@ -111,17 +117,6 @@ def check_adapter(recipe: Recipe) -> None:
         raise RecipeError(
             'training.critic = "separate" trains a second model of full size beside an adapter; '
             'with an adapter give "shared"'
-        )
-
-
-def check_turns(recipe: Recipe, environment: Environment, template: Template) -> None:
-    """Whether the chat template keeps earlier turns as they were sampled. Raises RecipeError."""
-    found = _rewriting(environment, template)
-    if found is not None and recipe.template.history == "refuse":
-        raise RecipeError(
-            f"the chat template of model.name = {recipe.model.name!r} {found}, but training keeps "
-            "what was sampled, so the model would be trained on chats that nobody sends it. Set "
-            'template.history = "keep" to train on them all the same, or use another model'
         )
 
 

@@ -15,7 +15,7 @@ from groupwise.batches import split_rows
 from groupwise.environments import Environment
 from groupwise.errors import GroupwiseError
 from groupwise.evaluation import EvaluationSets
-from groupwise.learner import CriticLearner, Learner, TrainingSettings
+from groupwise.learner import CriticLearner, Learner
 from groupwise.policies import (
     Policy,
     base_identity,
@@ -133,24 +133,20 @@ class Session:
                 "was written by another version or changed since; start the run again"
             )
         self.collector.load_tensor(tensors["collector.state"])
-        self._load_reference(of("reference"))
         if self.learner.critic is not None:
             self.learner.critic.load_tensors(of("critic"))
-
-    def _load_reference(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Put back a reference that moves; any other is the model's start."""
-        reference = self.learner.reference
+        reference, stored = self.learner.reference, of("reference")
         if reference is None or not self.recipe.algorithm.kl.refresh_every:
             return
         own = self._own_of(reference)
-        shapes = {name: tensor.shape for name, tensor in tensors.items()}
+        shapes = {name: tensor.shape for name, tensor in stored.items()}
         if shapes != {name: parameter.shape for name, parameter in own.items()}:
             raise GroupwiseError(
-                f"the checkpoint does not fit the reference: it holds {len(tensors)} tensors of "
+                f"the checkpoint does not fit the reference: it holds {len(stored)} tensors of "
                 f"it, and {len(own)} of these shapes are wanted; start the run again"
             )
         with torch.no_grad():
-            for name, tensor in tensors.items():
+            for name, tensor in stored.items():
                 own[name].copy_(tensor)
 
     def close(self) -> None:
@@ -160,23 +156,15 @@ class Session:
         give_back_freed_memory()
 
 
-def _fitted(prepared: Prepared, policy: Policy) -> TrainingSettings:
-    """The training settings within the memory budget; the policy recomputes activations if need
-    be."""
-    recipe = prepared.recipe
-    fit = fit_of(recipe, prepared.model, prepared.longest_prompt)
-    if fit is None:
-        return recipe.training
-    if fit.gradient_checkpointing and not recipe.model.gradient_checkpointing:
-        checkpoint_activations(policy.model)
-    return recipe.training.model_copy(update={"micro_batch_tokens": fit.micro_batch_tokens})
-
-
 def open_session(prepared: Prepared) -> Session:
     """Load the policy (and its frozen reference, where one is needed) and build the rest."""
     recipe = prepared.recipe
-    policy = policy_of(recipe)
-    training = _fitted(prepared, policy)
+    policy, training = policy_of(recipe), recipe.training
+    fit = fit_of(recipe, prepared.model, prepared.longest_prompt)
+    if fit is not None:  # within the memory budget
+        training = training.model_copy(update={"micro_batch_tokens": fit.micro_batch_tokens})
+        if fit.gradient_checkpointing and not recipe.model.gradient_checkpointing:
+            checkpoint_activations(policy.model)
     needs = recipe.algorithm.needs
     reference = None
     if needs.ref_logprobs or recipe.training.measure_kl:
@@ -311,7 +299,7 @@ def check_agreement(session: Session) -> float:
     return gap
 
 
-def same_base(counters: Mapping[str, Any], base: Mapping[str, str | None] | None) -> None:
+def same_base(counters: Mapping[str, Any], base: Mapping[str, Any] | None) -> None:
     """Refuses a checkpoint over other frozen weights than those it was trained over.
 
     `counters` are the checkpoint's, `base` the policy's own `base_identity`, None without an
@@ -320,12 +308,13 @@ def same_base(counters: Mapping[str, Any], base: Mapping[str, str | None] | None
     before, now = counters.get("base") or {}, base or {}
     if before.get("hash") == now.get("hash"):
         return
+    are, were = (
+        f"{each.get('name') or 'a merged model'} ({each['hash'][:12]})"
+        if each.get("hash")
+        else "none"
+        for each in (now, before)
+    )
     raise GroupwiseError(
         "the frozen weights under the adapter are not those that the checkpoint was trained over: "
-        f"they are {_say(now)} and were {_say(before)}; put the old ones back"
+        f"they are {are} and were {were}; put the old ones back"
     )
-
-
-def _say(base: Mapping[str, str | None]) -> str:
-    digest = base.get("hash")
-    return f"{base.get('name') or 'a merged model'} ({digest[:12]})" if digest else "none"

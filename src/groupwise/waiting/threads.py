@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 
 def work_through(
@@ -39,10 +40,8 @@ def work_through(
                     raise
 
     def work_in_background() -> None:
-        try:
+        with suppress(BaseException):  # among the failures, raised by the calling thread
             work()
-        except BaseException:  # noqa: BLE001 (among the failures, raised by the calling thread)
-            return
 
     threads = [
         threading.Thread(target=work_in_background, name=name, daemon=True)
