@@ -42,7 +42,6 @@ def closing_table(summary: Mapping[str, Any]) -> Table:
 
 
 def _verifier_rows(last: Mapping[str, Value]) -> list[tuple[str, str]]:
-    """Every verifier's own mean on held-out prompts."""
     rows = []
     for kind, prefix in (
         ("sampled", "eval/heldout_verifier/"),

@@ -125,7 +125,6 @@ def traced(task: Any, case: Case) -> Any:
 
 
 def _tasks(vf: Any, settings: VerifiersSettings, where: str) -> list[Any]:
-    """The tasks, all of them usable."""
     try:
         config = vf.taskset_config_type(settings.taskset)(id=settings.taskset, **settings.arguments)
         taskset = vf.load_taskset(config)

@@ -14,7 +14,6 @@ from groupwise.texts import whole_text
 
 
 def fsync_file(path: Path) -> None:
-    """Force a file's content to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -62,7 +61,6 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def json_line(value: Any) -> str:
-    """One value as one line of JSON with its newline."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(", ", ": "))
     return whole_text(text) + "\n"
 

@@ -34,7 +34,6 @@ class Run:
 
     @property
     def recipe(self) -> dict[str, Any]:
-        """The resolved recipe, parsed."""
         return tomllib.loads(self.recipe_text)
 
     @property
@@ -52,7 +51,6 @@ class Run:
 
     @property
     def steps(self) -> list[int]:
-        """The numbers of the recorded steps."""
         return [line["step"] for line in read_json_lines(self.folder / "metrics.jsonl")]
 
     def metrics(self) -> pa.Table:

@@ -129,7 +129,6 @@ class Member:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens sampled so far."""
         return sum(turn.completion.num_tokens for turn in self.turns)
 
     def _tokens_left(self, length: int) -> int:
@@ -301,7 +300,6 @@ class Member:
         self.turns[-1] = replace(last, completion=completion)
 
     def rollout(self, score: Score, step: int) -> Rollout:
-        """The rollout as it is now."""
         turns = tuple(self.turns)
         return Rollout(self.prompt, turns, score, self.index, self.visit, step, self.extras)
 

@@ -248,7 +248,6 @@ class Template:
 
     @cached_property
     def markers(self) -> tuple[str, ...]:
-        """The texts of all special tokens."""
         added = self.tokenizer.get_added_tokens_decoder().values()
         return tuple(token.content for token in added if token.special)
 
@@ -282,7 +281,6 @@ class Template:
         return self.decode([i for i in ids if i not in self._dropped])
 
     def stop_strings(self, strings: Sequence[str]) -> StopStrings:
-        """A matcher of `strings` over this template's decoding."""
         return StopStrings(strings, self.decode_completion)
 
     @cached_property

@@ -66,7 +66,6 @@ class Collected:
 
     @property
     def again(self) -> list[Group]:
-        """The replayed groups."""
         return self.groups[len(self.groups) - self.replayed :]
 
     @property
@@ -75,7 +74,6 @@ class Collected:
         return sum(each.num_tokens for group in self.sampled for each in group.rollouts)
 
     def metrics(self) -> dict[str, Value]:
-        """The counts, by the names of the metric table."""
         return {
             "selection/rounds": self.rounds,
             "selection/trained": len(self.groups),

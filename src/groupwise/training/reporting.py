@@ -49,7 +49,6 @@ class Reporter:
                 self.no_signal.see(line["groups/no_signal"])
 
     def warn(self, message: str, *, about: str) -> None:
-        """Records a warning and tells it to the callbacks."""
         self.writer.event("warning", about=about, message=message)
         for callback in self.callbacks:
             callback.on_warning(message)
@@ -75,7 +74,6 @@ class Reporter:
         values: Mapping[str, Value],
         clock: Clock,
     ) -> None:
-        """The step's line of metrics and all of its rollouts."""
         tokens = collected.num_tokens
         ages = [step - each.version for group in collected.groups for each in group.rollouts]
         self.session.tokens_total += tokens

@@ -219,7 +219,6 @@ def _threads(recipe: Recipe, policy: Policy) -> int:
 
 
 def sampler_of(recipe: Recipe, policy: Policy) -> Sampler:
-    """The sampler that a recipe asks for, over this policy."""
     settings = recipe.sampling
     return make_sampler(
         settings.sampler,
@@ -242,7 +241,6 @@ def frozen_copy(policy: Policy) -> Policy:
 
 
 def policy_of(recipe: Recipe) -> Policy:
-    """The policy that a recipe starts from."""
     return load_policy(
         recipe.model.name,
         dtype=recipe.model.dtype,

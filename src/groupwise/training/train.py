@@ -93,7 +93,6 @@ class Loop:
         )
 
     def learn(self, batch: Batch, step: int) -> dict[str, Value]:
-        """Every optimiser update of the step."""
         passes = self._passes(batch.rows.group_ids, step)
         with self.clock("learn"):
             return self.session.learner.learn(batch, passes, step=step, state=self.session.state)
@@ -108,7 +107,6 @@ class Loop:
     def record(
         self, step: int, collected: Collected, batch: Batch, values: Mapping[str, Value]
     ) -> None:
-        """The step's line of metrics and all of its rollouts."""
         self.report.step(step, collected, batch, values, self.clock)
 
     # --- between steps --------------------------------------------------------------------------
@@ -135,7 +133,6 @@ class Loop:
             return self.evaluate(version)
 
     def evaluate(self, version: int) -> dict[str, Value]:
-        """Evaluate the policy as it is, and record it."""
         result = evaluate(
             self.session.environment,
             self.session.sampler,

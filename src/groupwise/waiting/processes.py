@@ -102,7 +102,6 @@ class Worker:
         return reply
 
     def _kill(self) -> None:
-        """Kills the process and what it started."""
         with suppress(ProcessLookupError):
             if hasattr(os, "killpg"):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -239,7 +238,6 @@ def shared_pool(target: str, size: int | None = None) -> WorkerPool:
 
 @atexit.register
 def close_shared_pools() -> None:
-    """Ends every shared worker of this process."""
     for key in list(_shared):
         if key[0] == os.getpid():
             _shared.pop(key).close()

@@ -21,7 +21,6 @@ class RemoteError(Exception):
 
 
 def _limit_memory(num_bytes: int) -> None:
-    """Caps the address space, where the system can."""
     try:
         import resource
     except ImportError:  # not a Unix system: the parent's clock still holds
