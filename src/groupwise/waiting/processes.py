@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Pipe
 from typing import Any, Literal
 
 from groupwise.errors import GroupwiseError
@@ -46,19 +46,17 @@ class Worker:
 
     def __init__(self, target: str, arguments: tuple[Any, ...], memory_limit: int) -> None:
         paths = [path or os.getcwd() for path in sys.path]
+        jobs, self._jobs = Pipe(duplex=False)
+        self._replies, replies = Pipe(duplex=False)
         self._process = subprocess.Popen(
             [sys.executable, "-c", _START],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            stdin=jobs.fileno(),
+            stdout=replies.fileno(),
             env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
             start_new_session=True,
         )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._jobs = Connection(os.dup(self._process.stdin.fileno()), readable=False)
-        self._replies = Connection(os.dup(self._process.stdout.fileno()), writable=False)
-        self._process.stdin.close()
-        self._process.stdout.close()
+        jobs.close()
+        replies.close()
         self.alive = True
         self._ready = False
         self._boot = (target, arguments, memory_limit)
