@@ -23,11 +23,9 @@ def ids_put_in_front(
     """The ids before every text: what the post-processor puts there, and the settings' BOS."""
     bare = tokenizer.encode("a", add_special_tokens=False).ids
     full = tokenizer.encode("a", add_special_tokens=True).ids
-    prefix: tuple[int, ...] = ()
-    for start in range(len(full) - len(bare) + 1):
-        if bare and full[start : start + len(bare)] == bare:
-            prefix = tuple(full[:start])
-            break
+    starts = range(len(full) - len(bare) + 1 if bare else 0)
+    start = next((at for at in starts if full[at : at + len(bare)] == bare), 0)
+    prefix = tuple(full[:start])
     if add_bos is False:
         return tuple(i for i in prefix if i != bos_id)
     if add_bos and bos_id is not None and bos_id not in prefix:
@@ -68,11 +66,7 @@ def turn_end_id(template: Template) -> int | None:
         text = template.render(chat, add_generation_prompt=False)
     except RecipeError:
         return None
-    at = text.rfind(content)
-    if at < 0:
-        return None
-    rest = template.encode(text[at + len(content) :].lstrip())
+    _, found, behind = text.rpartition(content)
+    ending = template.encode(behind.lstrip())[:1] if found else ()
     added = template.tokenizer.get_added_tokens_decoder()
-    if rest and rest[0] in added and added[rest[0]].special:
-        return rest[0]
-    return None
+    return next((each for each in ending if each in added and added[each].special), None)
