@@ -1,6 +1,6 @@
 r"""Gold answers of many shapes, made by a table: each with rewritings that mean the same.
 
-`corpus()` is the whole; `one_character_mutants` are changes that mostly mean something else. Run as
+`corpus()` is the whole, `written()` a second table, by another hand; `one_character_mutants` are changes that mostly mean something else. Run as
 a program it prints the figures of `math` on all of it:
 
     python tests/verifiers/gold_corpus.py
@@ -9,11 +9,13 @@ a program it prints the figures of `math` on all of it:
 from __future__ import annotations
 
 import random
+import re
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,21 @@ class Gold:
     kind: str
     gold: str
     same: tuple[str, ...]
+    wrong: tuple[str, ...] = ()
+
+
+def written() -> list[Gold]:
+    """Gold answers as people write them, from `golds/written.txt`."""
+    rows: list[Gold] = []
+    kind = ""
+    for line in (Path(__file__).parent / "golds/written.txt").read_text("utf-8").splitlines():
+        if re.fullmatch(r"\[[a-z ]+\]", line):
+            kind = line[1:-1]
+        elif line.strip() and not line.startswith("# "):
+            good, *wrong = (each.strip() for each in line.split(" !! "))
+            gold, *same = (each.strip() for each in good.split(" ;; "))
+            rows.append(Gold(kind, gold, tuple(same), tuple(wrong)))
+    return rows
 
 
 def corpus() -> list[Gold]:
@@ -258,7 +275,7 @@ def figures(rows: list[Gold]) -> dict[str, object]:
             refused.append((row.kind, row.gold, own.reason))
             continue
         for given, wanted in [(each, True) for each in row.same] + [
-            (each, False) for each in one_character_mutants(row.gold, source)
+            (each, False) for each in (*row.wrong, *one_character_mutants(row.gold, source))
         ]:
             start = time.perf_counter()
             score = gw.verify("math", completion=rf"\boxed{{{given}}}", answer=row.gold)
@@ -288,7 +305,7 @@ def defended(pairs: list[tuple[str, str, str]]) -> list[bool]:
 
 
 if __name__ == "__main__":
-    found = figures(corpus())
+    found = figures([*corpus(), *written()])
     accepted = found["accepted"]
     agreed = defended(accepted)
     for name in ("refused", "rejected"):

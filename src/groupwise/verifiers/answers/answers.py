@@ -20,7 +20,7 @@ from groupwise.verifiers.core.contract import AnswerVerifier, Case
 from groupwise.verifiers.core.scores import (
     TAG,
     BadAnswer,
-    accepted_answers,
+    answer_members,
     no_answer,
     verdict,
 )
@@ -186,10 +186,7 @@ class ItemSequence(FinalAnswer):
         return self.compare(case, self._listed(case.prompt))
 
     def _listed(self, prompt: Prompt) -> str:
-        answer = prompt.answer
-        if isinstance(answer, (list, tuple)):
-            return ", ".join(accepted_answers(each)[0] for each in answer) or " "
-        return accepted_answers(answer)[0]
+        return ", ".join(written[0] for written in answer_members(prompt.answer))
 
     def judge(self, given: str, gold: str, prompt: Prompt) -> Score:
         wanted = _items(gold)

@@ -8,18 +8,21 @@ Nothing is judged by truth: `2+2=5` is not `2+2=4`, and `\log_2 8=3` is only its
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, Protocol
 
 from groupwise.verifiers.answers.arithmetic import Polynomial, evaluate
+from groupwise.verifiers.answers.formulas import applied_alike
 from groupwise.verifiers.answers.reading import Value
 from groupwise.verifiers.answers.units import canonical, same_unit, singular
 
 Percent = Literal["ignore", "divide"]
 
 _FLIPPED = {">": "<", ">=": "<="}
+_INEQUALITIES = {"<", "<=", ">", ">=", "!="}
 
 
 class Formulas(Protocol):
@@ -103,6 +106,8 @@ class Rule:
             return self._based(gold, given)
         if kinds <= {"list", "set"}:
             return self._members(gold, given)
+        if gold.kind == "mixed" and given.kind == "list" and given.name == "and":
+            return self.same(gold, Value("mixed", given.items))
         if gold.kind != given.kind:
             coordinates = _coordinates(gold, given)
             if coordinates is not None:
@@ -124,6 +129,8 @@ class Rule:
     def unnamed(self, gold: Value, given: Value) -> tuple[Value, Value]:
         """Both without `x =` or `x in` before them if only one of the two has it."""
         if (gold.kind == "relation") != (given.kind == "relation"):
+            return _named_value(gold, self), _named_value(given, self)
+        if _bounds(given, gold) or _bounds(gold, given):
             return _named_value(gold, self), _named_value(given, self)
         return gold, given
 
@@ -152,7 +159,7 @@ class Rule:
             fits = self._is_unit(gold.unit or given.unit)
         assert gold.node is not None
         assert given.node is not None
-        return fits and self.formulas.equal(gold.node, given.node)
+        return fits and self.formulas.equal(*applied_alike(gold.node, given.node))
 
     def _is_unit(self, unit: str) -> bool:
         return (
@@ -165,7 +172,7 @@ class Rule:
         """The same members in any order, as often; a set's own repetitions do not count."""
         if gold.kind == given.kind == "list" and not _same_joiner(gold, given):
             return False
-        names = [_names(each) for each in (gold, given)]
+        names = [_names(gold), _names(given) if _names(gold) else _letters(given)]
         if not all(names) and max(map(len, names)) > 1:
             return False  # `x=1, y=2` says more than `1, 2`
         wanted, found = self._distinct(gold), self._distinct(given)
@@ -221,8 +228,9 @@ class Rule:
         if number is None or number.constant is None:
             return False
         base = int(based.operators[0])
-        wanted = based.name if based is gold else int(based.name, base)
-        return str(number.constant) == str(wanted)
+        if based is given:
+            return number.constant == int(based.name, base)
+        return based.name.isdigit() and number.constant == int(based.name)
 
 
 _NONE = ast.Name("")
@@ -240,8 +248,11 @@ def same_words(gold: str, given: str) -> bool:
     if len(wanted) != len(found):
         return False
     for first, second in zip(wanted, found):
-        ordinary = len(first) > 1 and (first.islower() or first.istitle())
-        forms = {first.lower(), first.title(), first.upper(), first.capitalize()}
+        letters = sum(map(str.isalpha, first))
+        ordinary = letters > 1 and (first.islower() or first.istitle())
+        forms = {first.lower(), first.upper(), first.title()}
+        if re.search(r"[^\W\d_]{2}", first):
+            forms.add(first.capitalize())
         if first != second and not (ordinary and second in forms):
             return False
     return True
@@ -268,6 +279,15 @@ def _named_value(value: Value, rule: Rule) -> Value:
     return last if all(rule.same(side, last) for side in others) else value
 
 
+def _bounds(inequality: Value, element: Value) -> bool:
+    r"""Whether `element` is `x \in ...` and `inequality` one about the same `x`."""
+    if element.operators != ("in",) or not set(inequality.operators) <= _INEQUALITIES:
+        return False
+    nodes = [side.node for side in (element.items[0], *inequality.items)]
+    name, *sides = [ast.dump(node) if node is not None else "" for node in nodes]
+    return bool(name) and name in sides
+
+
 def _is_name(value: Value) -> bool:
     if value.kind == "group":
         return all(map(_is_name, value.items))
@@ -279,7 +299,7 @@ def _is_name(value: Value) -> bool:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         return node.func.id.startswith("apply ")
     return all(
-        isinstance(each, (ast.Name, ast.BinOp, ast.Mult, ast.expr_context))
+        isinstance(each, (ast.Name, ast.BinOp, ast.Mult, ast.Div, ast.expr_context))
         for each in ast.walk(node)
     )
 
@@ -310,6 +330,11 @@ def _names(value: Value) -> set[str]:
     """What is before the equals signs of the members."""
     sides = [item.items[0] for item in value.items if item.kind == "relation"]
     return {ast.dump(side.node) if side.node else side.name for side in sides}
+
+
+def _letters(value: Value) -> set[str]:
+    """The names before the equals signs without their indices: of `x_1=2, x_2=3`, one."""
+    return {re.sub(r"_\w+", "", name) for name in _names(value)}
 
 
 def _same_joiner(gold: Value, given: Value) -> bool:

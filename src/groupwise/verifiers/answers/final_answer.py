@@ -16,7 +16,9 @@ from pydantic import Field
 from groupwise.types import Prompt, Score
 from groupwise.verifiers.answers.extraction import after_reasoning, last_box, last_tagged, repaired
 from groupwise.verifiers.answers.gold import unboxed, without_box
+from groupwise.verifiers.answers.reading import read
 from groupwise.verifiers.answers.runs import formula_runs
+from groupwise.verifiers.answers.tokens import UnreadableError
 from groupwise.verifiers.core.contract import AnswerVerifier, Case
 from groupwise.verifiers.core.scores import TAG, no_answer
 
@@ -66,11 +68,23 @@ def last_formula(text: str) -> str | None:
         sentence = rest if end is None else rest[: end.end()]
         runs = formula_runs(sentence)
         if runs:
-            return runs[0].rstrip("!")
+            return _result(runs[0])
         if sentence.strip() and len(sentence) <= _MAX_WORDS:
             return sentence.strip().rstrip(".!?") or None
     runs = formula_runs(text)
-    return runs[-1].rstrip("!") if runs else None
+    return _result(runs[-1]) if runs else None
+
+
+def _result(run: str) -> str:
+    """The formula; of a calculation that cannot be read as one (`$5 + $15 = $20`), its result."""
+    run = run.rstrip("!")
+    if "=" not in run:
+        return run
+    try:
+        readable = all(side.kind != "mixed" for side in read(run).items[:-1])
+    except UnreadableError:
+        readable = False
+    return run if readable else run.rpartition("=")[2].strip()
 
 
 def stated_answer(

@@ -7,6 +7,7 @@ operators of Python and calls; nothing in it is ever executed.
 from __future__ import annotations
 
 import ast
+import copy
 import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -19,9 +20,7 @@ MAX_DEPTH = 80
 Tokens = Sequence[Token]
 
 _CONSTANTS = {r"\pi": "pi", r"\infty": "inf", "e": "e", "i": "i"}
-_SYMBOLS = frozenset(f"\\{name}" for name in GREEK.values()) | {
-    r"\ell", r"\hbar", r"\varepsilon", r"\vartheta", r"\varphi",
-}  # fmt: skip
+_SYMBOLS = frozenset(f"\\{name}" for name in GREEK.values()) | {r"\ell", r"\hbar"}
 _DECORATIONS = (r"\vec", r"\hat", r"\bar", r"\overline", r"\tilde", r"\mathbb", r"\mathcal",
                 r"\overrightarrow", r"\angle", r"\triangle")  # fmt: skip
 _BINOMIALS = (r"\binom", r"\dbinom", r"\tbinom")
@@ -94,6 +93,10 @@ class Reader:
         while sign := self.take_if("+", "-"):
             operator = ast.Add() if sign == "+" else ast.Sub()
             node = ast.BinOp(node, operator, self.term(signed=self.at("-")))
+        if mark := self.take_if(r"\choose", r"\over"):
+            below = self.sum()
+            over = ast.BinOp(node, ast.Div(), below)
+            return over if mark == r"\over" else call("binomial", node, below)
         return call("mod", node, self.term()) if self.take_if(r"\bmod") else node
 
     def term(self, signed: bool = True) -> ast.expr:
@@ -115,7 +118,9 @@ class Reader:
     def _juxtaposed(self, node: ast.expr) -> ast.expr:
         r"""A product without a sign; `2\frac12` and `2 1/2` are mixed numbers, and sums."""
         before = self.tokens[self.place - 1]
-        if self.token.kind == "number":
+        power = [each.text for each in self.tokens[self.place + 1 : self.place + 2]] == ["^"]
+        factor_of_its_own = before.text == "!" or (power and before.kind != "number")
+        if self.token.kind == "number" and not factor_of_its_own:
             top, slash, bottom = (each.text for each in [*self.tokens, *[Token("op", "")] * 3][
                 self.place : self.place + 3])  # fmt: skip
             if before.kind != "number" or slash != "/" or not (top + bottom).isdigit():
@@ -293,6 +298,40 @@ def call(name: str, *arguments: ast.expr) -> ast.Call:
 def called(node: ast.AST | None) -> str:
     """The name of the function that a node is, else nothing."""
     return node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+
+
+def applied_alike(first: ast.expr, second: ast.expr) -> tuple[ast.expr, ast.expr]:
+    """Both with a letter before a parenthesis as a factor where either has the letter alone.
+
+    So `g(1-k)` is `g-gk`, while `f(-x)` stays a value of f.
+    """
+    nodes = [*ast.walk(first), *ast.walk(second)]
+    alone = {node.id for node in nodes if isinstance(node, ast.Name)}
+    letters = {name for node in nodes if (name := called(node)) and name[6:] in alone}
+    if not letters:
+        return first, second
+    return tuple(_AsFactor(letters).visit(copy.deepcopy(node)) for node in (first, second))
+
+
+class _AsFactor(ast.NodeTransformer):
+    def __init__(self, letters: set[str]) -> None:
+        self.letters = letters
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        if called(node) not in self.letters:
+            return node
+        return ast.BinOp(ast.Name(called(node)[6:]), ast.Mult(), node.args[0])
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        base = node.left
+        if isinstance(node.op, ast.Pow) and isinstance(base, ast.Call):
+            if called(base) in self.letters:  # g(x)^2
+                node = ast.BinOp(
+                    ast.Name(called(base)[6:]), ast.Mult(),
+                    ast.BinOp(base.args[0], ast.Pow(), node.right),
+                )  # fmt: skip
+        return self.generic_visit(node)
 
 
 _MINUS_ONE = ast.UnaryOp(ast.USub(), number(1))

@@ -50,7 +50,7 @@ def mutants(gold: str) -> list[str]:
     found += _spread(_at(gold, _NUMBERS, lambda c: str((int(c) + 1) % 10), protected), 3)
     found += _spread(_at(gold, _SIGNS, lambda c: "-" if c == "+" else "+", protected), 2)
     found += _spread(_at(gold, _LETTERS, _next_letter, protected), 2)
-    if not re.search("[A-Za-z]{2}", _COMMANDS.sub("", gold)):
+    if not re.search(r"[A-Za-z]\.?[A-Za-z]", _COMMANDS.sub("", gold)):
         found += _spread(_at(gold, _LETTERS, str.swapcase, protected), 1)
     found += _spread(_at(gold, re.compile(r"[()\[\]]"), lambda c: c.translate(_BRACKETS),
                          protected), 2)  # fmt: skip

@@ -8,10 +8,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from groupwise.verifiers.answers.comparing import Exact, Percent, Rule, exact
+from groupwise.verifiers.answers.comparing import Exact, Percent, Rule, exact, same_words
 from groupwise.verifiers.answers.numbers import parse_number, same_number
 from groupwise.verifiers.answers.reading import Value, read, words_alone
-from groupwise.verifiers.answers.tokens import UnreadableError, normal, without_ending
+from groupwise.verifiers.answers.tokens import (
+    UnreadableError,
+    normal,
+    unwrapped,
+    without_ending,
+)
 from groupwise.verifiers.answers.units import singular
 
 Judgement = Literal["equal", "different", "no_answer", "undecided", "bad_answer"]
@@ -59,12 +64,16 @@ def judge(
     if isinstance(wanted, str):
         same = written(given) == wanted
         return Judged("equal" if same else "different")
+    if wanted.kind == "text" and same_words(bare_words(gold), bare_words(given)):
+        return Judged("equal")
     letters = _has_unit(wanted)
     if tolerance or relative_tolerance:
         return _within(gold, given, percent, words, tolerance, relative_tolerance)
     try:
         found = read(given, unit_letters=letters)
     except UnreadableError as error:
+        if bare_words(gold) == bare_words(given):
+            return Judged("equal")
         return Judged("no_answer", f"{given[:60]!r} is not one answer: {error}")
     wanted, found = as_words(wanted, gold, found, given)
     formulas = Exact()
@@ -128,7 +137,18 @@ def as_words(wanted: Value, gold: str, found: Value, given: str) -> tuple[Value,
         words = words_alone(given)
         return wanted, found if words is None else Value("text", name=words)
     words = words_alone(gold)
-    return (wanted if words is None else Value("text", name=words)), found
+    if words is not None:
+        return Value("text", name=words), found
+    try:
+        return wanted, read(bare_words(given))
+    except UnreadableError:
+        return wanted, found
+
+
+def bare_words(text: str) -> str:
+    r"""The answer without fonts and dollars: `Alice, Bob` of `\text{Alice, Bob}`."""
+    words = unwrapped(normal(text)).replace("$", " ").replace(",", ", ")
+    return " ".join(without_ending(words).split())
 
 
 def _has_unit(value: Value) -> bool:

@@ -115,13 +115,17 @@ def _symbols(node: ast.expr) -> set[str]:
     }
 
 
-def _points(symbols: Iterable[str]) -> list[dict[str, Fraction]]:
-    """The same values for the same symbols, of either sign and moderate size."""
+def _points(symbols: Iterable[str], spread: int) -> list[dict[str, Fraction]]:
+    """The same values for the same symbols, of either sign and moderate size.
+
+    Every other point is `spread` times as far from 0.
+    """
 
     def value(name: str, point: int) -> Fraction:
         seed = f"{name.rstrip(chr(39))} {0 if name.endswith(chr(39)) else point}"
         source = random.Random(zlib.crc32(seed.encode()))
-        return Fraction(source.choice((-1, 1, 1)) * source.randint(1009, 9973), 4001)
+        value = Fraction(source.choice((-1, 1, 1)) * source.randint(1009, 9973), 4001)
+        return value * spread if point % 2 else value
 
     return [{name: value(name, point) for name in symbols} for point in range(POINTS)]
 
@@ -133,7 +137,8 @@ def _agree(first: ast.expr, second: ast.expr) -> bool:
     """
     nodes = [*ast.walk(first), *ast.walk(second)]
     symbols = _symbols(first) | _symbols(second)
-    points = _points(symbols) if symbols else [{}]
+    steps = any(called(each) in ("floor", "ceil", "mod") for each in nodes)
+    points = _points(symbols, spread=41 if steps else 1) if symbols else [{}]
     written = sum(len(str(constant(each))) for each in nodes if isinstance(each, ast.Constant))
     for real in (False,) if any(called(each) == "i" for each in nodes) else (True, False):
         verdicts = [_same_at(first, second, point, real, written) for point in points]

@@ -10,11 +10,14 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Literal
 
 from groupwise.verifiers.answers.arithmetic import TooLargeError, check_depth
 from groupwise.verifiers.answers.formulas import MAX_DEPTH, Reader, Tokens, number, split
 from groupwise.verifiers.answers.tokens import (
+    CLOSING,
+    OPENING,
     Token,
     UnreadableError,
     is_name,
@@ -23,6 +26,9 @@ from groupwise.verifiers.answers.tokens import (
     without_ending,
 )
 from groupwise.verifiers.answers.units import SCALES
+
+MAX_MEMBERS = 100
+"""Members of one list or set; a longer gold answer is compared as it is written."""
 
 Kind = Literal[
     "expression", "text", "group", "set", "builder", "list", "sets", "relation", "matrix", "mixed",
@@ -77,10 +83,16 @@ def read(text: str, *, unit_letters: bool = False) -> Value:
         if 2 <= base <= 36 and all(int(digit, 36) < base for digit in digits):
             return Value("based", name=digits.lstrip("0") or "0", operators=(str(base),))
     words = words_alone(text)
-    if words is not None and any(len(each) > 2 and not is_name(each) for each in words.split()):
+    if words is not None and any(
+        len(each) > 2 and not is_name(each) for each in re.split(r"[\s-]", words)
+    ):
         return Value("text", name=words)
     try:
-        return _list(tokenized(text, unit_letters), 0)
+        tokens = tokenized(text, unit_letters)
+        levels = accumulate((each.text in OPENING) - (each.text in CLOSING) for each in tokens)
+        if max(levels, default=0) > MAX_DEPTH:
+            raise UnreadableError(f"more than {MAX_DEPTH} brackets inside each other")
+        return _list(tokens, 0)
     except RecursionError as error:
         raise UnreadableError("too many operations inside each other") from error
 
@@ -102,26 +114,34 @@ def _list(tokens: Tokens, depth: int) -> Value:
     if depth > MAX_DEPTH:
         raise UnreadableError(f"more than {MAX_DEPTH} brackets inside each other")
     pieces, joiners = split(tokens, lambda token: token.kind == "separator")
-    signs = {r"\pm": "+-", r"\mp": "-+"}
-    values = [
-        _item([Token("op", signs.get(each.text, each.text * 2)[way]) if each.text in signs else each
-               for each in piece], depth)
-        for piece in pieces
-        for way in range(2 if any(each.text in signs for each in piece) else 1)
-    ]  # fmt: skip
+    values = [_item(each, depth) for piece in pieces for each in _by_sign(piece)]
     words = {joiner for joiner in joiners if joiner != ","}
     if len(words) > 1:
         raise UnreadableError("both `and` and `or`")
     if len(values) == 1:
         return values[0]
+    if len(values) > MAX_MEMBERS:
+        raise UnreadableError(f"more than {MAX_MEMBERS} members")
     return Value("list", tuple(values), words.pop() if words else ",")
+
+
+def _by_sign(tokens: Tokens) -> list[Tokens]:
+    r"""The upper and the lower signs of `\pm` and `\mp`; a set keeps those inside it."""
+    signs, level = {r"\pm": "+-", r"\mp": "-+"}, 0
+    ways: tuple[list[Token], list[Token]] = ([], [])
+    for token in tokens:
+        level += (token.text == r"\{") - (token.text == r"\}")
+        pair = signs.get(token.text) if level == 0 else None
+        for way, each in enumerate(ways):
+            each.append(Token("op", pair[way]) if pair else token)
+    return list(ways) if ways[0] != ways[1] else [tokens]
 
 
 def _item(tokens: Tokens, depth: int) -> Value:
     """A relation, a set, an expression with its unit, words, or a mixture."""
     modulus: tuple[Value, ...] = ()
     for place, token in enumerate(tokens):
-        if token.text == r"\pmod":
+        if token.text in (r"\pmod", r"\mod"):
             modulus = (_sets(tokens[place + 1 :], depth + 1),)
         elif [each.text for each in tokens[place : place + 2]] == ["(", r"\bmod"]:
             if tokens[-1].text != ")":

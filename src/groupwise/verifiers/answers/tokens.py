@@ -63,13 +63,16 @@ _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 _SUPERSCRIPT_RUN = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+")
 _VULGAR = re.compile("[¼½¾⅐-⅞]")
 _LOOKS = re.compile(
-    r"\\(?:text)?color\s*\{[^{}]*\}|\\(?:left|right|[bB]igg?[lr]?)(?![A-Za-z])|\\!"
+    r"\\(?:text)?color\s*\{[^{}]*\}|\\(?:left|right|[bB]igg?[lr]?)(?![A-Za-z])|\\!\s*"
     r"|\\(?:bf|it|rm|sf|tt|small|normalsize|[lL]arge|LARGE|[hH]uge|textstyle|displaystyle|limits)"
     r"(?![A-Za-z])"
 )
 _GROUPED = re.compile(r"(?<=\d)(?:\\[,!; ]|\{,\})(?=\d{3}(?!\d))")
 _BLANKS = re.compile(r"(?<!\\)\\(?:[,;: ()\[\]]|q?quad(?![a-zA-Z])|(?=\n))|~")
 _DEGREE = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degrees?(?![A-Za-z])")
+_VARIANT = re.compile(r"\\var(?=(?:epsilon|theta|phi|rho|sigma|kappa)(?![A-Za-z]))")
+_TEMPERATURE = re.compile(r"°\s*(?:\\(?:text|mathrm|rm)\s*\{\s*([CF])\s*\}|([CF])(?![A-Za-z]))")
+_NEGATED = re.compile(r"\\not\s*(?:=|\\(?=in(?![A-Za-z])))")
 _FRAC = re.compile(r"(?<![\\a-zA-Z])frac(?=\s*[\{\d])|\\[dtc]frac(?![a-zA-Z])")
 _NO_ELEMENT = re.compile(r"\\(?:O|varnothing)(?![A-Za-z])|\\\{\s*\\\}")
 _FENCE = re.compile(r"^(?:\*\*|__|`)+|(?:\*\*|__|`)+(?=[.!]?$)")
@@ -79,8 +82,8 @@ _PIECE = re.compile(
     r"(?P<space>\s+)"
     r"|\\(?P<font>text(?:bf|it|rm|sf|tt|up|normal)?|mathrm|mathbf|mathit|mathsf|boldsymbol|bm|mbox|operatorname)(?![A-Za-z])"
     r"\*?\s*(?:\{(?P<inner>[^{}]*)\}|(?P<bare>[A-Za-z0-9]))"
-    r"|(?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,4}(?![\w.]))?)"
-    r"|(?P<word>[^\W\d_]+(?:['-](?=[^\W\d_]{2})[^\W\d_]+)*)"
+    r"|(?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3}(?![\w.]))?)"
+    r"|(?P<word>[^\W\d_]+(?:['-](?=[^\W\d_]{3})[^\W\d_]+)*)"
     r"|\\(?:begin|end)\s*\{(?P<matrix>\w+)\*?\}(?:\{[lcr|\s]*\})?"
     r"|\\[A-Za-z]+|\\.|\*\*|<=|>=|!=|->|.",
     re.DOTALL,
@@ -90,8 +93,7 @@ _UNIT = re.compile(
     r"(?:\s*(?:/|\bper\b)\s*[A-Za-z]++(?:\s*\^\s*\{?\d\}?)?)*)"
     r"\s*(?=\Z|[,;=<>.]|and\b|or\b|\\text|[A-Za-z]{2})"
 )
-_SEPARATORS = {",": ",", ";": ",", "and": "and", "or": "or", r"\lor": "or", r"\land": "and",
-               r"\vee": "or", r"\wedge": "and"}  # fmt: skip
+_SEPARATORS = {",": ",", ";": ",", "and": "and", "or": "or", r"\lor": "or"}
 _MONEY = {"$": "$", r"\$": "$", "€": "€", "£": "£", "¥": "¥", "%": "%", r"\%": "%"}
 
 
@@ -107,6 +109,8 @@ def normal(text: str) -> str:
     text = unicodedata.normalize("NFKC", text.translate(_SYMBOLS)).translate(_SYMBOLS)
     text = _GROUPED.sub("", _LOOKS.sub("", _FENCE.sub("", text.strip())))
     text = _DEGREE.sub("°", _NO_ELEMENT.sub(r"\\emptyset ", text))
+    text = _TEMPERATURE.sub(lambda m: rf"\text{{°{m[1] or m[2]}}}", _VARIANT.sub(r"\\", text))
+    text = _NEGATED.sub(lambda m: r"\ne " if m[0][-1] == "=" else r"\not", text)
     return _FRAC.sub(r"\\frac", _BLANKS.sub(" ", text))
 
 
@@ -185,8 +189,10 @@ def _tokens(text: str, unit_letters: bool, prose: bool) -> list[Token]:
         match = _PIECE.match(text, position)
         assert match is not None  # `.` matches anything
         position, word = match.end(), match["word"]
-        behind_value = bool(found) and (
-            found[-1].kind == "number" or found[-1].text in (")", "}", r"\pi", "!", "]")
+        behind_value = bool(found) and bool(
+            found[-1].kind == "number"
+            or found[-1].text in (")", "}", r"\pi", "!", "]")
+            or (found[-1].text == "/" and found[-2:-1] and found[-2].kind == "text")
         )
         unit = _unit(text, match.start(), spaced, unit_letters) if word and behind_value else None
         spaced = bool(match["space"])
@@ -245,10 +251,15 @@ def _font(font: str, inner: str, behind_value: bool) -> list[Token]:
     bare = words.strip(",; ").casefold()
     if bare in _SEPARATORS:
         return [Token("separator", _SEPARATORS[bare])]
+    head, _, last = words.rpartition(" ")
+    if head and last in ("and", "or"):
+        return [*_font(font, head, behind_value), Token("separator", last)]
+    if bare == "mod":
+        return [Token("op", r"\bmod")]
     constant = font != "text" and words in ("e", "i", "d")
     symbols = font in ("mathbf", "boldsymbol", "bm", "mathit") and len(words) <= 3
     letter = not behind_value and re.fullmatch(r"\(?[A-Za-z]\)?", words)
-    if words in FUNCTIONS or constant or symbols or letter or re.fullmatch(r"[\d.,]+", words):
+    if words in FUNCTIONS or constant or symbols or letter or re.fullmatch(r"[\d.,:]+", words):
         return _tokens(words, False, False)
     return [Token("text", words)] if words else []
 
