@@ -1,7 +1,7 @@
 r"""Gold answers of many shapes, made by a table: each with rewritings that mean the same.
 
-`corpus()` is the whole, `written()` a second table, by another hand; `one_character_mutants` are changes that mostly mean something else. Run as
-a program it prints the figures of `math` on all of it:
+`corpus()` is the whole, `written()` a second table, by another hand; `one_character_mutants` are
+changes that mostly mean something else. Run as a program it prints the figures of `math` on both:
 
     python tests/verifiers/gold_corpus.py
 """

@@ -109,9 +109,10 @@ class Rule:
         if gold.kind == "mixed" and given.kind == "list" and given.name == "and":
             return self.same(gold, Value("mixed", given.items))
         if gold.kind != given.kind:
-            coordinates = _coordinates(gold, given)
-            if coordinates is not None:
+            if (coordinates := _coordinates(gold, given)) is not None:
                 return self._all(coordinates, given.items)
+            if (coordinates := _coordinates(given, gold)) is not None:
+                return self._all(gold.items, coordinates)
             return self.formulas.same_region(gold, given)
         match gold.kind:
             case "text":

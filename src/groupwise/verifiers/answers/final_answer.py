@@ -76,15 +76,21 @@ def last_formula(text: str) -> str | None:
 
 
 def _result(run: str) -> str:
-    """The formula; of a calculation that cannot be read as one (`$5 + $15 = $20`), its result."""
+    """The formula; of a calculation in numbers or with units in it, its result.
+
+    >>> _result("$5 + $15 = $20"), _result("3 cm + 4 cm = 7 cm"), _result("y = 2x")
+    ('$20', '7 cm', 'y = 2x')
+    """
     run = run.rstrip("!")
-    if "=" not in run:
+    calculation, _, result = run.rpartition("=")
+    if not calculation:
         return run
     try:
-        readable = all(side.kind != "mixed" for side in read(run).items[:-1])
+        formula = all(side.kind != "mixed" for side in read(run).items[:-1])
     except UnreadableError:
-        readable = False
-    return run if readable else run.rpartition("=")[2].strip()
+        formula = False
+    formula = formula and re.search("[A-Za-z]", calculation) is not None
+    return run if formula else result.strip()
 
 
 def stated_answer(

@@ -153,6 +153,8 @@ class Reader:
     def power(self) -> ast.expr:
         node = self.primary()
         while mark := self.take_if("!", "°"):
+            if mark == "!" and self.at("!"):
+                raise UnreadableError("a double factorial")
             node = call("factorial" if mark == "!" else "degrees", node)
         if self.take_if("^", "**"):
             sign = self.take_if("-", "+")
@@ -246,9 +248,21 @@ class Reader:
             return ast.Name(f"{text}_{self._name()}")
         if text in _CONSTANTS:
             return call(_CONSTANTS[text])
+        if self.at("(") and (condition := self._conditional()):
+            return ast.Name(f"{text}({condition})")
         if text in _APPLIED and self.at("("):
             return call(f"apply {text}", self.primary())
         return ast.Name(text)
+
+    def _conditional(self) -> str:
+        """What stands in the parentheses here if one bar is in it: `A|B` of `P(A|B)`."""
+        start = self.place
+        inner, closing = self.inside()
+        texts = ["|" if each.text == r"\mid" else each.text for each in inner]
+        if texts.count("|") == 1 and closing == ")":
+            return " ".join(texts)
+        self.place = start
+        return ""
 
     def _pair(self, closing: str, name: str) -> ast.expr:
         """Absolute value, floor or ceiling."""
@@ -325,12 +339,11 @@ class _AsFactor(ast.NodeTransformer):
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         base = node.left
-        if isinstance(node.op, ast.Pow) and isinstance(base, ast.Call):
-            if called(base) in self.letters:  # g(x)^2
-                node = ast.BinOp(
-                    ast.Name(called(base)[6:]), ast.Mult(),
-                    ast.BinOp(base.args[0], ast.Pow(), node.right),
-                )  # fmt: skip
+        if isinstance(node.op, ast.Pow) and isinstance(base, ast.Call) and (
+            called(base) in self.letters  # g(x)^2
+        ):  # fmt: skip
+            power = ast.BinOp(base.args[0], ast.Pow(), node.right)
+            node = ast.BinOp(ast.Name(called(base)[6:]), ast.Mult(), power)
         return self.generic_visit(node)
 
 

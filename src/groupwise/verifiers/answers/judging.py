@@ -109,9 +109,13 @@ def prompt_words(text: str) -> frozenset[str]:
     return frozenset(singular(word) for word in re.findall(r"[^\W\d_]+", text[:20_000]))
 
 
+_ONE = re.compile(r"(?<=[_^])\{(\w)\}")
+
+
 def written(text: str) -> str:
     """How an answer is compared that the grammar has no rule for: as written, without blanks."""
-    return "".join(without_ending(normal(text)).split()).strip("$")
+    text = normal(text).replace(r"\rightarrow", r"\to")
+    return _ONE.sub(r"\1", "".join(without_ending(text).split()).strip("$"))
 
 
 def _within(

@@ -63,7 +63,7 @@ _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 _SUPERSCRIPT_RUN = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+")
 _VULGAR = re.compile("[¼½¾⅐-⅞]")
 _LOOKS = re.compile(
-    r"\\(?:text)?color\s*\{[^{}]*\}|\\(?:left|right|[bB]igg?[lr]?)(?![A-Za-z])|\\!\s*"
+    r"\\(?:text)?color\s*\{[^{}]*\}|\\(?:left|right)(?![A-Za-z])\.?|\\[bB]igg?[lr]?(?![A-Za-z])|\\!\s*"
     r"|\\(?:bf|it|rm|sf|tt|small|normalsize|[lL]arge|LARGE|[hH]uge|textstyle|displaystyle|limits)"
     r"(?![A-Za-z])"
 )
@@ -73,6 +73,8 @@ _DEGREE = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degrees?(?
 _VARIANT = re.compile(r"\\var(?=(?:epsilon|theta|phi|rho|sigma|kappa)(?![A-Za-z]))")
 _TEMPERATURE = re.compile(r"°\s*(?:\\(?:text|mathrm|rm)\s*\{\s*([CF])\s*\}|([CF])(?![A-Za-z]))")
 _NEGATED = re.compile(r"\\not\s*(?:=|\\(?=in(?![A-Za-z])))")
+_DOTS = re.compile(r"\\[lc]?dots(?![A-Za-z])")
+_PLAIN_TIMES = re.compile(r"(?<=\d) [xX] (?=\d)")
 _FRAC = re.compile(r"(?<![\\a-zA-Z])frac(?=\s*[\{\d])|\\[dtc]frac(?![a-zA-Z])")
 _NO_ELEMENT = re.compile(r"\\(?:O|varnothing)(?![A-Za-z])|\\\{\s*\\\}")
 _FENCE = re.compile(r"^(?:\*\*|__|`)+|(?:\*\*|__|`)+(?=[.!]?$)")
@@ -108,6 +110,7 @@ def normal(text: str) -> str:
     text = _VULGAR.sub(lambda m: " " + m.group(), text)
     text = unicodedata.normalize("NFKC", text.translate(_SYMBOLS)).translate(_SYMBOLS)
     text = _GROUPED.sub("", _LOOKS.sub("", _FENCE.sub("", text.strip())))
+    text = _PLAIN_TIMES.sub(r"\\times ", _DOTS.sub("...", text))
     text = _DEGREE.sub("°", _NO_ELEMENT.sub(r"\\emptyset ", text))
     text = _TEMPERATURE.sub(lambda m: rf"\text{{°{m[1] or m[2]}}}", _VARIANT.sub(r"\\", text))
     text = _NEGATED.sub(lambda m: r"\ne " if m[0][-1] == "=" else r"\not", text)

@@ -25,7 +25,8 @@ g gram|kg kilogram kilo|lb lbs pound|oz ounce|t ton tonne|l liter litre|ml milli
 gal gallon|qt quart|pt pint|cup|s sec second|ms millisecond|min minute|h hr hour|day|week|month
 year yr|degree deg|rad radian|degree_c °c celsius|degree_f °f fahrenheit|k kelvin|n newton|j joule
 kj kilojoule|w watt|kw kilowatt|v volt|a amp ampere|c coulomb|f farad|pa pascal|kpa kilopascal
-hz hertz|ev electronvolt|nm nanometer nanometre|ohm|rpm|mol mole|unit|% percent pct|$ dollar usd buck|cent ¢|€ euro eur|£ gbp
+ev electronvolt|nm nanometer nanometre|ohm
+hz hertz|rpm|mol mole|unit|% percent pct|$ dollar usd buck|cent ¢|€ euro eur|£ gbp
 ¥ yen|acre|hectare|point|percentage_point|bit|byte|kb kilobyte|mb megabyte|gb gigabyte
 people person|time|way|item|piece
 """
