@@ -7,6 +7,7 @@ stays within bounds. Problems of one `family` (3+4 and 4+3) go to the same split
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from groupwise.errors import RecipeError
 from groupwise.randomness import generator, stream_key
 
 SYMBOLS = {"add": "+", "subtract": "-", "multiply": "*"}
+APPLIED = {"add": operator.add, "subtract": operator.sub, "multiply": operator.mul}
 ENUMERABLE = 30_000
 """Spaces up to this many problems are listed whole; larger ones are drawn from."""
 
@@ -35,7 +37,7 @@ class Problem:
         """The start and every result on the way; the last one is the answer."""
         values = [self.start]
         for operation, operand in self.steps:
-            values.append(_apply(operation, values[-1], operand))
+            values.append(APPLIED[operation](values[-1], operand))
         return values
 
     @property
@@ -116,7 +118,7 @@ class Space:
             for _ in range(length):
                 operation = random.choice(self.operations)
                 operand = random.randint(self.min_operand, self.max_operand)
-                value = _apply(operation, value, operand)
+                value = APPLIED[operation](value, operand)
                 steps.append((operation, operand))
                 if not self.min_value <= value <= self.max_value:
                     break
@@ -161,11 +163,3 @@ def split_problems(
             f"{max(len(problems) // 5, 1)} would"
         )
     return train[:wanted], heldout
-
-
-def _apply(operation: str, value: int, operand: int) -> int:
-    if operation == "add":
-        return value + operand
-    if operation == "subtract":
-        return value - operand
-    return value * operand

@@ -44,13 +44,14 @@ class Index:
 
     def __init__(self, passages: Sequence[Passage]) -> None:
         self.passages = tuple(passages)
-        self._counts = [Counter(words(passage.text)) for passage in self.passages]
-        self._lengths = [sum(counts.values()) for counts in self._counts]
-        self._mean = sum(self._lengths) / max(len(self._lengths), 1) or 1.0
-        self._holding: dict[str, list[int]] = {}
-        for number, counts in enumerate(self._counts):
-            for word in counts:
-                self._holding.setdefault(word, []).append(number)
+        counts = [Counter(words(passage.text)) for passage in self.passages]
+        lengths = [each.total() for each in counts]
+        mean = sum(lengths) / max(len(lengths), 1) or 1.0
+        self._norms = [K1 * (1 - B + B * length / mean) for length in lengths]
+        self._holding: dict[str, list[tuple[int, int]]] = {}
+        for number, each in enumerate(counts):
+            for word, count in each.items():
+                self._holding.setdefault(word, []).append((number, count))
 
     def search(self, query: str, top: int) -> list[tuple[Passage, float]]:
         """The `top` passages with the highest scores above 0; equal scores in their own order."""
@@ -58,12 +59,9 @@ class Index:
         for word in dict.fromkeys(words(query)):
             holding = self._holding.get(word, ())
             rarity = math.log(1 + (len(self.passages) - len(holding) + 0.5) / (len(holding) + 0.5))
-            for number in holding:
-                count = self._counts[number][word]
-                norm = K1 * (1 - B + B * self._lengths[number] / self._mean)
-                scores[number] = scores.get(number, 0.0) + rarity * count * (K1 + 1) / (
-                    count + norm
-                )
+            for number, count in holding:
+                gain = rarity * count * (K1 + 1) / (count + self._norms[number])
+                scores[number] = scores.get(number, 0.0) + gain
         best = sorted(scores, key=lambda number: (-scores[number], number))[:top]
         return [(self.passages[number], scores[number]) for number in best]
 

@@ -97,10 +97,6 @@ class Toolbox(EnvironmentWrapper):
             raise ToolError(f"there is no tool {call.name!r}; there are: {names}")
         return self.tools[call.name].call(call.arguments)
 
-    def cut(self, text: str) -> str:
-        """At most `characters` of a result."""
-        return shortened(text, self.characters)
-
 
 def _text(value: Any) -> Any:
     if isawaitable(value):
@@ -169,7 +165,8 @@ class ToolEpisode(EpisodeWrapper):
 
     def _result_text(self, future: Future[Any]) -> str:
         try:
-            return self.toolbox.cut(str(future.result()))  # ends by its own deadline
+            result = str(future.result())  # ends by its own deadline
+            return shortened(result, self.toolbox.characters)
         except ToolUnavailable:
             raise
         except ToolError as error:
@@ -180,7 +177,7 @@ class ToolEpisode(EpisodeWrapper):
         except Exception as error:  # noqa: BLE001 (a user's tool may raise anything)
             words = f"{type(error).__name__}: {error}"
         self.added_counts["tools/errors"] += 1
-        return self.toolbox.cut(f"error: {words}")
+        return shortened(f"error: {words}", self.toolbox.characters)
 
     def result(self) -> Score | None:
         if not self.inner.rewards:
