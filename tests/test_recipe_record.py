@@ -11,7 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 import annotated_types as limits
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -144,6 +144,7 @@ def test_every_field_survives_its_record(table: str, name: str, data: st.DataObj
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(arguments=st.dictionaries(TEXTS, FREE, max_size=3))
+@example(arguments={"none": True})
 def test_free_arguments_survive_their_record(arguments: dict[str, Any]) -> None:
     names = {f"argument {key}": value for key, value in arguments.items()}
     verifier = {"name": "number", "arguments": arguments}

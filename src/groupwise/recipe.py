@@ -119,7 +119,8 @@ def _written(value: Any, annotation: Any) -> Any:
 
 def _with_nones(value: Any, annotation: Any) -> Any:
     """The inverse of `_written`: both spellings of None become None, where each is legal."""
-    if value == _NONE_INSIDE or (value == NONE and NoneType in get_args(annotation)):
+    is_free = annotation is None
+    if (is_free and value == _NONE_INSIDE) or (value == NONE and NoneType in get_args(annotation)):
         return None
     if isinstance(value, Mapping):
         table = _table_of(annotation)
