@@ -260,9 +260,9 @@ class _Parts(Reader):
         return None if value.kind == "expression" and not value.unit else value
 
     def _matrix(self) -> Value:
-        name = self.tokens[self.place + 1].text
         inner, _ = self.inside()
-        if self.take().text != name or name not in _MATRICES:
+        name = inner[0].text if inner else ""
+        if name not in _MATRICES or self.take().text != name:
             raise UnreadableError(f"an environment {name!r}")
         lines, _ = split(inner[1:], lambda token: token.text == r"\\")
         rows = [split(line, lambda token: token.text == "&")[0] for line in lines if line]
