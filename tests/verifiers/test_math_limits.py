@@ -10,7 +10,7 @@ import groupwise as gw
 LARGE = [
     "1e9999", "7e-9999999", "9**9**9**9", "(" * 900 + "7" + ")" * 900, "7" + "!" * 1900,
     r"\{" + ",".join(map(str, range(400))) + r"\}", "7=" * 900 + "8", "1" * 1990, "(x+1)^{10000}",
-    "10^{5000}", r"\begin}pmatrix}1\end{pmatrix}", r"\begin", r"\begin{pmatrix}",
+    "10^{5000}", r"\begin}pmatrix}1\end{pmatrix}", r"\begin", "4 1/", r"\begin{pmatrix}",
 ]  # fmt: skip
 
 

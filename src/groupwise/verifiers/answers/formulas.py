@@ -123,7 +123,11 @@ class Reader:
         if self.token.kind == "number" and not factor_of_its_own:
             top, slash, bottom = (each.text for each in [*self.tokens, *[Token("op", "")] * 3][
                 self.place : self.place + 3])  # fmt: skip
-            if before.kind != "number" or slash != "/" or not (top + bottom).isdigit():
+            if (
+                before.kind != "number"
+                or slash != "/"
+                or not (top.isdecimal() and bottom.isdecimal())
+            ):
                 raise UnreadableError(f"{top!r} stands directly behind {before.text!r}")
             self.place += 3
             factor: ast.expr = ast.BinOp(number(int(top)), ast.Div(), number(int(bottom)))

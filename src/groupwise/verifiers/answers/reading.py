@@ -93,8 +93,11 @@ def read(text: str, *, unit_letters: bool = False) -> Value:
         if max(levels, default=0) > MAX_DEPTH:
             raise UnreadableError(f"more than {MAX_DEPTH} brackets inside each other")
         return _list(tokens, 0)
-    except RecursionError as error:
-        raise UnreadableError("too many operations inside each other") from error
+    except UnreadableError:
+        raise
+    except (RecursionError, ArithmeticError, LookupError, ValueError) as error:
+        # Whatever a policy writes has a verdict: no text may end a run.
+        raise UnreadableError(f"{type(error).__name__}: {error}") from error
 
 
 def words_alone(text: str) -> str | None:
