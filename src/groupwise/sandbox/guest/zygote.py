@@ -16,14 +16,19 @@ import contextlib
 import ctypes
 import gc
 import importlib
+import itertools
 import json
+import operator
 import os
 import platform
 import select
 import signal
 import socket
+import struct
 import sys
 import time
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from . import modules, seccomp
@@ -49,6 +54,9 @@ STRAYS = 1.5
 
 _CLONE = {"x86_64": 56, "aarch64": 220}
 _CLONE_PIDFD, _CLONE_PARENT = 0x1000, 0x8000
+_CLOSE_RANGE = 436
+_HEADER = 16
+"""Bytes before the descriptors in a control message."""
 
 # The same for the zygote and every child; memory and processor time are set for each child.
 LIMITS = {
@@ -139,6 +147,22 @@ def _boot(settings: dict[str, Any]) -> dict[str, Any]:
     return {"confined": confined, "landlock": landlock, "base": address_space()}
 
 
+def _rights(number: int) -> Any:
+    """A control message of recvmsg(2) and sendmsg(2) with `number` descriptors, all 0."""
+    size = _HEADER + 4 * number
+    kind = (socket.SOL_SOCKET, socket.SCM_RIGHTS)
+    return ctypes.create_string_buffer(struct.pack("@Nii", size, *kind), (size + 7) // 8 * 8)
+
+
+def _message(text: Any, control: Any, size: int = 0) -> Any:
+    """A `struct msghdr` for `size` bytes of a buffer, or all of it; the buffers must stay."""
+    part = ctypes.create_string_buffer(struct.pack("@PN", ctypes.addressof(text), size or len(text)))
+    places = (ctypes.addressof(part), 1, ctypes.addressof(control), len(control))
+    made = ctypes.create_string_buffer(struct.pack("@PIPNPNi", 0, 0, *places, 0))
+    made.kept = part, text, control
+    return made
+
+
 class Supervisor:
     """The parent of every child: reports how each one ended."""
 
@@ -216,64 +240,64 @@ def _process_of(pidfd: int) -> int:
 class Template:
     """Copies itself for each request; the copy becomes the child.
 
-    Its memory is what every child inherits, so it keeps nothing of a request and never sees the
-    process id of a child.
+    Its memory is what every child inherits. So from one request to the next it executes no Python,
+    but the same C functions on the same buffers: addresses, reference counts, versions of dicts and
+    counters in bytecode would show a child how many were started before it.
     """
 
     def __init__(
         self, requests: socket.socket, births: socket.socket, supervisor: int, ready: dict[str, Any]
     ) -> None:
         self._requests = requests
-        self._births = births
         self._supervisor = supervisor
         self._base = ready["base"]
         self._libc = c_library()
         die_with_parent(self._libc, supervisor)
         self._filters = _prepared_filters() if ready["confined"] else {}
-        self._clone = c_library().syscall
-        self._clone.restype = None
-        self._clone_arguments = (_CLONE[platform.machine()], _CLONE_PIDFD | _CLONE_PARENT | 17)
-        for hook in ("PyOS_BeforeFork", "PyOS_AfterFork_Parent", "PyOS_AfterFork_Child"):
+        self._request = ctypes.create_string_buffer(PACKET)
+        self._received, pidfd = _rights(5), _rights(1)
+        self._pidfd = ctypes.c_int.from_buffer(pidfd, _HEADER)
+        forked = ctypes.create_string_buffer(b"forked", 6)
+        first = max(requests.fileno(), births.fileno()) + 2
+        while os.dup(0) < first - 1:  # so that what is received has the numbers from `first` on
+            pass
+        clone, close_range, receive, send, compare, clear = (
+            c_library()[name] for name in "syscall syscall recvmsg sendmsg memcmp memset".split()
+        )
+        receive.restype = send.restype = (1).__gt__  # whether it failed, or the parent is gone
+        clone.restype = close_range.restype = clear.restype = None  # no process id as an object
+        compare.restype = (0).__eq__
+        place = ctypes.byref(self._pidfd)
+        flags = _CLONE_PIDFD | _CLONE_PARENT | signal.SIGCHLD
+        self._round = (
+            partial(receive, requests.fileno(), _message(self._request, self._received), 0),
+            partial(clone, _CLONE[platform.machine()], flags, None, place, None, None),
+            partial(compare, place, bytes(4), 4),  # 0 in the child
+            partial(send, births.fileno(), _message(self._request, pidfd, NAME), 0),
+            partial(send, requests.fileno(), _message(forked, pidfd), 0),
+            partial(close_range, _CLOSE_RANGE, first, 4096, 0),
+            partial(clear, place, 0, 4),
+            partial(clear, self._request, 0, PACKET),
+        )
+        for hook in ("PyOS_BeforeFork", "PyOS_AfterFork_Child"):
             getattr(ctypes.pythonapi, hook).restype = None
 
     def serve(self) -> None:
         """Until the parent's end of the socket closes. Never returns."""
         try:
-            while True:
-                raw, descriptors, _, _ = socket.recv_fds(self._requests, PACKET, 5)
-                if not raw:
-                    return
-                pidfd = self._copy()
-                if pidfd == -1:
-                    self._become(json.loads(raw[NAME:]), descriptors)
-                for each in descriptors:
-                    os.close(each)
-                if pidfd < 0:
-                    self._requests.send(os.strerror(ctypes.get_errno()).encode())
-                    continue
-                socket.send_fds(self._births, [raw[:NAME]], [pidfd])
-                socket.send_fds(self._requests, [b"forked"], [pidfd])
-                os.close(pidfd)
+            ctypes.set_errno(0)
+            any(map(operator.call, itertools.chain.from_iterable(itertools.repeat(self._round))))
+            if ctypes.get_errno():
+                self._requests.send(os.strerror(ctypes.get_errno()).encode())
+            elif self._request.value:
+                ctypes.pythonapi.PyOS_BeforeFork()
+                ctypes.pythonapi.PyOS_AfterFork_Child()
+                descriptors = struct.unpack_from("5i", self._received, _HEADER)
+                self._become(json.loads(self._request.value[NAME:]), descriptors)
         finally:
             leave(70)
 
-    def _copy(self) -> int:
-        """fork(2) with the supervisor as the parent: the child's pidfd; -1 in the child; -2 where
-        it failed, with errno.
-
-        Called so that the new process id is nowhere in this process's memory as an object.
-        """
-        pidfd = ctypes.c_int(-1)
-        ctypes.set_errno(0)
-        ctypes.pythonapi.PyOS_BeforeFork()
-        self._clone(*self._clone_arguments, None, ctypes.byref(pidfd), None, None)
-        if pidfd.value < 0 and ctypes.get_errno() == 0:
-            ctypes.pythonapi.PyOS_AfterFork_Child()
-            return -1
-        ctypes.pythonapi.PyOS_AfterFork_Parent()
-        return pidfd.value if pidfd.value >= 0 else -2
-
-    def _become(self, request: dict[str, Any], descriptors: list[int]) -> None:
+    def _become(self, request: dict[str, Any], descriptors: Sequence[int]) -> None:
         die_with_parent(self._libc, self._supervisor)
         if not self._filters:
             os.setsid()  # out of reach of a signal to the zygote's whole group
