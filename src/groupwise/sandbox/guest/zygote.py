@@ -290,8 +290,6 @@ class Template:
             if ctypes.get_errno():
                 self._requests.send(os.strerror(ctypes.get_errno()).encode())
             elif self._request.value:
-                ctypes.pythonapi.PyOS_BeforeFork()
-                ctypes.pythonapi.PyOS_AfterFork_Child()
                 descriptors = struct.unpack_from("5i", self._received, _HEADER)
                 self._become(json.loads(self._request.value[NAME:]), descriptors)
         finally:
@@ -305,10 +303,12 @@ class Template:
         set_limits(
             {"RLIMIT_AS": self._base + request["memory"], "RLIMIT_CPU": request["processor"]}
         )
-        settle_child(request["threads"])
         if self._filters:
             prepared, _ = self._filters[request["threads"], request["files"]]
             seccomp.install(self._libc, prepared)
+        ctypes.pythonapi.PyOS_BeforeFork()
+        ctypes.pythonapi.PyOS_AfterFork_Child()  # behind the filter, so that its thread id is 0
+        settle_child(request["threads"])
         gc.enable()
         write_frame(["confined"])
         job = read_frame()
