@@ -141,7 +141,7 @@ LEAVE_OUT = {
     "no stack left": ("import sys\nsys.setrecursionlimit(10**9)\ndef f(x): return f(x)", None),
     "its pipes closed": ("import os\ndef f(x): os.closerange(0, 128)", None),
     "its reply pipe closed": ("import os\ndef f(x): os.close(4)", None),
-    "its command pipe closed": ("import os\ndef f(x): os.close(3)\ndef g(x): return 1", "f(1)\nf(1)"),
+    "its command pipe closed": ("import os\ndef f(x): os.close(3)\ndef g(x): return 1", "f(1)\nassert f(1)"),
     "a pipe in its place": ("import os\ndef f(x): os.dup2(os.pipe()[1], 4)", None),
     "the exit code of a child not confined": ("import os\ndef f(x): os._exit(70)", None),
     "killed": ("import os, signal\ndef f(x): os.kill(os.getpid(), signal.SIGKILL)", None),

@@ -89,7 +89,7 @@ def _stamp(number: float) -> bytes:
     return (int(number) & 0xFFFFFFFF).to_bytes(4, "little")
 
 
-class _Loader(SourceFileLoader):
+class KeptLoader(SourceFileLoader):
     def get_data(self, path: str) -> bytes:
         if path not in _places or _memory is None:
             raise FileNotFoundError(path)
@@ -107,7 +107,7 @@ class _Finder:
         if found is None:
             return None
         if found.endswith(".py"):
-            return spec_from_file_location(name, found, loader=_Loader(name, found))
+            return spec_from_file_location(name, found, loader=KeptLoader(name, found))
         if found.endswith(".so"):
             return spec_from_file_location(name, found, loader=ExtensionFileLoader(name, found))
         spec = ModuleSpec(name, None, is_package=True)

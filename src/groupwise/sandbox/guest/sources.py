@@ -13,10 +13,13 @@ ENTERED = "_groupwise_entered"
 """The name that an instrumented test calls at the start of a function, with its number."""
 ASSERTED = -1
 """The number that it passes where it asserts something."""
+FAILED = -2
+"""The number that it passes where an assertion failed, whatever the test then does about it."""
 
 _EVALUATORS = {"eval", "exec", "compile", "__import__"}
 _LOADERS = {"pickle", "marshal", "shelve", "runpy", "code", "codeop", "ctypes", "timeit"}
 _Function = (ast.FunctionDef, ast.AsyncFunctionDef)
+_ALWAYS_TRUE = (ast.Tuple, ast.List, ast.Set, ast.Dict, ast.Lambda, ast.GeneratorExp)
 _METHODS = ("test", "setup", "teardown", "setUp", "tearDown", "asyncSetUp", "runTest", "__")
 
 Span = tuple[int | None, int | None, int | None, int | None]
@@ -51,8 +54,8 @@ def prepared(
     """The setup and every test, and the names that stand for the solution. `Refused` says why not.
 
     Refused are sources that do not parse, that import a module which is not here, that evaluate
-    text or load pickles, that pass functions or objects of their own to the solution, and functions
-    that ask the solution and that nothing runs.
+    text or load pickles, that pass functions or objects of their own to the solution, that judge
+    nothing, and functions that ask the solution and that nothing runs.
     """
     try:
         sources = [setup, *tests, *(each for test in tests for each in _examples(ast.parse(test)))]
@@ -62,6 +65,10 @@ def prepared(
             _refuse_missing_modules(tree)
             _refuse_evaluation(tree)
             _refuse_dropped_comparisons(tree)
+        if not any(map(_judges, trees)) and not any(
+            isinstance(node, (ast.Try, ast.With)) for tree in trees for node in ast.walk(tree)
+        ):
+            raise Refused("nothing is asserted")
         for tree in trees[1:]:
             _refuse_functions_and_objects(tree, set(names), trees)
             _refuse_what_nothing_runs(tree, set(names), trees, entry)
@@ -149,10 +156,38 @@ def _refuse_evaluation(tree: ast.AST) -> None:
 
 
 def _refuse_dropped_comparisons(tree: ast.AST) -> None:
-    """`f(1) == 2` alone asserts nothing; inside `try` and `with` an error may be expected of it."""
+    """`f(1) == 2` alone asserts nothing, nor does `print(f(1) == 2)` or `assert (f(1), 2)`.
+
+    Inside `try` and `with` an error may be expected of it.
+    """
     for node in _nodes(tree, skipped=(ast.Try, ast.With)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, (ast.Compare, ast.BoolOp)):
-            raise Refused(f"{ast.unparse(node)[:60]} is not asserted")
+        value = node.value if isinstance(node, ast.Expr) else None
+        if isinstance(value, ast.Call) and getattr(value.func, "id", "") == "print":
+            dropped = any(isinstance(each, ast.Compare) for each in value.args)
+        else:
+            dropped = isinstance(value, (ast.Compare, ast.BoolOp))
+        if dropped or (isinstance(node, ast.Assert) and isinstance(node.test, _ALWAYS_TRUE)):
+            raise Refused(f"{ast.unparse(node)[:60]} asserts nothing")
+
+
+def _judges(tree: ast.AST) -> bool:
+    """Whether something in it can make a test fail: an assertion, an error, an exit, a result."""
+    for node in ast.walk(tree):
+        called = getattr(node, "func", None)
+        name = getattr(called, "attr", "")
+        exits = "exit" in (name, getattr(called, "id", ""))
+        if exits or name.startswith(("assert", "fail")):
+            return True
+        if isinstance(node, (ast.Assert, ast.Raise)) or (
+            isinstance(node, ast.Module) and _docstrings(node)
+        ):
+            return True
+        if isinstance(node, ast.ExceptHandler) or (
+            isinstance(node, _Function) and node.name.startswith(("test", "check"))
+        ):
+            if any(isinstance(each, ast.Return) and each.value for each in ast.walk(node)):
+                return True
+    return False
 
 
 def _refuse_functions_and_objects(
@@ -251,6 +286,13 @@ def _compiled(tree: ast.Module, file: str, names: set[str]) -> TestSource:
     constants = {node.value for node in ast.walk(tree)
                  if isinstance(node, ast.Constant) and isinstance(node.value, str)}  # fmt: skip
     asserts = False
+    excused = {
+        assertion
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Try) and any(map(_judges, node.handlers))
+        for each in node.body
+        for assertion in ast.walk(each)
+    }
     for node in [*ast.walk(tree)]:
         call = _unused_call(node)
         if call is not None:
@@ -264,7 +306,8 @@ def _compiled(tree: ast.Module, file: str, names: set[str]) -> TestSource:
             functions[len(functions)] = node.name
         elif isinstance(node, ast.Assert) and not isinstance(node.test, ast.Constant):
             asserts = True
-            node.test = _after(_mark(ASSERTED, node.test), node.test)
+            failed = [] if node in excused else [_mark(FAILED, node.test)]
+            node.test = _after(_mark(ASSERTED, node.test), node.test, *failed)
         elif isinstance(node, ast.Call) and getattr(node.func, "attr", "").startswith("assert"):
             asserts = True
             node.func = _after(_mark(ASSERTED, node.func), node.func)
@@ -293,9 +336,9 @@ def _mark(number: int, place: ast.AST) -> ast.Call:
     return call
 
 
-def _after(mark: ast.Call, expression: ast.expr) -> ast.expr:
-    """The value of the expression, once the mark was called."""
-    return ast.copy_location(ast.BoolOp(ast.Or(), [mark, expression]), expression)
+def _after(mark: ast.Call, expression: ast.expr, *otherwise: ast.expr) -> ast.expr:
+    """The value of the expression, once the mark was called, or what stands in place of no value."""
+    return ast.copy_location(ast.BoolOp(ast.Or(), [mark, expression, *otherwise]), expression)
 
 
 def _asks(function: ast.AST, names: set[str]) -> bool:

@@ -15,16 +15,18 @@ import itertools
 import sys
 import types
 import unittest
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .frames import read_frame, write_frame
+from .modules import KeptLoader
 from .solution import MAX_MESSAGE, describe
-from .sources import ASSERTED, ENTERED, Refused, Span, TestSource, prepared
+from .sources import ASSERTED, ENTERED, FAILED, Refused, Span, TestSource, prepared
 from .values import ANY_NUMBER, Unencodable, decode, encode_given
 
 _EVALUATING = {"compile", "exec", "marshal.loads", "pickle.find_class", "code.__new__"}
-_TRUSTED_FILES = ("<frozen importlib", "/ast.py", "/collections/__init__.py", "/dataclasses.py",
+_TRUSTED_FILES = ("/ast.py", "/collections/__init__.py", "/dataclasses.py",
                   "/unittest/mock.py")  # fmt: skip
 """They compile names that they check, never a text as it is."""
 
@@ -120,6 +122,8 @@ def _run_test(
         _State.guarded = False
     if _State.evaluated:
         return False, "it evaluates text that may be the solution's"
+    if FAILED in entered:
+        return False, "an assertion failed and was passed over"
     if test.asserts and ASSERTED not in entered:
         return False, "no assertion was reached"
     idle = [name for number, name in test.functions.items() if number not in entered]
@@ -149,18 +153,26 @@ def _run_left(made: Mapping[str, Any], called: frozenset[str], entry: str | None
             needed = each.__code__.co_argcount - len(each.__defaults__ or ())
             if name.startswith("test") and needed == 0:
                 _hook(made, "setup_function", each)
-                if each() is False:
-                    raise AssertionError(f"{name} returned False")
+                _run_function(each)
                 _hook(made, "teardown_function", each)
             elif name == "check" and needed == 1 and entry:
-                each(_stub(entry))
+                _run_function(each, _stub(entry))
     _hook(made, "teardown_module")
+
+
+def _run_function(test: Callable[..., Any], *arguments: Any) -> None:
+    """Runs a test function, which may say that it failed by what it returns."""
+    value = test(*arguments)
+    if value is not None and not value:
+        raise AssertionError(f"{test.__name__} returned {value!r:.40}")
 
 
 def _run_cases(kind: type[unittest.TestCase]) -> None:
     """What unittest would run; a test that is skipped or meant to fail has not passed."""
     result = unittest.TestResult()
-    unittest.defaultTestLoader.loadTestsFromTestCase(kind).run(result)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "It is deprecated to return a value")
+        unittest.defaultTestLoader.loadTestsFromTestCase(kind).run(result)
     faults = [*result.errors, *result.failures, *result.skipped, *result.expectedFailures]
     for case, said in [
         *faults,
@@ -176,7 +188,7 @@ def _run_methods(kind: type) -> None:
         if name.startswith("test"):
             method = getattr(case := kind(), name)
             _hook(case, "setup_method", method)
-            method()
+            _run_function(method)
             _hook(case, "teardown_method", method)
     _hook(kind, "teardown_class")
 
@@ -193,7 +205,6 @@ def _run_examples(texts: Sequence[str], namespace: dict[str, Any]) -> None:
     import doctest
 
     runner, said = doctest.DocTestRunner(verbose=False), list[str]()
-    _State.guarded = False  # it compiles the examples, which are the data's own
     for text in texts:
         test = doctest.DocTestParser().get_doctest(text, dict(namespace), "example", "<test>", 0)
         failed, attempted = runner.run(test, out=said.append)
@@ -229,8 +240,10 @@ def _refuse_evaluation(event: str, details: tuple[Any, ...]) -> None:
     if constant or _State.constant_ran:
         return
     frame: types.FrameType | None = sys._getframe(1)
-    while frame is not None and not frame.f_code.co_filename.startswith("<test "):
+    while frame is not None and not frame.f_code.co_filename.startswith(("<test ", "<doctest ")):
         if any(each in frame.f_code.co_filename for each in _TRUSTED_FILES):
+            return
+        if isinstance(frame.f_locals.get("self"), KeptLoader):
             return
         frame = frame.f_back
     if frame is not None:
