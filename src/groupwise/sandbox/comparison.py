@@ -62,6 +62,8 @@ def same_value(expected: Any, encoded: Any, tolerance: float, alike: bool) -> bo
     if isinstance(expected, dict):
         return bool(tag == "d") and _same_dict(expected, body, tolerance, alike)
     wanted = encode(expected, digits=_DIGITS)
+    if isinstance(expected, complex) and tolerance and tag == "c":
+        return same_value(wanted[1], ["l", body], tolerance, alike)
     if type(body) is list and type(wanted[1]) is list and len(body) != len(wanted[1]):
         return False
     if alike and tag in ("s", "f") and wanted[0] in ("s", "f"):

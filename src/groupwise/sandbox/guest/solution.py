@@ -11,14 +11,17 @@ import contextlib
 import errno
 import functools
 import importlib
+import io
 import os
 import random
+import resource
 import selectors
 import socket
 import stat
 import sys
 import threading
 import types
+from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -116,6 +119,12 @@ def _fstat(descriptor: int) -> os.stat_result:
     return os.stat_result([stat.S_IFREG | 0o600, 0, 0, 1, 0, 0, size, 0, 0, 0])
 
 
+def _setrlimit(which: int, limits: tuple[int, int], _set: Any = resource.setrlimit) -> None:
+    """`resource.setrlimit`, for which the filter has no call; programs ask for a deeper stack."""
+    if which != resource.RLIMIT_STACK:
+        _set(which, limits)
+
+
 _REPLACED: list[tuple[Any, str, Any]] = [
     (threading.Thread, "start", _run_now),
     (threading.Thread, "join", _joined),
@@ -123,6 +132,7 @@ _REPLACED: list[tuple[Any, str, Any]] = [
     (socket, "socketpair", _pipe_ends),
     (selectors, "DefaultSelector", selectors.PollSelector),
     (os, "fstat", _fstat),
+    (resource, "setrlimit", _setrlimit),
 ]
 
 
@@ -216,7 +226,7 @@ def _call(
     after = None
     try:
         encoded = (encode_given if mutated else encode)(value)
-        if mutated and any(isinstance(each, (list, dict, set, bytearray)) for each in given):
+        if mutated and any(isinstance(each, (list, dict, set, bytearray, deque)) for each in given):
             after = [encode(each) for each in given]
     except Unencodable as error:
         return ["not_data", str(error)[:MAX_MESSAGE]]
@@ -245,6 +255,9 @@ def run_program(job: Mapping[str, Any]) -> int:
             code = _exit_code(stop.code)
             frame = ["ended", code]
         atexit._run_exitfuncs()
+        for each in [*getattr(sys.modules.get("__main__"), "__dict__", {}).values()]:
+            if isinstance(each, io.IOBase) and not each.closed:
+                each.flush()  # what it opened on a descriptor, as the interpreter's end would
         sys.stdout.flush()
     except MemoryError:
         code, frame = 1, ["memory"]

@@ -286,10 +286,11 @@ def _compiled(tree: ast.Module, file: str, names: set[str]) -> TestSource:
     constants = {node.value for node in ast.walk(tree)
                  if isinstance(node, ast.Constant) and isinstance(node.value, str)}  # fmt: skip
     asserts = False
-    excused = {
+    excused = {  # a failure that is judged further on
         assertion
         for node in ast.walk(tree)
-        if isinstance(node, ast.Try) and any(map(_judges, node.handlers))
+        if any(map(_judges, getattr(node, "handlers", ())))
+        or (isinstance(node, (ast.For, ast.While)) and any(map(_judges, node.orelse)))
         for each in node.body
         for assertion in ast.walk(each)
     }

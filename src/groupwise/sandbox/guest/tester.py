@@ -16,6 +16,7 @@ import sys
 import types
 import unittest
 import warnings
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -283,10 +284,10 @@ def _write_back(arguments: Sequence[Any], after: Any) -> None:
     for argument, encoded in zip(arguments, after or ()):
         if isinstance(argument, (list, bytearray)):
             argument[:] = decode(encoded, max_hashed=ANY_NUMBER)
-        elif isinstance(argument, (dict, set)):
+        elif isinstance(argument, (dict, set, deque)):
             changed = decode(encoded, max_hashed=ANY_NUMBER)
             argument.clear()
-            argument.update(changed)
+            (argument.extend if isinstance(argument, deque) else argument.update)(changed)
 
 
 def _drops_value(frame: types.FrameType) -> bool:

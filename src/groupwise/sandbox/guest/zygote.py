@@ -78,7 +78,8 @@ STANDARD = (
     " statistics string struct sys tempfile textwrap threading time timeit traceback types typing"
     " unicodedata unittest unittest.mock urllib.parse uuid warnings weakref xml.etree.ElementTree"
     " zlib zoneinfo asyncio cProfile grp multiprocessing.shared_memory resource termios"
-    " encodings.idna encodings.latin_1 encodings.ascii encodings.utf_16"
+    " encodings.idna encodings.latin_1 encodings.ascii encodings.utf_16 audioop"
+    " _multibytecodec _codecs_cn _codecs_hk _codecs_iso2022 _codecs_jp _codecs_kr _codecs_tw"
 )
 
 
@@ -131,7 +132,6 @@ def _boot(settings: dict[str, Any]) -> dict[str, Any]:
         importlib.import_module(name)
     modules.keep(settings["paths"])
     atexit._clear()
-    settle()
     readable = settings["paths"] if settings["seccomp"] else None
     if settings["landlock_optional"] and abi(libc) < 1:
         readable = None
@@ -141,6 +141,7 @@ def _boot(settings: dict[str, Any]) -> dict[str, Any]:
     set_limits(LIMITS)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    settle()
     gc.collect()
     gc.freeze()
     confined = settings["seccomp"]

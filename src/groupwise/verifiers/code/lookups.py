@@ -132,7 +132,7 @@ def _nearby(test: Call | Program) -> list[Any]:
     if isinstance(test, Program):
         return [test.stdin, re.sub(r"\d+", lambda number: f"{number[0]}3", test.stdin)]
     given = test.arguments
-    return [given, *(tuple(_moved(each, step) for each in given) for step in (-1, 1, 1000))]
+    return [given, *(tuple(_moved(each, step) for each in given) for step in (-1, 1, 2, 5, 1000))]
 
 
 def _moved(value: Any, step: int) -> Any:

@@ -186,6 +186,8 @@ def same_rows(
     >>> same_rows([(10000000001,)], [(10000000002.0,)], ordered=False)
     False
     """
+    if len(expected) != len(rows):  # before the work that its size costs
+        return False
     one, other = [_canonical(row) for row in expected], [_canonical(row) for row in rows]
     return one == other if ordered else sorted(one) == sorted(other)
 
