@@ -157,7 +157,9 @@ def _rights(number: int) -> Any:
 
 def _message(text: Any, control: Any, size: int = 0) -> Any:
     """A `struct msghdr` for `size` bytes of a buffer, or all of it; the buffers must stay."""
-    part = ctypes.create_string_buffer(struct.pack("@PN", ctypes.addressof(text), size or len(text)))
+    part = ctypes.create_string_buffer(
+        struct.pack("@PN", ctypes.addressof(text), size or len(text))
+    )
     places = (ctypes.addressof(part), 1, ctypes.addressof(control), len(control))
     made = ctypes.create_string_buffer(struct.pack("@PIPNPNi", 0, 0, *places, 0))
     made.kept = part, text, control

@@ -23,7 +23,9 @@ from groupwise.waiting.processes import Reply, shared_pool
 
 WORKER = "groupwise.verifiers.code.sql_worker:make"
 _TOKEN = re.compile(
-    r"--[^\n]*|/\*.*?(?:\*/|\Z)|'[^']*'|\"[^\"]*\"|`[^`]*`|\[[^\]]*\]|[()]|\w+", re.DOTALL
+    r"--[^\n]*|/\*.*?(?:\*/|\Z)|'[^']*(?:'|\Z)|\"[^\"]*(?:\"|\Z)|`[^`]*(?:`|\Z)|\[[^\]]*(?:\]|\Z)"
+    r"|[()]|\w+",
+    re.DOTALL,
 )
 _LANGUAGES = {"sql", "sqlite", "sqlite3", "postgresql", "postgres", "mysql"}
 _ONE_LINE_FENCE = re.compile(
