@@ -119,12 +119,6 @@ def _fstat(descriptor: int) -> os.stat_result:
     return os.stat_result([stat.S_IFREG | 0o600, 0, 0, 1, 0, 0, size, 0, 0, 0])
 
 
-def _setrlimit(which: int, limits: tuple[int, int], _set: Any = resource.setrlimit) -> None:
-    """`resource.setrlimit`, for which the filter has no call; programs ask for a deeper stack."""
-    if which != resource.RLIMIT_STACK:
-        _set(which, limits)
-
-
 _REPLACED: list[tuple[Any, str, Any]] = [
     (threading.Thread, "start", _run_now),
     (threading.Thread, "join", _joined),
@@ -132,8 +126,10 @@ _REPLACED: list[tuple[Any, str, Any]] = [
     (socket, "socketpair", _pipe_ends),
     (selectors, "DefaultSelector", selectors.PollSelector),
     (os, "fstat", _fstat),
-    (resource, "setrlimit", _setrlimit),
-]
+    # the filter lets no limit be set, and programs ask for a deeper stack
+    (resource, "setrlimit", lambda which, *given, _set=resource.setrlimit:
+        None if which == resource.RLIMIT_STACK else _set(which, *given)),
+]  # fmt: skip
 
 
 def module(source: str, name: str) -> dict[str, Any]:

@@ -173,20 +173,20 @@ def _refuse_dropped_comparisons(tree: ast.AST) -> None:
 def _judges(tree: ast.AST) -> bool:
     """Whether something in it can make a test fail: an assertion, an error, an exit, a result."""
     for node in ast.walk(tree):
-        called = getattr(node, "func", None)
-        name = getattr(called, "attr", "")
-        exits = "exit" in (name, getattr(called, "id", ""))
-        if exits or name.startswith(("assert", "fail")):
-            return True
-        if isinstance(node, (ast.Assert, ast.Raise)) or (
-            isinstance(node, ast.Module) and _docstrings(node)
+        method = getattr(getattr(node, "func", None), "attr", "")
+        plain = getattr(getattr(node, "func", None), "id", "")
+        if (
+            isinstance(node, (ast.Assert, ast.Raise))
+            or method.startswith(("assert", "fail"))
+            or "exit" in (method, plain)
+            or (isinstance(node, ast.Module) and _docstrings(node))
         ):
             return True
-        if isinstance(node, ast.ExceptHandler) or (
-            isinstance(node, _Function) and node.name.startswith(("test", "check"))
+        tests = isinstance(node, _Function) and node.name.startswith(("test", "check"))
+        if (tests or isinstance(node, ast.ExceptHandler)) and any(
+            isinstance(each, ast.Return) and each.value for each in ast.walk(node)
         ):
-            if any(isinstance(each, ast.Return) and each.value for each in ast.walk(node)):
-                return True
+            return True
     return False
 
 
@@ -291,7 +291,7 @@ def _compiled(tree: ast.Module, file: str, names: set[str]) -> TestSource:
         for node in ast.walk(tree)
         if any(map(_judges, getattr(node, "handlers", ())))
         or (isinstance(node, (ast.For, ast.While)) and any(map(_judges, node.orelse)))
-        for each in node.body
+        for each in getattr(node, "body", ())
         for assertion in ast.walk(each)
     }
     for node in [*ast.walk(tree)]:
@@ -338,7 +338,7 @@ def _mark(number: int, place: ast.AST) -> ast.Call:
 
 
 def _after(mark: ast.Call, expression: ast.expr, *otherwise: ast.expr) -> ast.expr:
-    """The value of the expression, once the mark was called, or what stands in place of no value."""
+    """The value of the expression, once the mark was called; `otherwise` where it is false."""
     return ast.copy_location(ast.BoolOp(ast.Or(), [mark, expression, *otherwise]), expression)
 
 

@@ -161,7 +161,7 @@ def _message(text: Any, control: Any, size: int = 0) -> Any:
         struct.pack("@PN", ctypes.addressof(text), size or len(text))
     )
     places = (ctypes.addressof(part), 1, ctypes.addressof(control), len(control))
-    made = ctypes.create_string_buffer(struct.pack("@PIPNPNi", 0, 0, *places, 0))
+    made: Any = ctypes.create_string_buffer(struct.pack("@PIPNPNi", 0, 0, *places, 0))
     made.kept = part, text, control
     return made
 
@@ -264,9 +264,8 @@ class Template:
         first = max(requests.fileno(), births.fileno()) + 2
         while os.dup(0) < first - 1:  # so that what is received has the numbers from `first` on
             pass
-        clone, close_range, receive, send, compare, clear = (
-            c_library()[name] for name in "syscall syscall recvmsg sendmsg memcmp memset".split()
-        )
+        names = ("syscall", "syscall", "recvmsg", "sendmsg", "memcmp", "memset")
+        clone, close_range, receive, send, compare, clear = (c_library()[name] for name in names)
         receive.restype = send.restype = (1).__gt__  # whether it failed, or the parent is gone
         clone.restype = close_range.restype = clear.restype = None  # no process id as an object
         compare.restype = (0).__eq__
@@ -292,7 +291,7 @@ class Template:
             any(map(operator.call, itertools.chain.from_iterable(itertools.repeat(self._round))))
             if ctypes.get_errno():
                 self._requests.send(os.strerror(ctypes.get_errno()).encode())
-            elif self._request.value:
+            elif self._request.value:  # not the end of the socket, so this is the child
                 descriptors = struct.unpack_from("5i", self._received, _HEADER)
                 self._become(json.loads(self._request.value[NAME:]), descriptors)
         finally:
