@@ -26,6 +26,7 @@ Outcome = Literal[
     "correct",
     "incorrect",
     "partial",
+    "no_verdict",
     "no_answer",
     "timeout",
     "out_of_memory",
@@ -37,7 +38,8 @@ Outcome = Literal[
     "not_applicable",
 ]
 SCORED_OUTCOMES: frozenset[str] = frozenset(
-    {"correct", "incorrect", "partial", "no_answer", "timeout", "out_of_memory", "crash", "limit"}
+    {"correct", "incorrect", "partial", "no_verdict", "no_answer", "timeout", "out_of_memory"}
+    | {"crash", "limit"}
 )
 UNSCORED_OUTCOMES: frozenset[str] = frozenset(
     {"bad_answer", "verifier_timeout", "infrastructure_error", "not_applicable"}
@@ -189,7 +191,8 @@ class Score:
     """A verifier's verdict: a value with its reason, or no value with the cause.
 
     `value` is None exactly when `outcome` is one of `UNSCORED_OUTCOMES` (excluded from the group's
-    statistics and counted); everything the completion did wrong is a number. `steps` are the
+    statistics and counted); everything the completion did wrong is a number. `no_verdict` is a
+    value on a scale that nothing declares: a reward, and no accuracy. `steps` are the
     rewards of its steps in order (process supervision), None from a verifier that gives none.
 
     >>> Score(1.0, "correct", "7 equals 7").value
@@ -222,8 +225,8 @@ class Score:
     @property
     def accuracy(self) -> float | None:
         """Whether the prompt was passed, whatever the reward adds: 1 where the verdict is correct,
-        the value where it is partial, 0 where it is neither, None without a value."""
-        if self.value is None:
+        the value where it is partial, 0 where it is neither, None without a value or a verdict."""
+        if self.value is None or self.outcome == "no_verdict":
             return None
         return self.value if self.outcome == "partial" else float(self.outcome == "correct")
 

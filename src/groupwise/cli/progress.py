@@ -136,4 +136,5 @@ def _accuracy(values: Mapping[str, Value]) -> str:
         for label, key in parts
         if values.get(key) is not None
     ]
-    return "accuracy " + ", ".join(shown) if shown else "nothing evaluated"
+    nothing = "nothing evaluated" if values.get("eval/prompts") is None else "no accuracy"
+    return "accuracy " + ", ".join(shown) if shown else nothing

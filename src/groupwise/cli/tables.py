@@ -28,9 +28,11 @@ def closing_table(summary: Mapping[str, Any]) -> Table:
     table.add_column("before", justify="right")
     table.add_column("after", justify="right")
     accuracies = _ACCURACIES[3:] if only_heldout(last) else _ACCURACIES
-    for label, key in [*accuracies, *_verifier_rows(last)]:
+    for label, key in accuracies:
         if last.get(key) is not None or first.get(key) is not None:
             table.add_row(label, _with_interval(first, key), _with_interval(last, key))
+    for label, key in _verifier_rows(last):
+        table.add_row(label, *(show(each.get(key), "{:.3g}") for each in (first, last)))
     table.add_section()
     table.add_row("mean reward of the last step", "", show(summary["reward_last"], "{:.3f}"))
     table.add_row(
@@ -48,7 +50,7 @@ def _verifier_rows(last: Mapping[str, Value]) -> list[tuple[str, str]]:
         ("greedy", "eval/heldout_greedy_verifier/"),
     ):
         names = sorted(key.removeprefix(prefix) for key in last if key.startswith(prefix))
-        if len(names) > 1:
+        if len(names) > 1 or last.get("eval/heldout") is None:
             rows += [(f"held-out, verifier {name}, {kind}", prefix + name) for name in names]
     return rows
 

@@ -13,6 +13,7 @@ import inspect
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -21,10 +22,11 @@ from groupwise.compat.extras import optional
 from groupwise.environments import Environment, prompt_id
 from groupwise.errors import RecipeError
 from groupwise.randomness import generator
-from groupwise.types import Message, Outcome, Prompt, Score
+from groupwise.types import Message, Prompt, Score
 from groupwise.verifiers import Case, Verifier, VerifierSettings, compose
 from groupwise.verifiers.core.contract import CaseVerifier
 from groupwise.verifiers.core.names import validated
+from groupwise.verifiers.core.scores import rated
 
 NAME = "verifiers_v1"
 ROLES = ("system", "user", "assistant")
@@ -99,8 +101,7 @@ class TaskRewards(CaseVerifier):
         parts = {name: None if r is None else r.value for name, r in trace.rewards.items()}
         if not parts or None in parts.values() or not math.isfinite(value):
             return Score(None, "infrastructure_error", f"no finite reward: {parts}")
-        outcome: Outcome = "correct" if value >= 1 else "incorrect" if value <= 0 else "partial"
-        return Score(value, outcome, f"the task's rewards sum to {value:g}", parts)
+        return replace(rated(value, f"the task's rewards sum to {value:g}"), parts=parts)
 
 
 def traced(task: Any, case: Case) -> Any:

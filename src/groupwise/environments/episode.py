@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from groupwise.errors import RecipeError
-from groupwise.types import Message, Outcome, Prompt, Score
+from groupwise.types import Message, Prompt, Score
+from groupwise.verifiers.core.scores import rated
 
 
 class Episode:
@@ -52,8 +53,7 @@ class Episode:
         if not self.rewards:
             return None
         total = math.fsum(self.rewards)
-        outcome: Outcome = "correct" if total >= 1 else "incorrect" if total <= 0 else "partial"
-        return Score(total, outcome, f"rewards of {len(self.rewards)} turns")
+        return rated(total, f"rewards of {len(self.rewards)} turns")
 
     def close(self) -> None:
         """Release what the episode opened; called once, however the rollout ended."""

@@ -148,9 +148,8 @@ def result_of(
         guards={name: over({p.id for p in each}) for name, each in sets.guards.items()},
         groups=tuple(groups),
     )
-    if result.overall.accuracy is None and result.overall.greedy is None:
-        rollouts = [each for group in groups for each in (*group.rollouts, group.greedy)]
-        scores = [rollout.score for rollout in rollouts if rollout is not None]
+    scores = result.scores
+    if not any(score.scored for score in scores):
         raise VerifierError(
             f"evaluation of version {version}: none of its {len(scores)} completions could be "
             f"scored; the first is {scores[0].outcome} ({scores[0].reason or 'no reason given'})"

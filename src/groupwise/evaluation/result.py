@@ -2,7 +2,8 @@
 
 A completion is correct where its score's outcome is "correct", which a composed verifier takes from
 its weightiest part. One without a score (a verifier failed) did not pass: it stays in every n, of
-accuracy, pass@k, maj@k and their intervals, and `unscored` counts it beside them. Every mean over a
+accuracy, pass@k, maj@k and their intervals, and `unscored` counts it beside them. Where a value has
+no verdict (a reward above 1 whose scale nothing declares) the set has no accuracy. Every mean over a
 set is the mean over its prompts of the prompt's mean, so prompts count alike however many
 completions they have.
 """
@@ -17,7 +18,7 @@ from groupwise.evaluation.estimates import maj_at_k, mean_interval, mean_or_none
 from groupwise.intervals import wilson_interval
 from groupwise.records.rows import rollout_rows
 from groupwise.rollouts import case_of
-from groupwise.types import Group, Rollout
+from groupwise.types import Group, Rollout, Score
 from groupwise.verifiers.answers.extraction import after_reasoning, last_box, last_tagged
 from groupwise.verifiers.answers.tokens import plain
 
@@ -26,7 +27,8 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class SetResult:
-    """Results over one set of prompts. None where nothing in the set was scored.
+    """Results over one set of prompts. None where nothing in the set was scored, or where a value
+    has no verdict.
 
     `accuracy`: sampled, with its interval; `greedy`: one greedy completion a prompt, with its own.
     `parts` and `greedy_parts`: each verifier's mean. `pass_at_k` and `maj_at_k` by k.
@@ -71,6 +73,12 @@ class EvaluationResult:
         return None if trained is None or heldout is None else trained - heldout
 
     @property
+    def scores(self) -> list[Score]:
+        """Of every completion, sampled and greedy."""
+        every = [rollout for group in self.groups for rollout in (*group.rollouts, group.greedy)]
+        return [rollout.score for rollout in every if rollout is not None]
+
+    @property
     def rows(self) -> list[dict[str, Any]]:
         """Every completion as a row of the record, kind "evaluation" or "greedy"."""
         return rollout_rows(self.version, self.groups, kind="evaluation")
@@ -110,9 +118,9 @@ def summarise(
     """Results over one set: one group a prompt, its greedy rollout in `Group.greedy`."""
     every = [rollout for group in groups for rollout in group.rollouts]
     greedy_rollouts = [group.greedy for group in groups if group.greedy is not None]
-    shares = [_shares(group.rollouts) for group in groups if _any_scored(every)]
+    shares = [_shares(group.rollouts) for group in groups if _all_judged(every)]
     means = [sum(share) / len(share) for share in shares if share]
-    greedy = _shares(greedy_rollouts) if _any_scored(greedy_rollouts) else []
+    greedy = _shares(greedy_rollouts) if _all_judged(greedy_rollouts) else []
     greedy_mean = mean_or_none(greedy)
     return SetResult(
         num_prompts=len(groups),
@@ -154,8 +162,10 @@ def _shares(rollouts: Sequence[Rollout]) -> list[float]:
     return [float(rollout.score.outcome == "correct") for rollout in rollouts]
 
 
-def _any_scored(rollouts: Sequence[Rollout]) -> bool:
-    return any(rollout.score.scored for rollout in rollouts)
+def _all_judged(rollouts: Sequence[Rollout]) -> bool:
+    """Whether something was scored, and whatever was scored has a verdict."""
+    scored = [rollout.score for rollout in rollouts if rollout.score.scored]
+    return bool(scored) and all(score.outcome != "no_verdict" for score in scored)
 
 
 def _part_means(rollouts: Sequence[Sequence[Rollout]]) -> dict[str, float]:

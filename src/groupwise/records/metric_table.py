@@ -208,8 +208,9 @@ seconds/{evaluate,step} | s | lower, measured
 memory/peak_bytes | bytes | lower, measured, whole
     largest memory so far: allocated on the device, or resident on a CPU
 eval/accuracy | share | higher, interval effective
-    mean over prompts of the share of the prompt's scored completions that are correct, at the
-    training temperature, over all evaluated prompts
+    mean over prompts of the share of the prompt's completions that are correct (one without a score
+    is not), at the training temperature, over all evaluated prompts; none where a value above 1 has
+    no verdict (`correct_from` of its verifier gives it one)
 eval/greedy | share | higher, interval wilson
     share of prompts whose greedy completion is correct, over all evaluated prompts
 eval/{heldout,heldout_greedy} | share | higher, interval {effective,wilson}
@@ -231,7 +232,7 @@ eval/strict_unscored | rollouts | lower, whole
 eval/prompts | prompts | whole
     prompts evaluated, each once
 eval/unscored | rollouts | lower, whole
-    sampled and greedy completions without a score; excluded
+    sampled and greedy completions without a score; none of them counts as correct
 eval/tokens | tokens | whole
     tokens chosen by the policy in the evaluation
 eval/truncated | share

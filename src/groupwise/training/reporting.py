@@ -113,6 +113,9 @@ class Reporter:
         self.writer.evaluation(version, values, rows=result.rows)
         for callback in self.callbacks:
             callback.on_evaluation(version, values)
+        unrated = [each.value for each in result.scores if each.outcome == "no_verdict"]
+        if unrated and version == min(self.evaluations):
+            self.warn(no_verdict(unrated), about="no_verdict")
         gaps = [self.evaluations[each].get("eval/strict_gap") for each in sorted(self.evaluations)]
         alarm = self.session.recipe.evaluation.strict_gap_alarm
         warning = gap_alarm(gaps, alarm, version=version)
@@ -140,6 +143,16 @@ class Reporter:
             "kl_last": self.last_line.get("kl"),
             "reward_last": self.last_line.get("reward"),
         }
+
+
+def no_verdict(values: Sequence[float | None]) -> str:
+    """The warning that there is no accuracy, with the values that have no verdict."""
+    highest = max(value for value in values if value is not None)
+    return (
+        f"{len(values)} completions were given more than 1 (up to {highest:g}): what counts as "
+        "correct is not known, so there is no accuracy or pass rate, only the reward. Set "
+        "correct_from in [[environment.verifiers]] to the value of a right answer"
+    )
 
 
 def _rows(step: int, collected: Collected, batch: Batch) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ from groupwise.verifiers.core.names import unknown_name
 from groupwise.waiting.deadlines import BackgroundCall
 
 Combine = Literal["sum", "product"]
-_PARSED = frozenset({"correct", "incorrect", "partial"})
+_PARSED = frozenset({"correct", "incorrect", "partial", "no_verdict"})
 _FAILED_TO_JUDGE = frozenset({"bad_answer", "verifier_timeout", "infrastructure_error"})
 
 
@@ -37,6 +37,7 @@ class Component:
     label: str = ""
     gate: str | None = None
     threshold: float | None = None
+    correct_from: float | None = None
     on_error: OnError = "stop"
     deadline: float = 0.0
 
@@ -51,11 +52,15 @@ class Component:
         return (self.gate or "").removesuffix(":correct").removesuffix(":parsed")
 
     def scores(self, cases: Sequence[Case]) -> list[Score]:
-        """Its scores; with a threshold, 1 and correct at or above it, 0 below."""
+        """Its scores; with a threshold, 1 and correct at or above it, 0 below; `correct_from`
+        does the same to the outcome alone."""
         found = score_cases(self.verifier, cases, self.on_error, deadline=self.deadline)
+        if self.correct_from is not None:
+            found = [_judged(score, self.correct_from) for score in found]
         if self.threshold is None:
             return found
-        return [_thresholded(score, self.threshold) for score in found]
+        judged = [_judged(score, self.threshold) for score in found]
+        return [s if s.value is None else replace(s, value=float(s.outcome == "correct")) for s in judged]
 
     def is_open(self, by_key: Mapping[str, Score]) -> bool | None:
         """Whether its gate is open; None if the gate has no verdict."""
@@ -166,6 +171,7 @@ class Composite(VerifierGroup):
                 "weight": each.weight,
                 "gate": each.gate,
                 "threshold": each.threshold,
+                **({} if each.correct_from is None else {"correct_from": each.correct_from}),
                 "on_error": each.on_error,
             }
             for each in self.components
@@ -244,7 +250,7 @@ class Composite(VerifierGroup):
         scored = [each for each in self.components if by_key[each.key].value is not None]
         main = max(scored, key=lambda each: abs(each.weight))
         outcome = by_key[main.key].outcome
-        closed = outcome in ("correct", "partial") and main.is_open(by_key) is False
+        closed = outcome in _PARSED and main.is_open(by_key) is False
         return "incorrect" if closed else outcome
 
     def check_answers(self, prompts: Sequence[Prompt]) -> list[str | None]:
@@ -288,10 +294,10 @@ def main_part(verifier: Verifier) -> Verifier:
             return verifier
 
 
-def _thresholded(score: Score, threshold: float) -> Score:
+def _judged(score: Score, bound: float) -> Score:
+    """Correct from `bound` on; below it an outcome that says why there is no answer stays."""
     if score.value is None:
         return score
-    if score.value >= threshold:
-        return replace(score, value=1.0, outcome="correct")
-    outcome = "incorrect" if score.outcome in ("correct", "partial") else score.outcome
-    return replace(score, value=0.0, outcome=outcome)
+    if score.value >= bound:
+        return replace(score, outcome="correct")
+    return replace(score, outcome="incorrect") if score.outcome in _PARSED else score

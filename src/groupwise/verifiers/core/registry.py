@@ -194,6 +194,7 @@ def verifier_from_table(table: Mapping[str, Any] | VerifierSettings) -> Componen
         label=table.label or table.name,
         gate=table.gate,
         threshold=table.threshold,
+        correct_from=table.correct_from,
         on_error=table.on_error,
         deadline=table.deadline if ":" in table.name and table.time_limit is None else 0.0,
     )

@@ -130,6 +130,11 @@ def graded(value: float, reason: str, correct_from: float = 1.0) -> Score:
     return Score(value, "partial" if value > 0 else "incorrect", reason)
 
 
+def rated(value: float, reason: str) -> Score:
+    """`graded` for a value up to 1; above 1 the scale is unknown, so there is no verdict."""
+    return graded(value, reason) if value < 1 + 1e-9 else Score(value, "no_verdict", reason)
+
+
 def shorten(text: str, limit: int = 80) -> str:
     """The text, cut at `limit` characters with three dots."""
     return text if len(text) <= limit else text[: limit - 3] + "..."
@@ -138,8 +143,8 @@ def shorten(text: str, limit: int = 80) -> str:
 def as_score(name: str, row: int, value: Any) -> Score:
     """What the verifier `name` returned for a row, as a `Score` of plain floats and whole texts.
 
-    Numbers: 1 and above is `correct`, 0 and below `incorrect`, between `partial`. None is
-    `not_applicable`. numpy and torch scalars count as numbers. Raises VerifierError for anything
+    Numbers: 1 is `correct`, 0 and below `incorrect`, between `partial`, above 1 `no_verdict`. None
+    is `not_applicable`. numpy and torch scalars count as numbers. Raises VerifierError for anything
     else, and for a number that is not finite or beyond float32.
     """
     where = f"verifier {name!r}, row {row}:"
@@ -162,7 +167,7 @@ def as_score(name: str, row: int, value: Any) -> Score:
         raise VerifierError(
             f"{where} expected a finite number, got {number}; return None where it does not apply"
         )
-    return graded(_in_range(where, number), f"{name} gave {number:g}")
+    return rated(_in_range(where, number), f"{name} gave {number:g}")
 
 
 def _recordable(where: str, score: Score) -> Score:

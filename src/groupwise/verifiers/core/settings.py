@@ -38,6 +38,12 @@ class VerifierSettings(Arguments):
         allow_inf_nan=False,
         description="Where set, the value becomes 1 at or above it and 0 below.",
     )
+    correct_from: float | None = Field(
+        default=None,
+        allow_inf_nan=False,
+        description="Value from which the outcome is `correct`, for accuracy and pass rates; the "
+        "reward stays as it is. By default 1 is correct; values above 1 have no verdict.",
+    )
     on_error: OnError = Field(
         default="stop",
         description="stop: an exception ends the run naming verifier, row and error. skip: the row "
