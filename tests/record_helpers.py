@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from groupwise.types import Completion, Group, Outcome, Prompt, Rollout, Score, Turn
+from groupwise.verifiers import as_score
 
 
 def prompt(name: str) -> Prompt:
@@ -33,15 +34,9 @@ def rollout(
         version=version,
     )
     if outcome is None:
-        outcome = "not_applicable" if reward is None else _outcome(reward)
+        outcome = as_score("", 0, reward).outcome
     score = Score(reward, outcome, "because", parts or {})
     return Rollout(prompt(name), (Turn((5, 6), completion),), score, index, visit, step)
-
-
-def _outcome(reward: float) -> Outcome:
-    if reward >= 1:
-        return "correct"
-    return "incorrect" if reward <= 0 else "partial"
 
 
 def group(

@@ -20,6 +20,7 @@ def test_every_field_has_a_meaning_a_type_and_a_default() -> None:
     assert fields["training.betas"].default == "[0.9, 0.999]"
     assert fields["template.date"].default == "2025-01-01"
     assert fields["model.adapter.target_modules"].kind == '"all-linear" or a list'
+    assert fields["training.threads"].kind == '"auto" or whole number'
     assert fields["checkpoints.best_direction"].kind == '"higher" or "lower" or none'
 
 
@@ -65,9 +66,11 @@ def test_the_command_prints_text_and_json(capsys: pytest.CaptureFixture[str]) ->
         ("sampling.stop", "</answer>", 'write ["</answer>"]'),
         ("training.betas", "(0.9,0.95)", "write [0.9,0.95]"),
         ("evaluation.pass_at_k", "4", "write [4]"),
+        ("training.threads", "0", "training.threads = 0: input should be 'auto'"),
+        ("training.threads", "0", "training.threads = 0: input should be greater than or equal"),
     ],
 )
-def test_a_value_that_must_be_a_list_is_shown_as_one(
+def test_a_wrong_value_is_refused_with_a_legal_one(
     flag: str, value: str, legal: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["train", "tiny_arithmetic", f"--{flag}", value]) == 2

@@ -260,7 +260,9 @@ def _validate(table: Mapping[str, Any]) -> Recipe:
 
 
 def _explain(item: Mapping[str, Any]) -> str:
+    # pydantic adds which alternative of a union it tried, as `literal['auto']`
     location = [str(part) for part in item["loc"]]
+    location = [part for part in location if "[" not in part and "constrained-" not in part]
     field = ".".join(location)
     if item["type"] == "extra_forbidden":
         names = _names_at(location[:-1])

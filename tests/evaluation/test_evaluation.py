@@ -231,6 +231,16 @@ def test_a_set_of_which_nothing_was_scored_has_no_accuracy():
     assert found.unscored == 2
 
 
+@pytest.mark.parametrize("values", [[9.0, 1.0, 0.0], [10.0, 10.0, 10.0], [2.0, None, 0.0]])
+def test_rewards_on_an_undeclared_scale_have_no_accuracy(values: list[float | None]):
+    """A share of "at least 1" says nothing about rewards of 0 to 10."""
+    groups = [group("p", values), group("q", [1.0, 0.0])]
+    found = summarise(groups, pass_ks=[1], maj_ks=[1])
+    assert (found.accuracy, found.accuracy_interval) == (None, None)
+    assert (found.pass_at_k, found.maj_at_k) == ({1: None}, {1: None})
+    assert found.unscored == values.count(None)
+
+
 def test_an_evaluation_without_any_score_stops():
     with pytest.raises(VerifierError, match="version 0: none of its 6 completions could be scored"):
         run(environment(train=1, heldout=3), ["?"], samples=1, splits=["heldout"])

@@ -353,6 +353,8 @@ def test_tests_that_cannot_be_read_are_refused(tests, options, message):
         ({"time": "1"}, "time = '1'"),
         ({"output": True}, "output = True"),
         ({"threads": 1}, "threads = 1: give true or false"),
+        ([1], r"limits = \[1\]: give fields by name"),
+        ("time=5", "limits = 'time=5': give fields by name"),
     ],
 )
 def test_limits_are_known_fields_above_0(limits, message):

@@ -123,13 +123,13 @@ def test_fault_30_a_reward_that_is_always_1_skips_steps_by_name(tmp_path: Path) 
 
 
 class OutOfTen(Verifier):
-    """A reward of 1 to 10 that no verdict goes with: the last digit, plus one."""
+    """A reward of 1 to 10, the last digit plus one; above 1 it has no verdict."""
 
     name = "out_of_ten"  # type: ignore[assignment]
 
-    def score(self, cases: Sequence[Case]) -> list[Score]:
+    def score(self, cases: Sequence[Case]) -> list[float]:
         digits = [int(case.text[-1:]) if case.text[-1:].isdigit() else 0 for case in cases]
-        return [Score(1.0 + digit, "correct") for digit in digits]
+        return [1.0 + digit for digit in digits]
 
 
 def out_of_ten(seed: int) -> Environment:
@@ -138,17 +138,20 @@ def out_of_ten(seed: int) -> Environment:
 
 @pytest.mark.parametrize("filters", [None, ["zero_variance_drop", "overlong_mask"]])
 def test_rewards_above_one_are_learned_from(tmp_path: Path, filters: list[str] | None) -> None:
-    """Every completion is "correct" here: only the spread of the rewards tells them apart."""
+    """Their scale is not declared, so there is no accuracy and a warning says why."""
+    keep = Keep()
     changes: dict[str, Any] = {
         "environment": {"name": f"{__name__}:out_of_ten", "audit": False},
         "training.steps": 8, "sampling.group_size": 8, "algorithm": {"preset": "dapo"},
     }  # fmt: skip
     if filters is not None:
         changes["algorithm"] = {"preset": "dapo", "filters": filters}
-    run = gw.train(BASE, changes, output=tmp_path / "a")
+    run = gw.train(BASE, changes, output=tmp_path / "a", callbacks=[keep])
     rewards = [line["reward"] for line in lines(run)]
     assert sum(line["updates"] for line in lines(run)) >= 5
     assert max(rewards[-3:]) > rewards[0] + 1.0
+    assert run.summary["eval/accuracy_last"] is None
+    assert sum("Set correct_from in [[environment.verifiers]]" in note for note in keep.notes) == 1
 
 
 def test_what_discards_every_group_is_named(tmp_path: Path) -> None:

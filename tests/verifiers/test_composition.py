@@ -206,7 +206,7 @@ def test_the_signature_holds_everything_that_changes_a_value():
     base = compose(NUMBER_AND_FORMAT).signature()
     assert base == compose(NUMBER_AND_FORMAT).signature()
     changes = [{"weight": 0.3}, {"gate": None}, {"arguments": {"kind": "tagged"}},
-               {"threshold": 0.5}, {"on_error": "skip"}]  # fmt: skip
+               {"threshold": 0.5}, {"correct_from": 0.5}, {"on_error": "skip"}]  # fmt: skip
     for change in changes:
         tables = [NUMBER_AND_FORMAT[0], {**NUMBER_AND_FORMAT[1], **change}, NUMBER_AND_FORMAT[2]]
         assert compose(tables).signature() != base
@@ -230,6 +230,38 @@ def test_a_threshold_decides_the_outcome_too(value, wanted):
     behind = Component(Fixed("b", 1.0), weight=0.5, gate="a:correct")
     gated = total(Component(Fixed("a", value), threshold=0.4), behind)
     assert gated.value == (1.5 if wanted[0] else 0.0)
+
+
+@pytest.mark.parametrize(
+    ("value", "bound", "outcome", "accuracy"),
+    [
+        (9.0, None, "no_verdict", None),
+        (1.5, None, "no_verdict", None),
+        (1.0 + 2e-16, None, "correct", 1.0),  # a sum of shares
+        (True, None, "correct", 1.0),
+        (0.5, None, "partial", 0.5),
+        (-3.0, None, "incorrect", 0.0),
+        (10.0, 10, "correct", 1.0),
+        (9.0, 10, "incorrect", 0.0),
+        (1.0, 10, "incorrect", 0.0),
+        (2.0, 2.0, "correct", 1.0),
+        (0.5, 0.5, "correct", 1.0),
+        (-1.0, 0.0, "incorrect", 0.0),
+        (0.0, 0.0, "correct", 1.0),
+    ],
+)
+def test_correct_from_decides_the_outcome_and_leaves_the_value(value, bound, outcome, accuracy):
+    score = total(Component(Fixed("a", value), weight=2.0, correct_from=bound))
+    assert (score.value, score.outcome, score.parts["a"]) == (2 * value, outcome, value)
+    assert (score.accuracy is None) == (accuracy is None)
+    if accuracy in (0.0, 1.0):
+        assert score.accuracy == accuracy
+
+
+def test_a_value_without_a_verdict_opens_no_gate_on_correctness():
+    gated = Component(Fixed("b", 1.0), gate="a:correct", weight=0.5)
+    assert total(Component(Fixed("a", 7.0)), gated).parts == {"a": 7.0, "b": 0.0}
+    assert total(Component(Fixed("a", 7.0), correct_from=7), gated).parts == {"a": 7.0, "b": 1.0}
 
 
 def test_a_threshold_keeps_why_there_was_no_answer():

@@ -82,7 +82,9 @@ def _kind(kind: str) -> str:
     options = re.search(r"Literal\[(.*?)\]", kind)
     if options is not None:
         choices = options[1].replace("'", '"').split(", ")
-        rest = ["a list"] * ("tuple" in kind) + ["none"] * ("None" in kind)
+        outside = kind.replace(options[0], "")
+        words = {"int": "whole number", "float": "number", "tuple": "a list", "None": "none"}
+        rest = [word for name, word in words.items() if re.search(rf"\b{name}\b", outside)]
         return " or ".join([*choices, *rest])
     words = {"str": "text", "int": "whole number", "float": "number", "bool": "true or false"}
     words |= {"tuple": "list", "dict": "table", "date": "date", "None": "none"}

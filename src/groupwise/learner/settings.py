@@ -40,7 +40,7 @@ class TrainingSettings(BaseModel):
         "changes then.",
     )
     max_grad_norm: float | None = Field(
-        1.0, gt=0, description="Clip the global gradient norm to this; leave out for no clipping."
+        1.0, gt=0, description='Clip the global gradient norm to this; "none" for no clipping.'
     )
     kl_stop: float | None = Field(
         None,

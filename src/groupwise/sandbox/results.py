@@ -78,6 +78,8 @@ class Limits:
         if isinstance(limits, Limits):
             return limits
         known = [each.name for each in fields(cls)]
+        if limits is not None and not isinstance(limits, Mapping):
+            raise RecipeError(f'limits = {limits!r:.60}: give fields by name, as {{"time": 5}}')
         for name, value in (limits or {}).items():
             if name not in known:
                 raise RecipeError(

@@ -59,8 +59,9 @@ class Component:
             found = [_judged(score, self.correct_from) for score in found]
         if self.threshold is None:
             return found
-        judged = [_judged(score, self.threshold) for score in found]
-        return [s if s.value is None else replace(s, value=float(s.outcome == "correct")) for s in judged]
+        found = [_judged(score, self.threshold) for score in found]
+        ones = [float(score.outcome == "correct") for score in found]
+        return [s if s.value is None else replace(s, value=one) for s, one in zip(found, ones)]
 
     def is_open(self, by_key: Mapping[str, Score]) -> bool | None:
         """Whether its gate is open; None if the gate has no verdict."""
