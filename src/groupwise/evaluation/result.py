@@ -3,8 +3,8 @@
 A completion is correct where its score's outcome is "correct", which a composed verifier takes from
 its weightiest part. One without a score (a verifier failed) did not pass: it stays in every n, of
 accuracy, pass@k, maj@k and their intervals, and `unscored` counts it beside them. A set with a
-value that has no verdict (a reward above 1 whose scale nothing declares) has no accuracy. Every mean
-over a set is the mean over its prompts of the prompt's mean, so prompts count alike however many
+value that has no verdict (a reward above 1 on an undeclared scale) has no accuracy. Every mean over
+a set is the mean over its prompts of the prompt's mean, so prompts count alike however many
 completions they have.
 """
 
