@@ -354,7 +354,7 @@ def _json(text: str, where: str) -> Any:
 
 def _object(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, Mapping):
-        raise RecipeError(f"{where}: {value!r:.60} is not an object with columns")
+        raise RecipeError(f"{where}: a {type(value).__name__}, not an object with columns")
     for name in value:
         if not isinstance(name, str):
             raise RecipeError(
