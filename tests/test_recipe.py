@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from groupwise.errors import RecipeError
+from groupwise.policies.source import source_of
 from groupwise.recipe import Recipe, field_table, find_recipe, load_recipe, parse_value
 
 RECIPES = sorted((Path(__file__).parents[1] / "recipes").glob("*.toml"))
@@ -56,7 +57,7 @@ def test_overrides_are_typed_by_toml_and_reach_lists() -> None:
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        ({"training.step": 3}, ["training.step", "did you mean 'steps'"]),
+        ({"training.step": 3}, ["training.step", "did you mean 'training.steps'"]),
         ({"trainig.steps": 3}, ["trainig", "did you mean 'training'"]),
         ({"sampling.group_size": 1}, ["sampling.group_size", "1", "2"]),
         ({"sampling.temperature": 0}, ["sampling.temperature", "0"]),
@@ -109,3 +110,29 @@ def test_every_field_is_described_once() -> None:
         "selection", "evaluation",
         "checkpoints",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("training.steps", "abc", "training.steps = 'abc': expected a whole number; the default"),
+        ("training.steps", -3, "training.steps = -3: must be at least 0; the default is 200"),
+        ("training.learning_rate", -1, "must be above 0; the default is 1e-06"),
+        ("training.max_grad_norm", -1, 'must be above 0; the default is 1.0; "none" switches it'),
+        ("training.keep_memory", "perhaps", "expected true or false"),
+        ("training.schedule", "cosin", "expected 'constant', 'linear' or 'cosine'"),
+        ("sampling.stop", 3, "expected a list; write [3]"),
+    ],
+)
+def test_a_refused_value_is_told_what_the_field_expects(
+    field: str, value: Any, message: str
+) -> None:
+    with pytest.raises(RecipeError) as caught:
+        load_recipe(table(), {field: value})
+    assert message in str(caught.value)
+    assert "nput should" not in str(caught.value)
+
+
+def test_a_misspelt_built_in_model_is_named_before_any_hub_is_asked() -> None:
+    with pytest.raises(RecipeError, match="'tyni': not a built-in model or a folder; did you mean"):
+        source_of("tyni")

@@ -37,6 +37,7 @@ from groupwise.records import CheckpointSettings, EvaluationSettings
 from groupwise.records.compare import flatten
 from groupwise.samplers import SamplingSettings
 from groupwise.selection import SelectionSettings
+from groupwise.suggestions import expectation
 from groupwise.templates import TemplateSettings
 
 NONE = "none"
@@ -267,7 +268,11 @@ def _explain(item: Mapping[str, Any]) -> str:
     if item["type"] == "extra_forbidden":
         names = _names_at(location[:-1])
         near = difflib.get_close_matches(location[-1], names, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names)}"
+        hint = (
+            f"did you mean {'.'.join([*location[:-1], near[0]])!r}?"
+            if near
+            else f"known: {', '.join(names)}"
+        )
         return f"unknown key {field!r}; {hint}"
     if item["type"] == "missing":
         return f"{field} is missing"
@@ -278,9 +283,9 @@ def _explain(item: Mapping[str, Any]) -> str:
         return message if location[-1] in message else f"{field}: {message}"
     table = _table_at(location[:-1])
     info = None if table is None else table.model_fields.get(location[-1])
-    message = f"{item['msg'][0].lower()}{item['msg'][1:]}"
+    message = expectation(item, info)
     if info is not None and NoneType in get_args(info.annotation):
-        message += f' or "{NONE}"'
+        message += f'; "{NONE}" switches it off'
     return f"{field} = {item['input']!r}: {message}"
 
 

@@ -1,9 +1,48 @@
-"""The nearest of the legal names to a name that does not exist."""
+"""What to write instead: the nearest name to one that does not exist, and what a field expects."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic.fields import FieldInfo
+
+_EXPECTED = {
+    "int_parsing": "expected a whole number",
+    "int_type": "expected a whole number",
+    "int_from_float": "expected a whole number",
+    "float_parsing": "expected a number",
+    "float_type": "expected a number",
+    "finite_number": "expected a finite number",
+    "bool_parsing": "expected true or false",
+    "bool_type": "expected true or false",
+    "string_type": "expected a text",
+    "dict_type": "expected a table",
+    "tuple_type": "expected a list",
+    "list_type": "expected a list",
+    "greater_than": "must be above {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be below {lt}",
+    "less_than_equal": "must be at most {le}",
+    "literal_error": "expected {expected}",
+}
+
+
+def expectation(item: Mapping[str, Any], info: FieldInfo | None = None) -> str:
+    """What one of pydantic's errors asks for, with the field's default as a legal value.
+
+    >>> expectation({"type": "greater_than", "ctx": {"gt": 0.0}, "msg": "..."})
+    'must be above 0'
+    """
+    context = {
+        key: f"{value:g}" if isinstance(value, float) else value
+        for key, value in item.get("ctx", {}).items()
+    }
+    words = _EXPECTED.get(item["type"], f"{item['msg'][0].lower()}{item['msg'][1:]}")
+    default = None if info is None or info.is_required() else info.get_default()
+    usual = "" if default is None or isinstance(default, tuple) else f"; the default is {default!r}"
+    return words.format(**context) + usual
 
 
 def nearest(name: str, legal: Iterable[str]) -> str | None:

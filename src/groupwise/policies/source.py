@@ -10,6 +10,7 @@ from typing import Any
 
 from groupwise.errors import RecipeError
 from groupwise.policies.catalogue import builder_of, get_model, models
+from groupwise.suggestions import slips
 
 ADAPTER_CONFIG = "adapter_config.json"
 
@@ -79,6 +80,11 @@ def source_of(name: str) -> str:
         return str(path)
     if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
         raise RecipeError(f"model.name = {name!r}: no such folder")
+    near = min((entry.name for entry in models()), key=lambda known: slips(name, known))
+    if slips(name, near) <= 2:  # the hub would be asked, and tried again, for half a minute
+        raise RecipeError(
+            f"model.name = {name!r}: not a built-in model or a folder; did you mean {near!r}?"
+        )
     return name
 
 

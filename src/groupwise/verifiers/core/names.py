@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from groupwise.errors import RecipeError
+from groupwise.suggestions import expectation
 
 Settings = TypeVar("Settings", bound=BaseModel)
 
@@ -42,7 +43,9 @@ def validated(model: type[Settings], arguments: Mapping[str, Any], where: str) -
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"]) or "arguments"
         given = first.get("input")
-        message = f"{where}: {field} = {given!r}: {first['msg']}"
+        message = (
+            f"{where}: {field} = {given!r}: {expectation(first, model.model_fields.get(field))}"
+        )
         if first["type"] == "value_error" and not first["loc"]:
             message = f"{where}: {first['ctx']['error']}"
         if first["type"] == "missing":
