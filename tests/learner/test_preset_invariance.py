@@ -101,7 +101,7 @@ CASES = [*((name, False) for name in PRESETS), ("ppo", True)]
 def test_gradient_depends_on_nothing_but_the_update(name: str, shared: bool) -> None:
     algorithm = preset(name, **({"transform": {"k": 2}} if name == "pass_at_k" else {}))
     size = algorithm.needs.group_size or 4
-    groups = make_rich_groups(3, size, top_k=algorithm.needs.top_k)
+    groups = make_rich_groups(2, size, top_k=algorithm.needs.top_k)
     start = make_learner(algorithm, 10_000, shared)
     before = torch.cat([p.detach().flatten() for p in start.policy.model.parameters()])
     whole = moved(start, groups)
@@ -109,6 +109,5 @@ def test_gradient_depends_on_nothing_but_the_update(name: str, shared: bool) -> 
     shuffled = [
         Group(group.prompt, group.rollouts[::-1], group.greedy) for group in reversed(groups)
     ]
-    for budget, rows, extra in ((1, groups, 3), (60, shuffled, 0)):
-        again = moved(make_learner(algorithm, budget, shared), rows, extra)
-        assert float((again - whole).abs().max()) < 1e-9
+    again = moved(make_learner(algorithm, 1, shared), shuffled, extra=3)  # every row by itself
+    assert float((again - whole).abs().max()) < 1e-9
