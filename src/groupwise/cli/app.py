@@ -59,7 +59,7 @@ def _version(value: bool) -> None:
 @app.callback()
 def root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     """Critic-free reinforcement learning for language models."""
@@ -152,7 +152,7 @@ def plan(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
 ) -> None:
-    """What a recipe will sample, learn, hold in memory and write, before anything loads."""
+    """Show what a recipe will sample, train on, hold in memory and write, without loading it."""
     from groupwise.cli.overrides import parse_overrides
     from groupwise.cli.plans import comparison_of, plan_of
     from groupwise.recipe import find_recipe, load_recipe

@@ -3,7 +3,7 @@
 Requests wait in the order given and a free place is filled at once. A prompt enters the cache with
 its first row and leaves with its last. A finished completion goes to `then`; a follow-up continues
 in the same place, on the same keys and values. An answer that is not ready is awaited after a fixed
-number of steps, so what is decoded together never depends on a clock.
+number of steps, so batching never depends on a clock.
 """
 
 from __future__ import annotations
