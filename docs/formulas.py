@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 FENCE = re.compile(r"^```formula\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TOKEN = re.compile(
-    r"\s+|(?P<apostrophe>'s\b)|(?P<root>√)"
+    r"\s+|(?P<apostrophe>'s\b)|(?P<root>√)|(?P<word>[A-Za-z]{3,}-[a-z]{3,}(?:-[a-z]+)*)"
     r"|(?P<number>\d+(?:\.\d+)?(?:e-?\d+)?)"
     r"|(?P<name>[A-Za-zα-ωΑ-ΡΤ-Ωπμτφλδ][\w⁺⁻]*?)(?:_(?P<sub>\w+(?:,\w+(?:[+-]\d)?)*))?(?![\w⁺⁻])(?P<sup>\^\w+)?"
     r"|(?P<sum>[ΣΠ∏])(?:_(?P<under>\w+(?:,\w+)*))?"
@@ -23,7 +23,7 @@ TOKEN = re.compile(
 ROOT = "√"
 FUNCTIONS = {"exp", "log", "min", "max", "clip", "sigmoid", "sg", "std", "mean", "KL", "TV"}
 SYMBOLS = {"lp", "old", "ref", "sampler"}
-SHORT_WORDS = {"a", "of", "if", "is", "in", "at", "or", "to"}
+SHORT_WORDS = {"a", "an", "as", "at", "by", "if", "in", "is", "no", "of", "on", "or", "to"}
 
 
 def render_page(markdown: str) -> str:
@@ -46,6 +46,8 @@ def _tokens(text: str) -> Iterator[tuple[str, str]]:
     for match in TOKEN.finditer(text):
         if match["apostrophe"]:
             yield "word", "<mtext>'s&nbsp;</mtext>"
+        elif match["word"]:
+            yield "word", f"<mtext>&nbsp;{match['word']}&nbsp;</mtext>"
         elif match["root"]:
             yield "function", ROOT
         elif match["number"]:

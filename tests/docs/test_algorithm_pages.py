@@ -107,6 +107,11 @@ def test_navigation_puts_the_pages_under_their_index(tmp_path: Path) -> None:
         ("Σ_i,t f", "<munder><mo>Σ</mo><mi>i,t</mi></munder><mi>f</mi>"),
         ("r^k", "<msup><mi>r</mi><mi>k</mi></msup>"),
         ("√(q)", "<msqrt><mi>q</mi></msqrt>"),
+        (
+            "the log-probability",
+            "<mtext>&nbsp;the&nbsp;</mtext><mtext>&nbsp;log-probability&nbsp;</mtext>",
+        ),
+        ("no KL", "<mtext>&nbsp;no&nbsp;</mtext><mi>KL</mi>"),
         ("a < b", "<mtext>&nbsp;a&nbsp;</mtext><mo>&lt;</mo><mi>b</mi>"),
         (
             "exp(lp - old)",
