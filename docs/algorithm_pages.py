@@ -22,39 +22,6 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt
 
 OLD_PROBABILITY = 0.1
-OWN_LOSS = """## A loss of your own
-
-A function is enough: it maps `TokenTerms` to the objective of every token [B, T]. `groupwise init
-loss my_loss` writes this file and a test of its gradient.
-
-```python
-def my_loss(terms):
-    return terms.ratio.clamp(max=2.0) * terms.advantages
-```
-
-`surrogate = "my_loss:my_loss"` in the `[algorithm]` table puts it in place of a preset's own;
-weight, KL term, filters and corrections apply as before. With fields it is a part, whose `kind`
-recipes know once its module is imported:
-
-```python
-from groupwise.algorithms import part
-from groupwise.algorithms.parts import Positive
-from groupwise.algorithms.surrogates import Surrogate
-
-@part
-class Squashed(Surrogate):
-    \"\"\"f = cap tanh(r/cap) A.\"\"\"
-
-    kind = "squashed"
-    cap: Positive = 2.0
-
-    def __call__(self, terms):
-        return self.cap * (terms.ratio / self.cap).tanh() * terms.advantages
-```
-
-To add one to the library, put the part into `surrogates.py`, one `entry(...)` into `catalogue.py`
-and its plain-Python reference into `tests/conformance/reference.py`; every other test applies by
-itself."""
 SIGNS = ((1.0, "A > 0", "#3b82f6", "-"), (-1.0, "A < 0", "#e8853a", "--"))
 STYLE = {
     "svg.hashsalt": "groupwise",  # the same curves draw the same file
@@ -113,7 +80,7 @@ def index() -> str:
         'kl = { placement = "loss", estimator = "k3", coef = 0.001 }',
         "```",
         "",
-        *OWN_LOSS.splitlines(),
+        "A loss that is not here: [Write a loss](../losses.md).",
         "",
     ]
     return "\n".join(lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import inspect
 import json
 import re
@@ -11,14 +12,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from groupwise.algorithms.algorithm import LISTS, SLOTS, Algorithm
 from groupwise.algorithms.catalogue import PRESETS, Preset
 from groupwise.algorithms.kl import Kl
-from groupwise.algorithms.parts import PARTS, Part
+from groupwise.algorithms.parts import PARTS, Part, number
 from groupwise.errors import RecipeError
-from groupwise.suggestions import unknown
+from groupwise.suggestions import slips
 
 NOTATION = (
     "lp: log-probability of the token now; old: at the start of the step's updates; sampler: as "
@@ -281,7 +283,7 @@ def _needs(a: Algorithm) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class PartDescription:
-    """`fields`: (name, type, default). `presets`: those that are made with it."""
+    """`fields`: (name, legal values, default). `presets`: those that are made with it."""
 
     slot: str
     kind: str
@@ -298,7 +300,10 @@ class PartDescription:
         if self.aliases:
             lines += ["Also called", "  " + ", ".join(self.aliases), ""]
         if self.fields:
-            lines += ["Fields", *(f"  {n}: {kind} = {default}" for n, kind, default in self.fields)]
+            lines += [
+                "Fields",
+                *(f"  {n} = {default}  ({legal})" for n, legal, default in self.fields),
+            ]
             lines.append("")
         lines += ["In a recipe", f"  {self.recipe()}"]
         if self.presets:
@@ -326,8 +331,13 @@ def describe_parts(name: str) -> list[PartDescription]:
     wanted = name.lower()
     found = [cls for cls in every_part() if wanted == cls.kind or wanted in cls.aliases]
     if not found:
-        legal = {n for cls in every_part() for n in (cls.kind, *cls.aliases)}
-        raise RecipeError(unknown(f"algorithm or part {name!r}", name, {*legal, *PRESETS}))
+        legal = {n for cls in every_part() for n in (cls.kind, *cls.aliases) if n} | {*PRESETS}
+        near = difflib.get_close_matches(wanted, sorted(legal), n=5, cutoff=0.3)
+        near = sorted(near, key=lambda other: slips(wanted, other))[:3]
+        hint = f"the nearest names are {', '.join(near)}; " if near else ""
+        raise RecipeError(
+            f"algorithm or part {name!r} is not known; {hint}all are in: groupwise algorithms list"
+        )
     return [describe_part(cls) for cls in found]
 
 
@@ -335,6 +345,7 @@ def describe_part(cls: type[Part]) -> PartDescription:
     """A part's docstring, fields and formula with its defaults."""
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]
     missing: Any = dataclasses.MISSING
+    known = cls.__pydantic_fields__  # type: ignore[attr-defined]
     return PartDescription(
         slot=cls.slot,
         kind=cls.kind or cls.slot,
@@ -342,7 +353,11 @@ def describe_part(cls: type[Part]) -> PartDescription:
         words=inspect.getdoc(cls) or "",
         formula=_part_formula(cls),
         fields=tuple(
-            (f.name, _type(f.type), "required" if f.default is missing else repr(f.default))
+            (
+                f.name,
+                _legal(known[f.name].annotation, known[f.name].metadata),
+                "required" if f.default is missing else _default(f.default),
+            )
             for f in fields
         ),
         presets=tuple(
@@ -362,12 +377,37 @@ def _part_formula(cls: type[Part]) -> str:
     return made.formula().replace("{anchor}", "anchor")
 
 
-def _type(annotation: Any) -> str:
-    """A field's type without its limits, as `float | None`."""
-    text = annotation if isinstance(annotation, str) else str(annotation)
-    if text.startswith("Annotated["):
-        text = text.removeprefix("Annotated[").split(", Field")[0]
-    names = ("NonNegative", "Positive", "Number", "Bound", "Share")
-    for each in names:
-        text = text.replace(each, "float")
-    return " ".join(text.replace("Count", "int").split())
+def _default(value: Any) -> str:
+    """As a recipe writes it; "unset" for None, which TOML does not have."""
+    if value is None:
+        return "unset"
+    if isinstance(value, float):
+        return number(value)
+    return json.dumps(value)
+
+
+_LIMITS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
+
+
+def _legal(annotation: Any, metadata: Iterable[Any] = ()) -> str:
+    """A field's legal values: `"none" or "loss"`, `float ≥ 0 or unset`."""
+    if get_origin(annotation) is Annotated:
+        base, *more = get_args(annotation)
+        inner = [x for each in more for x in getattr(each, "metadata", [each])]
+        return _legal(base, [*inner, *metadata])
+    bounds = [
+        f" {sign} {number(getattr(each, name))}"
+        for each in metadata
+        for name, sign in _LIMITS.items()
+        if hasattr(each, name)
+    ]
+    options = get_args(annotation)
+    if get_origin(annotation) is Literal:
+        return " or ".join(json.dumps(each) for each in options)
+    if get_origin(annotation) in (Union, UnionType):
+        shown = [_legal(each, () if each is NoneType else metadata) for each in options]
+        return " or ".join(shown)
+    if get_origin(annotation) is tuple:
+        return f"[{', '.join('...' if each is ... else _legal(each) for each in options)}]"
+    name = "unset" if annotation is NoneType else getattr(annotation, "__name__", str(annotation))
+    return name + " and".join(bounds)

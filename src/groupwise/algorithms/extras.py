@@ -11,9 +11,10 @@ from pydantic import Field
 from torch import Tensor
 
 from groupwise.algorithms.contracts import Needs, Tokens
-from groupwise.algorithms.parts import NonNegative, Number, Part, load_function, number, part
+from groupwise.algorithms.parts import NonNegative, Number, Part, number, part
 from groupwise.algorithms.state import AlgorithmState
 from groupwise.algorithms.surrogates import TokenTerms
+from groupwise.imports import import_object
 
 if TYPE_CHECKING:
     from groupwise.algorithms.algorithm import Algorithm
@@ -102,8 +103,13 @@ class TokenWeight(Extra):
     text = "f ← sg[{function}]·f"
     function: str = ""
 
+    def refusal(self, algorithm: Algorithm) -> str | None:
+        if callable(import_object(self.function, "extras: token_weight.function =")):
+            return None
+        return f"extras: token_weight.function = {self.function!r} is not a function"
+
     def factor(self, terms: TokenTerms) -> Tokens | None:
-        weight = load_function(self.function, "algorithm.extras")(terms)
+        weight = import_object(self.function, "extras: token_weight.function =")(terms)
         if not isinstance(weight, Tensor) or weight.shape != terms.mask.shape:
             raise ValueError(
                 f"token weight {self.function} must give a tensor of the shape "

@@ -123,7 +123,7 @@ def compute(
     weight = plan.weight.to(x.logprobs.dtype)
     terms = token_terms(algorithm, x, plan)
     raw = algorithm.surrogate(terms)
-    shaped = raw if isinstance(raw, SurrogateOutput) else SurrogateOutput(raw)
+    shaped = raw if isinstance(raw, SurrogateOutput) else _objective(algorithm, raw, x.mask)
     correction = _correction(algorithm, x)
     policy = _policy_term(algorithm, x, plan, terms, shaped.value, correction)
     surrogate = (weight * policy).sum()
@@ -138,6 +138,17 @@ def compute(
             loss = loss - coef * x.entropies.sum() / max(plan.num_tokens, 1)
     sums = _sums(algorithm, x, terms, shaped, correction, surrogate)
     return LossTerms(loss + 0.0, sums)
+
+
+def _objective(algorithm: Algorithm, value: Any, mask: Tensor) -> SurrogateOutput:
+    """What a user-defined surrogate returned. ValueError where it is not one number a token."""
+    if isinstance(value, Tensor) and value.shape == mask.shape:
+        return SurrogateOutput(value)
+    shape = f"the shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+    raise ValueError(
+        f"algorithm.surrogate {algorithm.surrogate.formula()!r} must return the objective of every "
+        f"token, a tensor of the shape {tuple(mask.shape)}, or a SurrogateOutput; got {shape}"
+    )
 
 
 def value_terms(

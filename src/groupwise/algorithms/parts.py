@@ -9,7 +9,7 @@ with the same arguments is wrapped into a `Function`.
 from __future__ import annotations
 
 import dataclasses
-import importlib
+import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, dataclass_transform
@@ -21,7 +21,9 @@ from torch import Tensor
 
 from groupwise.algorithms.contracts import EntropyNeed, Needs, Scope, UpdateInputs
 from groupwise.errors import RecipeError
+from groupwise.imports import import_object
 from groupwise.suggestions import unknown
+from groupwise.texts import shortened
 
 if TYPE_CHECKING:
     from groupwise.algorithms.algorithm import Algorithm
@@ -101,10 +103,17 @@ class Part(metaclass=_PartType):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(f"{type(self).__name__} is only a base")
 
+    @classmethod
+    def table_kind(cls) -> str:
+        """`kind` in a table, or "module:Class" for a class that is not of this package."""
+        if cls.__module__.startswith("groupwise.") or "<" in cls.__qualname__:
+            return cls.kind
+        return f"{cls.__module__}:{cls.__qualname__}"
+
     def formula(self) -> str:
         """One line of plain mathematics, with this part's own numbers in it."""
         shown = {k: number(v) if isinstance(v, float) else v for k, v in vars(self).items()}
-        return self.text.format(**shown) or self.kind
+        return self.text.format(**shown) or self.kind or self.table_kind()
 
     def refusal(self, algorithm: Algorithm) -> str | None:
         """Why the part cannot work in this algorithm, with a legal value; None where it can."""
@@ -145,7 +154,7 @@ class Part(metaclass=_PartType):
         """`kind` and every field that is not None. RecipeError for an infinite bound."""
         refuse_infinite_fields(self)
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
-        named = {"kind": self.kind} if self.kind else {}
+        named = {"kind": self.table_kind()} if self.table_kind() else {}
         return named | {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in fields.items()
@@ -181,27 +190,22 @@ def as_part(slot: str, value: Any, current: Part | None = None, functions: bool 
     value and a legal one.
     """
     field = f"algorithm.{slot}"
-    made = value
     if isinstance(value, str):
-        value = {"function" if ":" in value else "kind": value}
+        value = {"kind": value}
     if isinstance(value, Mapping):
         made = _from_table(field, slot, dict(value), current)
         refuse_infinite_fields(made)
-    elif not isinstance(value, Part):
-        if not callable(value):
-            raise RecipeError(
-                f"{field} = {value!r} is neither a part, a name nor a table with `kind`"
-            )
-        made = Function(value)
+    else:
+        made = _from_object(f"{field} = {_shown(value)}", slot, value)
     if made.slot not in (slot, "") or (made.slot == "" and not functions):
         other = f"belongs to algorithm.{made.slot}" if made.slot else "is a function"
         raise RecipeError(f"{field}: {made.formula()!r} {other}; {_kinds(slot)}")
-    return made  # type: ignore[no-any-return]
+    return made
 
 
 def _from_table(field: str, slot: str, fields: dict[str, Any], current: Part | None) -> Part:
     if set(fields) == {"function"}:
-        return Function(load_function(str(fields["function"]), field))
+        fields = {"kind": str(fields["function"])}
     kind = fields.pop("kind", None)
     kinds = PARTS.get(slot, {})
     if kind is None:
@@ -209,9 +213,59 @@ def _from_table(field: str, slot: str, fields: dict[str, Any], current: Part | N
             raise RecipeError(f"{field}: a table needs `kind`; {_kinds(slot)}")
         known = {f.name: getattr(current, f.name) for f in dataclasses.fields(current)}  # type: ignore[arg-type]
         return type(current)(**{**known, **fields})
+    if isinstance(kind, str) and ":" in kind:
+        found = import_object(kind, f"{field} =")
+        return _from_object(f"{field} = {kind!r}", slot, found, fields)
     if not isinstance(kind, str) or kind not in kinds:
-        raise RecipeError(unknown(f"{field}.kind = {kind!r}", str(kind), kinds))
+        legal = [*kinds, "module:name"]
+        raise RecipeError(unknown(f"{field}.kind = {kind!r}", str(kind), legal))
     return kinds[kind](**fields)
+
+
+def _from_object(
+    place: str, slot: str, found: Any, fields: Mapping[str, Any] | None = None
+) -> Part:
+    """A part from a part, a class of parts with its fields, or a function without any.
+
+    Raises RecipeError, which `place` ("algorithm.surrogate = ...") starts.
+    """
+    if inspect.isclass(found):
+        if not issubclass(found, Part):
+            raise RecipeError(f"{place} is a class, but not a part; derive it from Part")
+        if "__pydantic_fields__" not in vars(found):
+            raise RecipeError(f"{place} is a class of parts without the decorator @part; add it")
+        made: Part = found(**(fields or {}))
+        return made
+    if fields:
+        raise RecipeError(f"{place} is not a class, so it takes no {', '.join(fields)}; remove it")
+    if isinstance(found, Part):
+        return found
+    if not callable(found):
+        raise RecipeError(
+            f"{place} is neither a part, a function, a name nor a table with `kind`; {_kinds(slot)}"
+        )
+    example = next(iter(PARTS[slot].values()), None)
+    if example is not None:
+        wanted = [*inspect.signature(example.__call__).parameters][1:]
+        try:
+            inspect.signature(found).bind(*wanted)
+        except TypeError:
+            raise RecipeError(
+                f"{place} must be a function of ({', '.join(wanted)}), not of "
+                f"{inspect.signature(found)}"
+            ) from None
+        except ValueError:  # unknown for some functions written in C
+            pass
+    return Function(found)
+
+
+def _shown(value: Any) -> str:
+    """A value in a message: never the contents of an object such as a tensor."""
+    if isinstance(value, int | float):
+        return repr(value)
+    if value is None or isinstance(value, str | list | tuple | dict):
+        return shortened(repr(value), 100)
+    return f"a {type(value).__name__}"
 
 
 def _kinds(slot: str) -> str:
@@ -240,7 +294,7 @@ def _refusal(cls: type[Any], error: ValidationError) -> str:
         return unknown(f"{_place(cls)}.{place[0]}", str(place[0]), names) + hint
     if first["type"] in ("missing", "too_long") and len(place) > 1:
         example = _example(cls, str(place[0]))
-        return f"{_place(cls)}.{place[0]} = {first['input']!r}: give {len(example)} values"
+        return f"{_place(cls)}.{place[0]} = {_shown(first['input'])}: give {len(example)} values"
     what = str(first["msg"]).replace("Input should be", "it should be")
     return _told(cls, place, first["input"], what)
 
@@ -253,7 +307,7 @@ def _told(cls: type[Any], place: tuple[Any, ...], value: Any, what: str) -> str:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if number and not abs(value) <= 1e308:
         what = "give a finite number"
-    return f"{_place(cls)}.{name} = {value!r}: {what}, for example {example!r}"
+    return f"{_place(cls)}.{name} = {_shown(value)}: {what}, for example {example!r}"
 
 
 def _place(cls: type[Any]) -> str:
@@ -268,21 +322,6 @@ def _example(cls: type[Any], name: str) -> Any:
         return info.examples[0]
     default = getattr(cls, name, None)
     return 1.0 if default is None else default
-
-
-def load_function(name: str, field: str) -> Callable[..., Any]:
-    """The function named "module:function". Raises RecipeError naming the field."""
-    module_name, _, attribute = name.partition(":")
-    if not module_name or not attribute:
-        raise RecipeError(f'{field}: {name!r} is not of the form "module:function"')
-    try:
-        found = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError) as error:
-        raise RecipeError(f"{field}: cannot load {name!r}: {error}") from error
-    if not callable(found):
-        raise RecipeError(f"{field}: {name!r} is not callable")
-    function: Callable[..., Any] = found
-    return function
 
 
 def number(value: float) -> str:

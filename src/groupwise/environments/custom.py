@@ -22,10 +22,11 @@ from groupwise.environments.episode import checked_episode
 from groupwise.environments.identity import normalised_text
 from groupwise.environments.overlap import HeldOut, OnOverlap, Overlap
 from groupwise.errors import RecipeError
+from groupwise.imports import import_object, raised_at
 from groupwise.types import Prompt
-from groupwise.verifiers import Verifier, VerifierTables, import_object
+from groupwise.verifiers import Verifier, VerifierTables
 from groupwise.verifiers.core.contract import describe_error
-from groupwise.verifiers.core.raised import call_user, raised_at
+from groupwise.verifiers.core.raised import call_user
 
 _FROM = "derive it from groupwise.environments.Environment"
 

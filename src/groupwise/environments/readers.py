@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from groupwise.errors import RecipeError
-from groupwise.verifiers import import_object
+from groupwise.imports import import_object
 from groupwise.verifiers.core.contract import describe_error
 from groupwise.verifiers.core.raised import call_user
 

@@ -6,6 +6,7 @@ Sub-rooms, each importing only from those before it: `core` (the contract, names
 errors). No torch: model-backed verifiers are in `scorers/`.
 """
 
+from groupwise.imports import import_object
 from groupwise.verifiers.core.composition import Combine, Component, Composite
 from groupwise.verifiers.core.contract import (
     AnswerVerifier,
@@ -22,7 +23,6 @@ from groupwise.verifiers.core.registry import (
     BUILTIN,
     check_answer,
     compose,
-    import_object,
     load_verifier,
     verifier_class,
     verifier_from_table,

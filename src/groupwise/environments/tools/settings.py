@@ -10,9 +10,9 @@ from pydantic import Field, model_validator
 
 from groupwise.environments.tools.tool import Tool
 from groupwise.errors import RecipeError
+from groupwise.imports import import_object
 from groupwise.sandbox import SandboxUnavailable
 from groupwise.sandbox.packages import find_packages
-from groupwise.verifiers import import_object
 from groupwise.verifiers.core.names import Arguments, unknown_name, validated
 from groupwise.verifiers.core.raised import call_user
 

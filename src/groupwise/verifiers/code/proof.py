@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, field_validator
 
 from groupwise.errors import RecipeError
+from groupwise.imports import import_object
 from groupwise.sandbox import Limits, TierChoice, TrustedCallFailed, shared_sandbox
 from groupwise.types import Prompt, Score
 from groupwise.verifiers.answers.extraction import after_reasoning
@@ -152,8 +153,6 @@ def _failed(error: TrustedCallFailed) -> Score:
 def _checker(name: str) -> Checker:
     if name == "z3":
         return Z3Checker()
-    from groupwise.verifiers.core.registry import import_object
-
     found = import_object(name, "checker")
     made = found() if isinstance(found, type) else found
     if not isinstance(made, Checker):

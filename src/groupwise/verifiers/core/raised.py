@@ -1,30 +1,14 @@
-"""Calls of a user's own code: where it raised, and what to say of arguments that do not fit."""
+"""Calls of a user's own code, with what to say of arguments that do not fit."""
 
 from __future__ import annotations
 
 import inspect
-import sysconfig
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from groupwise.errors import RecipeError
+from groupwise.imports import raised_at
 from groupwise.verifiers.core.contract import describe_error
-
-_OTHERS = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
-_PACKAGE = str(Path(__file__).parents[2])
-
-
-def raised_at(error: BaseException) -> str:
-    """` (rewards.py, line 3)`: the innermost line that is neither this package's nor that of an
-    installed one; empty where there is none."""
-    place, entry = "", error.__traceback__
-    while entry is not None:
-        file = entry.tb_frame.f_code.co_filename
-        if not file.startswith((*_OTHERS, _PACKAGE, "<")):
-            place = f" ({file}, line {entry.tb_lineno})"
-        entry = entry.tb_next
-    return place
 
 
 def call_user(function: Callable[..., Any], arguments: Mapping[str, Any], where: str) -> Any:

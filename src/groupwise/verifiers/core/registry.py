@@ -8,27 +8,25 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import sys
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import Any
 
 from groupwise.errors import RecipeError
+from groupwise.imports import import_object
 from groupwise.types import Prompt, Score
 from groupwise.verifiers.core.composition import Combine, Component, Composite
 from groupwise.verifiers.core.contract import (
     Case,
     SettingsVerifier,
     Verifier,
-    describe_error,
     score_cases,
 )
 from groupwise.verifiers.core.functions import RewardFunction
 from groupwise.verifiers.core.isolated import Isolated
 from groupwise.verifiers.core.names import unknown_name, validated
-from groupwise.verifiers.core.raised import call_user, raised_at
+from groupwise.verifiers.core.raised import call_user
 from groupwise.verifiers.core.settings import VerifierSettings, VerifierTables
 
 BUILTIN: dict[str, str] = {
@@ -121,54 +119,6 @@ def load_verifier(name: str, **arguments: Any) -> Verifier:
         f"verifier {name!r} is a {type(found).__name__}; give a function with the arguments "
         "(prompts, completions, **kwargs), or a class derived from groupwise.verifiers.Verifier"
     )
-
-
-def import_object(name: str, kind: str) -> Any:
-    """What `module:attribute` names; `RecipeError` saying which half is missing."""
-    module_name, _, attribute = name.rpartition(":")
-    if not _is_module_name(module_name) or not attribute.isidentifier():
-        stem = Path(module_name.replace("\\", "/")).stem
-        legal = f"{stem if stem.isidentifier() else 'rewards'}:{attribute or 'function'}"
-        raise RecipeError(
-            f"{kind} {name!r}: not `module:name` of Python; a module is named without folder and "
-            f'without .py, and looked for in the current folder: give "{legal}"'
-        )
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if not f"{module_name}.".startswith(f"{error.name}."):
-            raise RecipeError(
-                f"{kind} {name!r}: module {module_name!r} imports {error.name!r}, which is neither "
-                f"in {here} nor among the installed packages{raised_at(error)}"
-            ) from error
-        raise RecipeError(
-            f"{kind} {name!r}: no module {error.name!r} in {here} or among the installed packages; "
-            "give `module:name` of a Python file in the current folder or of a package"
-        ) from error
-    except (Exception, SystemExit) as error:
-        raise RecipeError(
-            f"{kind} {name!r}: importing module {module_name!r} raised {describe_error(error)}"
-            f"{raised_at(error)}"
-        ) from error
-    if not hasattr(module, attribute):
-        public = [
-            each
-            for each, value in vars(module).items()
-            if not each.startswith("_")
-            and (inspect.isfunction(value) or inspect.isclass(value))
-            and value.__module__ == module_name
-        ]
-        raise unknown_name(f"{kind} in module {module_name!r}:", attribute, public)
-    return getattr(module, attribute)
-
-
-def _is_module_name(text: str) -> bool:
-    """True for identifiers joined by dots, but for a file name such as `rewards.py`."""
-    parts = text.split(".")
-    return parts[1:] != ["py"] and all(part.isidentifier() for part in parts)
 
 
 def verifier_from_table(table: Mapping[str, Any] | VerifierSettings) -> Component:
