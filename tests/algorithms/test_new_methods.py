@@ -224,7 +224,7 @@ def test_every_part_says_what_it_is() -> None:
         (shown,) = [d for d in describe_parts(cls.kind or cls.slot) if d.slot == cls.slot]
         assert len(shown.words) > 5
         assert shown.formula
-    with pytest.raises(RecipeError, match="did you mean 'tis'"):
+    with pytest.raises(RecipeError, match="nearest names are tis"):
         describe_parts("tsi")
 
 

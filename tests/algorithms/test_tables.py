@@ -90,7 +90,7 @@ def test_an_own_composition_has_a_name() -> None:
         ),
         ({"preset": "grpo", "filters": "zero_variance_drop"}, "algorithm.filters.*give a list"),
         ({"preset": "grpo", "filters": ["zero_variance"]}, "did you mean 'zero_variance_drop'"),
-        ({"preset": "grpo", "filters": [3]}, "neither a part, a name nor a table"),
+        ({"preset": "grpo", "filters": [3]}, "neither a part, a function, a name nor a table"),
         ({"preset": "grpo", "scale": 3}, "algorithm.scale = 3"),
         (
             {"preset": "grpo", "scale": {"ddof": 0.5}},

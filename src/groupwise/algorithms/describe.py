@@ -396,7 +396,7 @@ def _legal(annotation: Any, metadata: Iterable[Any] = ()) -> str:
         inner = [x for each in more for x in getattr(each, "metadata", [each])]
         return _legal(base, [*inner, *metadata])
     bounds = [
-        f" {sign} {number(getattr(each, name))}"
+        f" {sign} {number(float(getattr(each, name)))}"
         for each in metadata
         for name, sign in _LIMITS.items()
         if hasattr(each, name)
