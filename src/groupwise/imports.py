@@ -61,8 +61,11 @@ def import_object(name: str, kind: str) -> Any:
             and value.__module__ == module_name
         ]
         near = nearest(attribute, public)
-        hint = f"did you mean {near!r}?" if near else f"it has: {', '.join(public) or 'nothing'}"
-        raise RecipeError(f"{kind} {name!r}: module {module_name!r} has no {attribute!r}; {hint}")
+        hint = f"; did you mean {near!r}?" if near else "."
+        raise RecipeError(
+            f"{kind} {name!r}: module {module_name!r} has no {attribute!r}{hint} "
+            f"Legal: {', '.join(public) or 'none'}"
+        )
     return getattr(module, attribute)
 
 
