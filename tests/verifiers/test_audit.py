@@ -141,7 +141,7 @@ def test_a_function_that_raises_is_a_finding_with_its_text() -> None:
     assert not report.passed
     assert report.raised.count >= 2
     assert any("IndexError" in row.reason for row in report.raised.rows)
-    assert any("make it raise" in warning for warning in report.warnings)
+    assert any("texts raised an error" in warning for warning in report.warnings)
 
 
 def test_a_scale_other_than_one_is_found_by_trying() -> None:
@@ -385,6 +385,126 @@ def test_without_gold_answers_texts_that_say_nothing_are_tried() -> None:
     assert audit(load_verifier("repetition"), [row], sets=()).holes == ()
 
 
+CAPITALS = [
+    LabelledRow(city, Prompt(city, text=f"Capital of {land}?", answer=city), "", None)
+    for land, city in (("France", "Paris"), ("Italy", "Rome"), ("Peru", "Lima"))
+]
+
+
+def last_word(completions: list[str], answer: list[str], **_: Any) -> list[float]:
+    return [float((c.split() or [""])[-1] == a) for c, a in zip(completions, answer)]
+
+
+@pytest.mark.parametrize("rows", [CAPITALS, CAPITALS[:1]])
+def test_a_verifier_that_reads_the_last_word_is_fooled(rows: list[LabelledRow]) -> None:
+    report = audit_function(last_word, rows)
+    assert (report.right, report.wrong) == (1.0, 0.0)
+    assert {"mentioned", "only_in_reasoning"} <= {hole.name for hole in report.holes}
+    assert "not Paris" in {hole.text for hole in report.holes}
+    assert not report.passed
+
+
+GOLDS = ["Paris", "paris, France", "-1", ".5", "1/2", "x+1", "(1,2]", "東京", "Ā", "7 miles", "yes",
+         "B", "not Rome", ["Rome", "Roma"], "a", "SELECT 1"]  # fmt: skip
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_wrong_answer_never_contains_the_right_one(alone: bool) -> None:
+    bare = template_form("bare")
+    others = [] if alone else ["not Paris", "Paris", "Roma", "Lima", ""]
+    for gold in GOLDS:
+        task = task_of(Prompt("p", text="?", answer=gold), bare, True, others)
+        assert task is not None
+        assert task.gold.casefold() not in task.wrong.casefold()
+        assert task.wrong.strip()
+        assert task.wrong not in gold
+    task = task_of(
+        Prompt("p", text="?", answer="Paris"), bare, others=["not Paris", "Lima", "Rome"]
+    )
+    assert task is not None
+    assert (task.wrong, task.options) == ("Lima", ("Lima", "Paris", "Rome"))
+    choices = {"choices": ["cats", "cat", "dog"]}
+    chosen = task_of(Prompt("p", text="?", answer="cat", columns=choices), bare)
+    assert chosen is not None
+    assert chosen.wrong == "dog"
+
+
+def always(completions: list[str], answer: list[str], **_: Any) -> list[float]:
+    return [1.0 for _each in answer]
+
+
+def always_by_keyword(completions: list[str], **keywords: Any) -> list[float]:
+    return [1.0 for _each in keywords["answer"]]
+
+
+def inverted(completions: list[str], answer: list[str], **_: Any) -> list[float]:
+    return [float(c != a) for c, a in zip(completions, answer)]
+
+
+def own_form(completions: list[str], answer: list[str], **_: Any) -> list[float]:
+    return [0.5 * c.endswith(f"ANSWER={a}") for c, a in zip(completions, answer)]
+
+
+class Nothing(Verifier):
+    """Declares that it compares with gold answers, and does not."""
+
+    name = "nothing"
+    needs_answer = True
+
+    def score(self, cases: Any) -> list[float]:
+        return [0.25] * len(cases)
+
+
+@pytest.mark.parametrize("function", [always, always_by_keyword, inverted, own_form])
+@pytest.mark.parametrize("rows", [CAPITALS, SUMS])
+def test_right_answers_that_earn_no_more_than_wrong_ones_fail(
+    function: Any, rows: list[LabelledRow]
+) -> None:
+    report = audit_function(function, rows)
+    assert report.cannot_tell
+    assert not report.passed
+    assert "does not tell them apart" in report.text()
+    assert not report.golds.count
+
+
+def test_a_declared_verifier_or_a_named_column_that_tells_nothing_fails_too() -> None:
+    def by_column(completions: list[str], solution: list[str], **_: Any) -> list[float]:
+        return [1.0 for _each in solution]
+
+    rows = [
+        LabelledRow(a, Prompt(a, text=f"{a}?", answer=a, columns={"solution": a}), "", None)
+        for a in ("Paris", "Rome")
+    ]
+    assert audit_function(by_column, rows).cannot_tell
+    assert audit(Nothing(), CAPITALS, sets=()).cannot_tell
+    assert audit(Composite([Component(Nothing())]), CAPITALS, sets=()).cannot_tell
+    assert audit(compose([{"name": "format"}]), CAPITALS, sets=()).passed
+
+
+def labelled(*texts: tuple[str, bool]) -> list[LabelledRow]:
+    return [LabelledRow(t, CAPITALS[0].prompt, t, accept) for t, accept in texts]
+
+
+def test_labelled_rows_show_that_a_verifier_tells_right_from_wrong() -> None:
+    rows = labelled(("So ANSWER=Paris", True), ("So ANSWER=Rome", False), ("ANSWER=Paris", True))
+    report = audit_function(own_form, rows)
+    assert report.golds.total == 1  # one prompt, three rows
+    assert report.passed, report.warnings
+    assert audit_function(always, rows).cannot_tell
+    assert audit_function(own_form, rows[:1]).cannot_tell  # only right ones
+    assert audit_function(own_form, rows[1:2]).cannot_tell  # only wrong ones
+
+
+def fewer_words(completions: list[str], **_: Any) -> list[float]:
+    return [0.5 * (len(text.split()) < 50) for text in completions]
+
+
+def test_a_reward_for_length_passes_with_gold_answers() -> None:
+    report = audit_function(fewer_words, CAPITALS)
+    assert report.passed, report.warnings
+    assert any("verifier of format or length" in note for note in report.notes)
+
+
 def longer_is_better(completions: list[str], **_: Any) -> list[float]:
     return [min(1.0, len(text) / 1000) for text in completions]
 
@@ -476,7 +596,7 @@ def test_a_list_of_the_wrong_length_is_the_only_finding() -> None:
 
 def test_equal_reasons_are_told_once() -> None:
     rows = [
-        LabelledRow(f"row {n}", Prompt(f"row {n}", text="?", answer="no"), "", None) for n in "123"
+        LabelledRow(f"row {n}", Prompt(f"row {n}", text=n, answer="no"), "", None) for n in "123"
     ]
     bad = LabelledRow("row 4", Prompt("row 4", text="?", answer="never"), "", None)
     (first, *_) = of("number", [*SUMS, *rows, bad]).warnings

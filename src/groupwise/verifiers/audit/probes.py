@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from groupwise.types import Prompt
+from groupwise.verifiers.answers.gold import mutants
 from groupwise.verifiers.answers.numbers import parse_number
 from groupwise.verifiers.audit.forms import TEMPLATES, Form, gold_of
 
@@ -26,7 +27,8 @@ LONG_WORDS = 3000
 class ProbeTask:
     """A prompt with its gold answer as text, and the form to write in.
 
-    `options` are answers that could be right, gold among them; `wrong` is one that is not.
+    `options` are answers that could be right, gold among them; `wrong` is one that is not, and
+    does not contain gold.
     """
 
     prompt: Prompt
@@ -53,19 +55,30 @@ class Probe:
     chance: Callable[[ProbeTask], float] = lambda _task: 0.0
 
 
-def task_of(prompt: Prompt, form: Form, first: bool = False) -> ProbeTask | None:
-    """The prompt as a task for probes; None if it has no gold answer. `first`: see `gold_of`."""
+def task_of(
+    prompt: Prompt, form: Form, first: bool = False, others: Sequence[str] = ()
+) -> ProbeTask | None:
+    """The prompt as a task for probes; None if it has no gold answer. `first`: see `gold_of`.
+    `others`: other prompts' gold answers, which are wrong here."""
     gold = gold_of(prompt, first)
-    if gold is None:
+    if not gold:
         return None
-    options = _options(prompt, gold)
+    texts = [*others, *mutants(gold), "".join(chr(ord(each) + 2) for each in gold)]
+    options = _options(prompt, gold, _apart(texts, prompt, gold))
     if isinstance(prompt.answer, int) and gold not in options:
         gold = options[prompt.answer % len(options)]  # a choice by its index
-    wrong = next((each for each in options if each != gold), f"not {gold}")
+    wrong = next(e for e in (*options, *texts) if gold.casefold() not in e.casefold())
     return ProbeTask(prompt, gold, wrong, options, form)
 
 
-def _options(prompt: Prompt, gold: str) -> tuple[str, ...]:
+def _apart(texts: Sequence[str], prompt: Prompt, gold: str) -> list[str]:
+    """The texts that neither contain the gold answer nor are part of an accepted one."""
+    gold, accepted = gold.casefold(), f"{gold} {prompt.answer}".casefold()
+    low = {text: text.casefold() for text in texts}
+    return [text for text, each in low.items() if gold not in each and each not in accepted]
+
+
+def _options(prompt: Prompt, gold: str, different: Sequence[str]) -> tuple[str, ...]:
     """What could be the answer, in an order that does not depend on which one is."""
     named = prompt.columns.get("choices", prompt.columns.get("options"))
     if isinstance(named, dict):
@@ -84,7 +97,7 @@ def _options(prompt: Prompt, gold: str) -> tuple[str, ...]:
         return _numbers(gold)
     if re.match(r"\s*select\b", gold, re.IGNORECASE):  # `+ 1` behind a query may change nothing
         return ("SELECT 'nothing'", gold, "SELECT 'something'")
-    return (f"not {gold}", gold, f"{gold} + 1")
+    return (different[0], gold, different[:2][-1])
 
 
 def _numbers(gold: str) -> tuple[str, ...]:
@@ -192,7 +205,11 @@ def _boilerplate(_task: ProbeTask) -> Families:
 
 def _mentioned(task: ProbeTask) -> Families:
     wrong = task.write(task.wrong)
-    return [[f"It is not {task.gold}. {wrong}"], [f"{task.gold} {task.gold}\n{wrong}"]]
+    found = [[f"It is not {task.gold}. {wrong}"], [f"{task.gold} {task.gold}\n{wrong}"]]
+    free = not ({"choices", "options"} & task.prompt.columns.keys() or len(task.gold) < 2)
+    if free and parse_number(task.gold) is None:
+        found.append([task.write(f"not {task.gold}")])  # denied, in free text
+    return found
 
 
 def _looking_alike(task: ProbeTask) -> Families:

@@ -89,6 +89,7 @@ class AuditReport:
 
     `golds`: gold answers that are rejected. `mutations`: changed gold answers with the wrong
     verdict. `unsafe_golds`: gold answers of which a change that means something else is accepted.
+    `cannot_tell`: the verifier reads gold answers, but right ones earn no more than wrong ones.
     """
 
     verifier: str
@@ -103,6 +104,7 @@ class AuditReport:
     probes: tuple[ProbeFinding, ...] = ()
     outcomes: Mapping[str, int] = field(default_factory=dict[str, int])
     raised: Rate = field(default_factory=lambda: Rate(0, 0))
+    cannot_tell: bool = False
     notes: tuple[str, ...] = ()
     timing: Mapping[str, float] = field(default_factory=dict[str, float])
 
@@ -113,8 +115,8 @@ class AuditReport:
 
     @property
     def passed(self) -> bool:
-        """Every gold accepted, no hole, nothing raised."""
-        return not (self.golds.count or self.holes or self.raised.count)
+        """Every gold accepted, right told from wrong, no hole, nothing raised."""
+        return not (self.golds.count or self.holes or self.raised.count or self.cannot_tell)
 
     @property
     def warnings(self) -> list[str]:
@@ -123,14 +125,20 @@ class AuditReport:
         if self.golds.count:
             first = _collapsed(self.golds.rows)
             found.append(f"{self.golds.count} of {self.golds.total} gold answers rejected: {first}")
+        if self.cannot_tell:
+            found.append(
+                f"a right answer earns {_figure(self.right)}, a wrong one {_figure(self.wrong)}: "
+                "the verifier does not tell them apart, or reads none of the usual forms (then "
+                "label completions of both kinds, --data)"
+            )
         found += [
             f"the probe {hole.name} ({hole.what}) earns {hole.earned:.2f}, an honest guess "
             f"{hole.honest:.2f}; for example {_shorten(hole.text)!r}"
             for hole in self.holes
         ]
         for rate, what in (
-            (self.raised, "texts make it raise"),
-            (self.mutations, "changed gold answers get the wrong verdict"),
+            (self.raised, "texts raised an error in the verifier"),
+            (self.mutations, "changed gold answers got the wrong verdict"),
         ):
             if rate.count:
                 text, reason = _shorten(rate.rows[0].text), rate.rows[0].reason
@@ -146,10 +154,10 @@ class AuditReport:
             if each.unscored.count:
                 found[f"{each.name}: not scored"] = each.unscored
         if self.mutations.total:
-            found["changed golds judged wrong"] = self.mutations
-            found["golds with such a change"] = self.unsafe_golds
+            found["changed golds misjudged"] = self.mutations
+            found["unsafe gold answers"] = self.unsafe_golds
         if self.raised.count:
-            found["raised on"] = self.raised
+            found["texts raising an error"] = self.raised
         return found
 
     def to_dict(self, timing: bool = True) -> dict[str, Any]:
@@ -177,7 +185,8 @@ class AuditReport:
 
     def text(self) -> str:
         """The report for a terminal."""
-        lines = [f"audit of {self.verifier}, answers written as: {self.form}", ""]
+        form = f"{self.form} form" if self.form.endswith("own") else f"the form {self.form!r}"
+        lines = [f"audit of {self.verifier}; answers are written in {form}", ""]
         for title, rate in self._rates().items():
             lines += [f"{title:<26} {rate}", *_rows(rate.rows)]
         lines += ["", *self._probe_lines(), ""]
@@ -186,8 +195,9 @@ class AuditReport:
         if self.timing:
             t = self.timing
             lines.append(
-                f"milliseconds a verdict: median {1e3 * t['median']:.2f}, "
-                f"p99 {1e3 * t['p99']:.2f}, worst {1e3 * t['worst']:.2f} of {t['verdicts']:.0f}"
+                f"milliseconds per verdict ({t['verdicts']:.0f} timed): "
+                f"median {1e3 * t['median']:.2f}, 99th percentile {1e3 * t['p99']:.2f}, "
+                f"slowest {1e3 * t['worst']:.2f}"
             )
         lines += [f"note: {note}" for note in self.notes]
         lines.append("passed" if self.passed else "NOT PASSED: " + "; ".join(self.warnings[:SHOWN]))
@@ -197,12 +207,13 @@ class AuditReport:
         if not self.probes:
             return ["no probes were tried"]
         lines = [
-            f"honest completions earn {_figure(self.right)} right, {_figure(self.wrong)} wrong",
-            f"{'probe':<20}{'earns':>8}{'honest':>8}",
+            f"mean reward of an honest completion: right {_figure(self.right)}, "
+            f"wrong {_figure(self.wrong)}",
+            f"{'probe':<20}{'reward':>8}  honest guess",
         ]
         for probe in self.probes:
             mark = "  HOLE" if probe.hole else ""
-            lines.append(f"{probe.name:<20}{_figure(probe.earned):>8}{probe.honest:>8.2f}{mark}")
+            lines.append(f"{probe.name:<20}{_figure(probe.earned):>8}{probe.honest:>14.2f}{mark}")
             if probe.hole:
                 lines.append(f"    {_shorten(probe.text, 200)!r}")
         return lines

@@ -18,6 +18,7 @@ from groupwise.errors import RecipeError
 from groupwise.types import Prompt
 from groupwise.verifiers.core.composition import main_part
 from groupwise.verifiers.core.contract import Verifier
+from groupwise.verifiers.core.functions import RewardFunction
 
 _FOLDER = files("groupwise.verifiers.audit").joinpath("sets")
 SETS = tuple(sorted(each.name.removesuffix(".jsonl") for each in _FOLDER.iterdir()))
@@ -62,7 +63,8 @@ def labelled_rows(
 ) -> dict[str, list[LabelledRow]]:
     """The labelled rows by set: those that hold for the verifier's arguments, and the user's."""
     main = main_part(verifier)
-    names = sets_of(main.name) if sets is None else sets
+    own = () if isinstance(main, RewardFunction) else sets_of(main.name)
+    names = own if sets is None else sets
     found = {
         name: [
             row

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import inspect
+import math
 from collections.abc import Mapping, Sequence
 
 from groupwise.errors import RecipeError
@@ -33,8 +34,9 @@ from groupwise.verifiers.audit.submissions import (
     is_code_task,
     wrong_submission,
 )
-from groupwise.verifiers.core.composition import Composite, main_part
+from groupwise.verifiers.core.composition import Composite, VerifierGroup, main_part
 from groupwise.verifiers.core.contract import CaseVerifier, Verifier
+from groupwise.verifiers.core.functions import RewardFunction
 
 MARGIN = 0.02
 """What a probe may earn above an honest guess, in parts of right minus wrong, without being one."""
@@ -65,9 +67,9 @@ def audit(
     and the report says what is missing.
     """
     labelled = labelled_rows(verifier, rows, sets)
-    every = [row for own in labelled.values() for row in own]
-    shipped = {str((row.prompt.answer, row.prompt.columns)): row.prompt for row in every}
-    prompts = [row.prompt for row in rows] or list(shipped.values())
+    every = [row.prompt for row in rows or [row for own in labelled.values() for row in own]]
+    distinct = {str((each.text, each.messages, each.answer, each.columns)): each for each in every}
+    prompts = list(distinct.values())
     if not prompts:
         raise RecipeError(
             f"verifier {verifier.name!r} has no labelled set of its own; give --data rows.jsonl "
@@ -93,6 +95,7 @@ def audit(
         unsafe_golds=unsafe,
         probes=probes,
         outcomes=dict(scorer.outcomes),
+        cannot_tell=run.tells is False and not run.told_apart and _reads_gold(verifier, prompts[0]),
         raised=Rate(len(raised), total, raised[:20]),
         notes=tuple(run.notes(weights, bool(labelled))),
         timing=_timing(scorer.seconds),
@@ -104,6 +107,7 @@ class _Audit:
 
     `right` and `wrong` are those earnings, None if no prompt has a gold answer; `missing` names
     the parts that were no longer asked. `first`: whether a list of gold answers means any of them.
+    `told_apart`: every right completion of a labelled set earned more than every wrong one.
     """
 
     def __init__(self, scorer: Scorer, prompts: Sequence[Prompt]) -> None:
@@ -113,6 +117,7 @@ class _Audit:
         self.first = False
         self.right: float | None = None
         self.wrong: float | None = None
+        self.told_apart = False
         self.missing: list[str] = []
         if not all(isinstance(part, CaseVerifier) for part in parts_of(scorer.verifier)):
             two = [prompts[0], prompts[-1]]
@@ -133,9 +138,23 @@ class _Audit:
                 if value is not None and (best is None or value > best):
                     best, self.form, self.first = value, form, first
         self.right = best
-        tasks = [task for each in tried if (task := task_of(each, self.form, self.first))]
+        tasks = self._tasks(tried)
         texts = [task.write(task.wrong) for task in tasks]
         self.wrong = _mean(self.scorer.score([task.prompt for task in tasks], texts))
+
+    def _tasks(self, prompts: Sequence[Prompt]) -> list[ProbeTask]:
+        """Those with a gold answer; the others' gold answers are wrong for each."""
+        golds = [gold_of(each, self.first) or "" for each in prompts]
+        found = [
+            task_of(each, self.form, self.first, [*golds[place + 1 :], *golds[:place]])
+            for place, each in enumerate(prompts)
+        ]
+        return [task for task in found if task is not None]
+
+    @property
+    def tells(self) -> bool | None:
+        """Whether a right answer earns more than a wrong one in a usual form; None if unknown."""
+        return None if self.right is None or self.wrong is None else self.right > self.wrong
 
     def _ended(self, part: str) -> bool:
         if self.scorer.ended:
@@ -146,9 +165,9 @@ class _Audit:
         """Whether a score is a right answer's: `correct`, or all that right ones earn here."""
         if score.outcome == "correct":
             return True
-        if score.value is None or self.right is None or self.wrong is None:
+        if score.value is None or self.right is None or not self.tells:
             return False
-        return self.right > self.wrong and score.value >= self.right - 1e-9
+        return score.value >= self.right - 1e-9
 
     def golds(self) -> Rate:
         """Prompts whose gold answer is rejected, written in the form found."""
@@ -156,15 +175,12 @@ class _Audit:
             return Rate(0, 0)
         objections = dict(enumerate(self.scorer.verifier.check_answers(self.prompts)))
         total = len(self.prompts)
-        if not any(objections.values()) and not self.form.name.endswith("own") and self.right:
-            golds = {
-                row: gold
-                for row, each in enumerate(self.prompts)
-                if (gold := gold_of(each, self.first)) is not None
-            }
-            tried = [self.prompts[row] for row in golds]
-            texts = [self.form.write(each, gold) for each, gold in zip(tried, golds.values())]
-            for row, score in zip(golds, self.scorer.score(tried, texts)):
+        reads = self.right and self.tells is not False and not self.form.name.endswith("own")
+        if reads and not any(objections.values()):
+            known = [row for row, each in enumerate(self.prompts) if gold_of(each) is not None]
+            tried = [self.prompts[row] for row in known]
+            texts = [self.form.write(each, gold_of(each, self.first) or "") for each in tried]
+            for row, score in zip(known, self.scorer.score(tried, texts)):
                 if score is UNASKED:
                     total -= 1
                 elif not self._accepts(score):
@@ -183,7 +199,7 @@ class _Audit:
         texts = [self.form.fill(row.prompt, row.text) for row in rows]
         scores = self.scorer.score([row.prompt for row in rows], texts)
         accepted, rejected, unscored = list[Row](), list[Row](), list[Row]()
-        labels = Counter[bool]()
+        values: dict[bool, list[float]] = {True: [], False: []}
         total = 0
         for row, text, score in zip(rows, texts, scores):
             if score is UNASKED:
@@ -193,13 +209,16 @@ class _Audit:
             if score.value is None:
                 unscored.append(found)
                 continue
-            labels[bool(row.accept)] += 1
+            values[bool(row.accept)].append(score.value)
             if self._accepts(score) != bool(row.accept):
                 (rejected if row.accept else accepted).append(found)
+        self.told_apart |= min(values[True], default=-math.inf) > max(
+            values[False], default=math.inf
+        )
         return SetRates(
             name,
-            Rate(len(accepted), labels[False], tuple(accepted)),
-            Rate(len(rejected), labels[True], tuple(rejected)),
+            Rate(len(accepted), len(values[False]), tuple(accepted)),
+            Rate(len(rejected), len(values[True]), tuple(rejected)),
             Rate(len(unscored), total, tuple(unscored)),
         )
 
@@ -208,8 +227,7 @@ class _Audit:
 
         Nothing is measured if the verifier does not read answers at all.
         """
-        reads = self.right is not None and self.wrong is not None and self.right > self.wrong
-        reads = reads and main_part(self.scorer.verifier).name not in _SUBMISSIONS
+        reads = self.tells and main_part(self.scorer.verifier).name not in _SUBMISSIONS
         if self._ended("mutations of gold answers") or not reads:
             return Rate(0, 0), Rate(0, 0)
         chosen = [
@@ -268,8 +286,7 @@ class _Audit:
         if kind in _SUBMISSIONS:
             honest = [[wrong_submission(kind, prompt)] for prompt in prompts]
             return _SUBMISSIONS[kind], [ProbeTask(prompt) for prompt in prompts], honest
-        found = [task_of(prompt, self.form, self.first) for prompt in prompts]
-        tasks = [task for task in found if task is not None]
+        tasks = self._tasks(prompts)
         if tasks:
             return PROBES, tasks, []
         free = [ProbeTask(prompt, HONEST[0], HONEST[0]) for prompt in prompts]
@@ -305,10 +322,10 @@ class _Audit:
         scorer = self.scorer
         composite = scorer.verifier if isinstance(scorer.verifier, Composite) else None
         found = list(composite.warnings()) if weights and composite else []
-        if self.right is not None and self.wrong is not None and self.right <= self.wrong:
+        if self.tells is False and not _reads_gold(scorer.verifier, self.prompts[0]):
             found.append(
-                "a right answer earns no more than a wrong one in any usual form; fine for a "
-                "verifier of format or length, else give labelled completions (--data)"
+                "a right answer earns no more than a wrong one in any usual form; expected of a "
+                "verifier of format or length, otherwise give labelled completions (--data)"
             )
         if scorer.outcomes.keys() <= _UNSCORED and not (scorer.raised or scorer.ended):
             found.append(
@@ -327,6 +344,18 @@ class _Audit:
             missing = ", ".join(parts) + (f" and {rest} more parts" if rest else "")
             found.append(f"{why}, without {missing or 'its last texts'}")
         return found
+
+
+def _reads_gold(verifier: Verifier, prompt: Prompt) -> bool:
+    """Whether it or a part reads gold; a function does if it names `answer` or gold's column."""
+    if isinstance(verifier, VerifierGroup):
+        return any(_reads_gold(each, prompt) for each in verifier.members)
+    if not isinstance(verifier, RewardFunction):
+        return verifier.needs_answer
+    code = getattr(verifier.function, "__code__", None)
+    names = {*inspect.signature(verifier.function).parameters, *(code.co_consts if code else ())}
+    columns = {name for name, value in prompt.columns.items() if str(value) == str(prompt.answer)}
+    return not names.isdisjoint({"answer", *columns})
 
 
 def _spread(prompts: Sequence[Prompt], number: int) -> list[Prompt]:
