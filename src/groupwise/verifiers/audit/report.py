@@ -207,8 +207,7 @@ class AuditReport:
         if not self.probes:
             return ["no probes were tried"]
         lines = [
-            f"mean reward of an honest completion: right {_figure(self.right)}, "
-            f"wrong {_figure(self.wrong)}",
+            f"mean reward if honest: right {_figure(self.right)}, wrong {_figure(self.wrong)}",
             f"{'probe':<20}{'reward':>8}  honest guess",
         ]
         for probe in self.probes:

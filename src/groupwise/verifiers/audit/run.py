@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Mapping, Sequence
 
 from groupwise.errors import RecipeError
@@ -212,9 +211,7 @@ class _Audit:
             values[bool(row.accept)].append(score.value)
             if self._accepts(score) != bool(row.accept):
                 (rejected if row.accept else accepted).append(found)
-        self.told_apart |= min(values[True], default=-math.inf) > max(
-            values[False], default=math.inf
-        )
+        self.told_apart |= all(values.values()) and min(values[True]) > max(values[False])
         return SetRates(
             name,
             Rate(len(accepted), len(values[False]), tuple(accepted)),
