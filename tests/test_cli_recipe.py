@@ -66,8 +66,8 @@ def test_the_command_prints_text_and_json(capsys: pytest.CaptureFixture[str]) ->
         ("sampling.stop", "</answer>", 'write ["</answer>"]'),
         ("training.betas", "(0.9,0.95)", "write [0.9,0.95]"),
         ("evaluation.pass_at_k", "4", "write [4]"),
-        ("training.threads", "0", "training.threads = 0: input should be 'auto'"),
-        ("training.threads", "0", "training.threads = 0: input should be greater than or equal"),
+        ("training.threads", "0", "training.threads = 0: expected 'auto'"),
+        ("training.threads", "0", "training.threads = 0: must be at least 1"),
     ],
 )
 def test_a_wrong_value_is_refused_with_a_legal_one(

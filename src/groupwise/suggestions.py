@@ -39,10 +39,13 @@ def expectation(item: Mapping[str, Any], info: FieldInfo | None = None) -> str:
         key: f"{value:g}" if isinstance(value, float) else value
         for key, value in item.get("ctx", {}).items()
     }
-    words = _EXPECTED.get(item["type"], f"{item['msg'][0].lower()}{item['msg'][1:]}")
+    if item["type"] in _EXPECTED:
+        words = _EXPECTED[item["type"]].format(**context)
+    else:
+        words = f"{item['msg'][0].lower()}{item['msg'][1:]}"
     default = None if info is None or info.is_required() else info.get_default()
     usual = "" if default is None or isinstance(default, tuple) else f"; the default is {default!r}"
-    return words.format(**context) + usual
+    return words + usual
 
 
 def nearest(name: str, legal: Iterable[str]) -> str | None:

@@ -37,7 +37,7 @@ def test_every_form_is_asked_of_every_theme():
         environment = load_environment("sql", level=level, num_train=120, num_heldout=0)
         for prompt in environment.prompts():
             theme = next(t.items for t in THEMES if f"TABLE {t.items} " in prompt.last_text)
-            words = prompt.last_text.split("Find ")[1].split()[:2]
+            words = prompt.last_text.split("Wanted: ")[1].split()[:2]
             seen[level].add((theme, tuple(words)))
     assert [len(FORMS[level]) for level in LEVELS] == [4, 3, 4]
     assert all(len({theme for theme, _ in found}) == len(THEMES) for found in seen.values())

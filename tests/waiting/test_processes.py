@@ -144,7 +144,7 @@ def limited():
 def check_stuck(verifier):
     start = time.monotonic()
     scores = score_cases(verifier, cases("stuck", "stuck", "stuck", "good"))
-    assert [score.outcome for score in scores] == ["verifier_timeout"] * 3 + ["correct"]
+    assert [score.outcome for score in scores] == ["verifier_timeout"] * 3 + ["no_verdict"]
     assert [score.value for score in scores] == [None, None, None, 4.0]
     assert time.monotonic() - start < 7
 
@@ -238,7 +238,7 @@ def test_verdicts_between_timeouts_keep_the_asking_going():
     texts = (["stuck"] * 5 + ["good"]) * 2
     scores = score_cases(verifier, cases(*texts))
     verifier.close()
-    wanted = ["verifier_timeout" if text == "stuck" else "correct" for text in texts]
+    wanted = ["verifier_timeout" if text == "stuck" else "no_verdict" for text in texts]
     assert [score.outcome for score in scores] == wanted
 
 

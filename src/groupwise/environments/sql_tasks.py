@@ -146,7 +146,7 @@ class SqlSettings(DrawnSettings):
             return None
         if any(row == (None,) for result in results for row in result):
             return None
-        question = f"The database has these tables:\n```sql\n{theme.schema}\n```\nFind {words}."
+        question = f"These tables are there:\n```sql\n{theme.schema}\n```\nWanted: {words}."
         return Task(question, query, query, {"setup": scripts, "clauses": _clauses(query)})
 
 
