@@ -274,7 +274,10 @@ def test_export_and_evaluation_of_a_run(unbroken: Path, tmp_path: Path) -> None:
     ("overrides", "message"),
     [
         ({"model.adapter.rank": 0}, "model.adapter.rank = 0: must be at least 1"),
-        ({"model.adapter.ranks": 4}, "unknown key 'model.adapter.ranks'; did you mean 'model.adapter.rank'"),
+        (
+            {"model.adapter.ranks": 4},
+            "unknown key 'model.adapter.ranks'; did you mean 'model.adapter.rank'",
+        ),
         ({"model.adapter.target_modules": ["q_prj"]}, "no linear layer 'q_prj'; nearest: q_proj"),
         ({"model.adapter.target_modules": "q"}, 'give "all-linear" or a list of layer names'),
         ({"model.adapter.dropout": 0.1}, "dropout = 0.1: completions are sampled and scored"),
