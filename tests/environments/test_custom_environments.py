@@ -201,9 +201,9 @@ def test_what_is_held_out_and_trained_on(written):
     with pytest.raises(RecipeError) as error:
         written(BOTH.format("refuse"))
     assert (
-        "2 training prompts are also held out (prompt 2 of split 'train' = prompt 1 of split "
-        "'heldout'; prompt 3 of split 'train' = prompt 2 of split 'heldout'); take "
-        'them out of one split, or set its attribute on_overlap to "drop" (from training)'
+        "2 held-out prompts are also in the training data (prompt 1 of split 'heldout' = prompt 2 "
+        "of split 'train'; prompt 2 of split 'heldout' = prompt 3 of split 'train'); set "
+        'on_overlap = "drop" to take them out of training, or "allow"'
     ) in str(error.value)
     dropped = written(BOTH.format("drop"))
     assert [prompt.id for prompt in dropped.prompts()] == ["p1"]
@@ -229,7 +229,6 @@ def test_a_function_that_gives_a_data_set_keeps_what_its_arguments_allow(written
         "    return load_environment(**data)\n"
     )
     assert written(source).describe()["overlap"] == 1
-    assert written(source, streaming=True).streamed
     mixed = source.replace("(**data)", "('mixture', sources=[data])")
     assert written(mixed).describe()["splits"] == {"train": 1, "heldout_dataset": 1}
 
@@ -244,10 +243,10 @@ def test_plays_may_hide_what_their_prompts_do_not_say(written):
         "    def start(self, prompt): return Episode(prompt)\n"
     )
     assert len(written(source)) == 2
-    with pytest.raises(RecipeError, match="1 training prompts are also held out"):
+    with pytest.raises(RecipeError, match="1 held-out prompts are also in the training data"):
         written(source, held=2)
     turnless = source.replace("    def start(self, prompt): return Episode(prompt)\n", "")
-    with pytest.raises(RecipeError, match="2 training prompts are also held out"):
+    with pytest.raises(RecipeError, match="1 held-out prompts are also in the training data"):
         written(turnless)
 
 

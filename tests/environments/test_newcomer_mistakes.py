@@ -103,7 +103,7 @@ def test_files(refused, name, content, message):
         ({"limit": 1, "heldout_share": 0.5}, "there is one prompt, which cannot be on both sides"),
         ({"limit": 0}, "limit = 0"),
         ({"template": "{question}"}, "columns are prompt, answer; write a literal brace"),
-        ({"streaming": True}, "streaming needs held-out prompts of its own; set heldout_path"),
+        ({"streaming": True}, "unknown argument of environment 'dataset' 'streaming'"),
         ({"verifiers": []}, "needs a verifier; add [[environment.verifiers]]"),
         ({"verifiers": [{"name": "nubmer"}]}, "did you mean 'number'?"),
     ],
@@ -167,5 +167,5 @@ def test_a_generator_without_an_end_asks_for_a_limit(refused, tmp_path, monkeypa
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr("groupwise.environments.readers.MOST_ROWS", 50)
-    with pytest.raises(RecipeError, match="more than 50 rows; set limit, or streaming = true"):
+    with pytest.raises(RecipeError, match="more than 50 rows; set limit"):
         load_environment("dataset", verifiers=NUMBER, path="endless:rows")

@@ -7,7 +7,13 @@ import json
 import pytest
 
 from groupwise.environments import load_environment
-from groupwise.environments.overlap import HeldOut, Overlap, common_runs, runs, words
+from groupwise.environments.overlap import (
+    common_runs,
+    exact_overlap,
+    near_overlap,
+    runs,
+    words,
+)
 from groupwise.errors import RecipeError
 from groupwise.types import Prompt
 
@@ -26,7 +32,8 @@ def prompts(*texts):
 
 
 def overlap(train, heldout, near=0.5):
-    return Overlap(prompts(*train), HeldOut(prompts(*heldout), near))
+    exact = exact_overlap(prompts(*train), prompts(*heldout))
+    return exact, near_overlap(prompts(*train), prompts(*heldout), near, exact)
 
 
 def test_words_and_runs() -> None:
@@ -37,32 +44,30 @@ def test_words_and_runs() -> None:
 
 def test_exact_overlap_is_found_through_case_white_space_and_width() -> None:
     found = overlap(["What is  3+4?", "x"], ["what is 3+4?", "WHAT IS ３+4?\n", "y"])
-    assert found.exact == [(0, 0), (0, 1)]
-    assert found.near == []
+    assert found == ([(0, 0), (0, 1)], [])
 
 
 def test_a_changed_word_is_near_and_another_story_is_not() -> None:
     train = [STORY.format(a=12), OTHER.format(a=3)]
     changed = STORY.format(a=12).replace("basket", "cart").replace("Sundays", "Fridays")
     found = overlap(train, [changed, "What else? " * 9])
-    assert (found.exact, found.near) == ([], [(0, 0)])
-    assert overlap(train, [changed], near=0.98).near == []
-    assert overlap(train, [changed], near=0).near == []
+    assert found == ([], [(0, 0)])
+    assert overlap(train, [changed], near=0.98) == ([], [])
     both = overlap(train, [STORY.format(a=12)])
-    assert (both.exact, both.near) == ([(0, 0)], [])
+    assert both == ([(0, 0)], [])
 
 
 def test_a_part_of_a_long_prompt_is_near_only_from_the_share_on() -> None:
     mixed = "Tell me something else first. " * 12 + STORY.format(a=12)
-    assert overlap([STORY.format(a=12)], [mixed]).near == []
-    assert overlap([STORY.format(a=12)], [mixed], near=0.3).near == [(0, 0)]
+    assert overlap([STORY.format(a=12)], [mixed]) == ([], [])
+    assert overlap([STORY.format(a=12)], [mixed], near=0.3) == ([], [(0, 0)])
 
 
 def test_common_wording_does_not_count() -> None:
     ending = " Think step by step, and end with the answer as a number on its own line."
     train = [f"Question {n}: {n} * {n + 3}?{ending}" for n in range(20)]
     found = overlap(train, [f"Question 99: 99 * 102?{ending}"])
-    assert (found.exact, found.near) == ([], [])
+    assert found == ([], [])
     run = ("a",) * 8
     assert common_runs([{run}] * 3, 1000) == set()
     assert common_runs([{run}] * 4, 100) == {run}
@@ -73,7 +78,7 @@ def test_common_wording_does_not_count() -> None:
 
 def test_short_prompts_are_compared_to_the_letter_alone() -> None:
     found = overlap(["3 + 4 = ?", "what is 3 + 4 ?"], ["3 + 5 = ?", "what is 3 - 4 ?"])
-    assert (found.exact, found.near) == ([], [])
+    assert found == ([], [])
 
 
 @pytest.fixture
@@ -116,3 +121,4 @@ def test_near_overlap_stops_the_run_unless_it_is_allowed_or_dropped(load) -> Non
     assert dropped.describe()["dropped_overlap"] == 2
     with pytest.raises(RecipeError, match="1 held-out prompts are also in"):
         load(train, heldout, near_overlap=0.0)
+    assert len(load(train[:2], heldout, near_overlap=0.0)) == 2

@@ -134,12 +134,12 @@ def test_verifiers_that_are_no_tables(tmp_path, verifiers, message):
     assert str(error.value).startswith(message)
 
 
-def test_rows_behind_the_first_of_parquet(tmp_path):
+def test_rows_of_parquet_in_several_batches(tmp_path):
     path = tmp_path / "a.parquet"
     parquet.write_table(pa.table({"n": list(range(3000))}), path)
-    rows = list(iter_rows(Source(str(path)), start=1500))
-    assert [row.values["n"] for row in rows] == list(range(1500, 3000))
-    assert (rows[0].where, rows[-1].where) == ("a.parquet, row 1501", "a.parquet, row 3000")
+    rows = list(iter_rows(Source(str(path))))
+    assert [row.values["n"] for row in rows] == list(range(3000))
+    assert (rows[1500].where, rows[-1].where) == ("a.parquet, row 1501", "a.parquet, row 3000")
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_splits_of_what_datasets_saved(tmp_path):
     datasets.DatasetDict({"train": data, "test": data}).save_to_disk(tmp_path / "both")
     one, both = str(tmp_path / "one"), str(tmp_path / "both")
     assert [row.values for row in read_rows(Source(one))] == ROWS
-    assert [row.where for row in iter_rows(Source(both, split="test"), start=2)] == [
+    assert [row.where for row in iter_rows(Source(both, split="test"))][2:] == [
         f"{both} (test), row 3"
     ]
     for arguments, message in [

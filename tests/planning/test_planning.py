@@ -345,9 +345,3 @@ def test_planning_needs_no_torch():
         env={"PYTHONPATH": str(Path(__file__).parents[2] / "src"), "PATH": "/usr/bin:/bin"},
     )
     assert done.stdout.strip() == "False"
-
-
-def test_a_stream_is_counted_as_one_epoch_and_says_so() -> None:
-    made = plan(replace(INPUTS, train_prompts=64, steps=16, prompts_per_step=4, streamed=True))
-    assert (made.epochs, made.steps_per_epoch) == (1.0, 16.0)
-    assert made.notes[0].startswith("training prompts are streamed: how many an epoch has")

@@ -160,13 +160,6 @@ def test_a_level_that_two_names_fit_is_refused() -> None:
     assert {name for name, _ in own.take(2, 0, anything)} == {"b"}
 
 
-def test_a_stream_is_read_in_its_own_order() -> None:
-    made = environment(["a"])
-    made.streamed = True
-    with pytest.raises(RecipeError, match="load it whole"):
-        PromptPicker(made, SelectionSettings(order="weighted"), seed=0)
-
-
 @pytest.mark.parametrize(
     "table",
     [
@@ -315,16 +308,6 @@ def test_replay_and_groups_come_back_equal() -> None:
     own.take(2)
     other.load_state_dict(json.loads(json.dumps(own.state_dict())), prompt)
     assert [own.take(step) for step in (3, 4)] == [other.take(step) for step in (3, 4)]
-
-
-def test_a_whole_prompt_is_kept_where_its_id_does_not_find_it() -> None:
-    whole = Group(prompt("a"), (rollout("a", 1.0),))
-    plain = json.loads(json.dumps(group_to_plain(whole, whole_prompts=True)))
-
-    def nowhere(prompt_id: str) -> Prompt:
-        raise KeyError(prompt_id)
-
-    assert group_from_plain(plain, nowhere) == whole
 
 
 def test_extras_that_no_checkpoint_can_keep_are_refused() -> None:

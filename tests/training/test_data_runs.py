@@ -1,4 +1,4 @@
-"""Whole runs on a mixture, on a stream, and on chats with template variables; resumed ones too."""
+"""Whole runs on a file, on a mixture, and on chats with template variables; resumed ones too."""
 
 from __future__ import annotations
 
@@ -45,21 +45,18 @@ def recipe(environment: dict[str, Any], **tables: Any) -> dict[str, Any]:
     }
 
 
-def stream(folder: Path) -> dict[str, Any]:
+def rows(folder: Path) -> dict[str, Any]:
     return {
         "name": "dataset",
         "path": jsonl(folder / "train.jsonl", SUMS[:25]),
         "heldout_path": jsonl(folder / "held.jsonl", SUMS[40:]),
-        "streaming": True,
-        "shuffle_buffer": 8,
-        "checked_rows": 10,
         "chat": True,
         "verifiers": [{"name": "number"}],
     }
 
 
 def mixture(folder: Path) -> dict[str, Any]:
-    source = {key: value for key, value in stream(folder).items() if key != "audit"}
+    source = {key: value for key, value in rows(folder).items() if key != "audit"}
     sums = {"name": "arithmetic", "level": "table", "weight": 2.0}
     return {
         "name": "mixture",
@@ -69,7 +66,7 @@ def mixture(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [stream, mixture])
+@pytest.mark.parametrize("kind", [rows, mixture])
 def test_a_run_that_was_stopped_goes_on_bit_for_bit(kind: Any, tmp_path: Path) -> None:
     table = recipe(kind(tmp_path))
     whole = gw.train(table, output=tmp_path / "whole")
@@ -111,7 +108,7 @@ def test_prompts_that_leave_no_room_name_their_rows(tmp_path: Path) -> None:
 
 
 def test_a_variable_that_the_chat_template_does_not_read_is_refused(tmp_path: Path) -> None:
-    table = recipe(stream(tmp_path), template={"chat_template_kwargs": {"enable_thinking": False}})
+    table = recipe(rows(tmp_path), template={"chat_template_kwargs": {"enable_thinking": False}})
     with pytest.raises(RecipeError) as error:
         gw.train(table, output=tmp_path / "run")
     assert str(error.value) == (
@@ -148,7 +145,7 @@ DROPS_THINKING = (
 
 def test_raw_text_for_a_chat_model_is_told(tmp_path: Path) -> None:
     def notes(**arguments: Any) -> str:
-        session = open_session(prepare(load_recipe(recipe({**stream(tmp_path), **arguments}))))
+        session = open_session(prepare(load_recipe(recipe({**rows(tmp_path), **arguments}))))
         session.close()
         return " ".join(session.notes())
 

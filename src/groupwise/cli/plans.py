@@ -22,12 +22,7 @@ def plan_of(prepared: Prepared, algorithm: Algorithm | None = None) -> Plan:
         PlanInputs(
             model=model.name,
             shape=shape_from_config(model.config, model.num_parameters),
-            train_prompts=(
-                max(training.steps, 1) * training.prompts_per_step
-                if prepared.environment.streamed
-                else len(prepared.environment)
-            ),
-            streamed=prepared.environment.streamed,
+            train_prompts=len(prepared.environment),
             evaluated_prompts=prepared.evaluation_sets.num_prompts,
             longest_prompt=prepared.longest_prompt,
             mean_prompt=prepared.mean_prompt,

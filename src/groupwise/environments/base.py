@@ -7,7 +7,7 @@ environment of several turns overrides `start` and returns its own `Episode` (`e
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Literal
@@ -15,7 +15,7 @@ from typing import Any, Literal
 from groupwise.environments.episode import Episode, Limits, checked_episode
 from groupwise.environments.identity import data_hash
 from groupwise.environments.order import Cursor, PromptCursor
-from groupwise.environments.overlap import Elsewhere, OnOverlap
+from groupwise.environments.overlap import OnOverlap
 from groupwise.environments.splits import checked_splits
 from groupwise.environments.wrappers import EnvironmentWrapper, with_tools
 from groupwise.errors import RecipeError
@@ -59,8 +59,6 @@ class Environment:
     on_overlap: OnOverlap = "refuse"
     """What to do with prompts that appear in both the training and held-out splits of an
     environment named `module:Class`: refuse, drop from training, or allow."""
-    streamed: bool = False
-    """Whether training prompts are read during the run; `prompts()` are then only the first."""
 
     def __init__(
         self,
@@ -100,10 +98,6 @@ class Environment:
                 f"{', '.join([*self._splits, 'all'])}"
             )
         return found if n is None else found[:n]
-
-    def stream(self, split: str = "train") -> Iterator[Prompt]:
-        """The prompts of a split, once, in their own order."""
-        yield from self.prompts(split=split)
 
     def __len__(self) -> int:
         """Training prompts."""
@@ -162,20 +156,6 @@ class Environment:
         """Add a count to the facts if it is not 0."""
         if number:
             self._facts[fact] = number
-
-    def keep_apart(self, others: Elsewhere) -> int:
-        """How many held-out prompts of another source are also training prompts here.
-
-        They are dropped and counted, or refused with RecipeError, as `others` says.
-        """
-        found = {
-            prompt.id: same
-            for prompt in self.prompts()
-            if (same := others.found(prompt, self.place(prompt.id)))
-        }
-        if found and others.on_overlap == "drop":
-            self.remove(found, "dropped_overlap", split="train")
-        return len({number for same in found.values() for number in same})
 
     @property
     def gives_steps(self) -> bool:

@@ -12,15 +12,10 @@ from typing import Any, get_args
 
 from groupwise.environments.base import Environment, copied
 from groupwise.environments.chat_messages import message_fault
-from groupwise.environments.checks import (
-    check_answers,
-    check_columns,
-    check_values,
-    first_of,
-)
+from groupwise.environments.checks import check_answers, check_columns, check_values
 from groupwise.environments.episode import checked_episode
 from groupwise.environments.identity import normalised_text
-from groupwise.environments.overlap import HeldOut, OnOverlap, Overlap
+from groupwise.environments.overlap import OnOverlap, Placed, keep_apart
 from groupwise.errors import RecipeError
 from groupwise.imports import import_object, raised_at
 from groupwise.types import Prompt
@@ -108,23 +103,17 @@ def _keep_heldout_apart(made: Environment, where: str) -> None:
     held = [each for split in made.splits if split != "train" for each in _placed(made, split)]
     train = _placed(made, "train")
     key = _task if type(made).start is not Environment.start else normalised_text
-    found = Overlap([prompt for _, prompt in train], HeldOut([p for _, p in held], key=key)).exact
-    both = {train[number][1].id for number, _ in found}
-    made.count("overlap", len({other for _, other in found}))
-    if both and made.on_overlap == "refuse":
-        shown = first_of([f"{train[number][0]} = {held[other][0]}" for number, other in found])
-        raise RecipeError(
-            f"{where}: {len(both)} training prompts are also held out ({shown}); take them "
-            'out of one split, or set its attribute on_overlap to "drop" (from training) or "allow"'
-        )
-    if both and made.on_overlap == "drop":
-        made.remove(both, "dropped_overlap", split="train")
+    kept = keep_apart(train, held, made.on_overlap, where, key=key)
+    made.count("overlap", kept.overlap)
+    if kept.dropped:
+        gone = [train[place].prompt.id for place in kept.dropped]
+        made.remove(gone, "dropped_overlap", split="train")
 
 
-def _placed(made: Environment, split: str) -> list[tuple[str, Prompt]]:
+def _placed(made: Environment, split: str) -> list[Placed]:
     """A split's prompts, each with its place, as `prompt 3 of split 'train'`."""
     return [
-        (made.places.get(prompt.id, f"prompt {number} of split {split!r}"), prompt)
+        Placed(made.places.get(prompt.id, f"prompt {number} of split {split!r}"), prompt)
         for number, prompt in enumerate(made.prompts(split=split), start=1)
     ]
 

@@ -3,30 +3,27 @@ anything loads.
 
 Columns are mapped by name, every other column reaches the verifiers. Rows that cannot be used are
 refused with their place named; dropping them is opt-in and counted. Nothing is evaluated on
-training rows: held-out prompts come from their own file or split, or from a seeded share. Left
-out: data that is read as the run goes (stream.py) and several sources in one run (mixture.py).
+training rows: held-out prompts come from their own file or split, or from a seeded share.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 from groupwise.environments.base import Environment
-from groupwise.environments.checks import first_of
+from groupwise.environments.checks import (
+    check_columns,
+    check_values,
+    first_of,
+    rejected_answers,
+    rejected_message,
+)
 from groupwise.environments.dataset_settings import DatasetSettings
 from groupwise.environments.identity import normalised_text, prompt_id, with_unique_ids
-from groupwise.environments.overlap import HeldOut, Overlap
-from groupwise.environments.readers import read_rows
-from groupwise.environments.stream import StreamEnvironment
-from groupwise.environments.tasks import (
-    Task,
-    accepted,
-    check_splits,
-    check_tasks,
-    heldout_rows,
-    refuse_overlap,
-    tasks_of,
-)
+from groupwise.environments.overlap import Placed, keep_apart
+from groupwise.environments.prompt_rows import prompt_of
+from groupwise.environments.readers import Row, Source, is_file, read_rows
 from groupwise.errors import RecipeError
 from groupwise.randomness import stream_key
 from groupwise.types import Prompt
@@ -45,101 +42,122 @@ def from_rows(settings: DatasetSettings, seed: int, verifiers: VerifierTables = 
             f"{settings.where} needs a verifier; add [[environment.verifiers]] with, for instance, "
             'name = "number"'
         )
-    check_splits(settings)
+    _check_splits(settings)
     verifier = compose(verifiers)
-    if settings.streaming:
-        return StreamEnvironment(settings, seed, verifier)
-    rows = read_rows(settings.source(seed), settings.limit)
-    train = tasks_of(rows, settings, verifier, seed)
-    heldout = tasks_of(heldout_rows(settings, seed), settings, verifier, seed)
+    source = Source(settings.path, settings.config, settings.split, seed)
+    train = _placed(read_rows(source, settings.limit), settings, verifier, seed)
+    heldout = _placed(_heldout_rows(settings, seed), settings, verifier, seed)
     if settings.heldout_share is not None:
-        if heldout:
-            raise RecipeError(
-                "environment.heldout_share is set together with heldout_path or heldout_split; "
-                "keep one of them"
-            )
         train, heldout = _split(train, settings.heldout_share, seed)
-    return _checked(train, heldout, settings, verifier)
-
-
-def _checked(
-    train: list[Task], heldout: list[Task], settings: DatasetSettings, verifier: Verifier
-) -> Environment:
-    """Columns, gold answers, duplicates and overlap; then the environment with what was counted."""
     everything = [*train, *heldout]
-    check_tasks(everything, settings, verifier)
-    num_rows = len(everything)
-    train = accepted(train, settings, verifier)
-    heldout = accepted(heldout, settings, verifier)
-    dropped = num_rows - len(train) - len(heldout)
+    check_columns(
+        verifier,
+        [each.prompt for each in everything],
+        settings.where,
+        [each.where for each in everything],
+    )
+    train, heldout = (_accepted(each, settings, verifier) for each in (train, heldout))
+    dropped = len(everything) - len(train) - len(heldout)
     if not train:
         raise RecipeError(
             f"{settings.where}: no training prompt is left; the verifier rejects all "
             f"{dropped} gold answers that were dropped"
         )
-    train, overlaps = _apart(train, heldout, settings)
+    facts: dict[str, object] = {"dropped_bad_answers": dropped}
+    kept = keep_apart(train, heldout, settings.on_overlap, settings.where, settings.near_overlap)
+    facts |= {"overlap": kept.overlap, "near_overlap": kept.near}
+    if settings.on_overlap == "drop":
+        facts["dropped_overlap"] = len(kept.dropped)
+        train = [each for place, each in enumerate(train) if place not in kept.dropped]
+        if not train:
+            raise RecipeError(
+                f"{settings.where}: no training prompt is left; all {len(kept.dropped)} are also "
+                'held out, and on_overlap = "drop" takes them out of training'
+            )
     if settings.on_conflict == "refuse" and (conflicts := _conflicting([*train, *heldout], _asked)):
         raise RecipeError(
             f"{settings.where}: the same prompt has different gold answers: {first_of(conflicts)}. "
             'Correct them, or set on_conflict = "allow"'
         )
-    duplicates = len(train) - len({task.prompt.id for task in train})
-    heldout_duplicates = len(heldout) - len({task.prompt.id for task in heldout})
-    if settings.on_duplicate == "drop":
-        train, heldout = (
-            list({task.prompt.id: task for task in reversed(tasks)}.values())[::-1]
-            for tasks in (train, heldout)
-        )
-    prompts, _ = with_unique_ids(task.prompt for task in [*train, *heldout])
-    facts = {
-        "duplicates": duplicates,
-        "heldout_duplicates": heldout_duplicates,
-        "conflicting_answers": len(_conflicting(train, normalised_text)),
-        **overlaps,
-        "dropped_bad_answers": dropped,
-        "arguments": settings.model_dump(mode="json"),
-    }
+    for fact, side in (("duplicates", train), ("heldout_duplicates", heldout)):
+        first = {each.prompt.id: each for each in reversed(side)}
+        facts[fact] = len(side) - len(first)
+        if settings.on_duplicate == "drop":
+            side[:] = reversed(first.values())
+    facts["conflicting_answers"] = len(_conflicting(train, normalised_text))
+    facts["arguments"] = settings.model_dump(mode="json")
+    prompts, _ = with_unique_ids(each.prompt for each in chain(train, heldout))
     splits = {"train": prompts[: len(train)], "heldout": prompts[len(train) :]}
     made = Environment(settings.environment_name, verifier, splits, facts)
     made.on_overlap = settings.on_overlap
     made.places = {
-        prompt.id: task.where for prompt, task in zip(prompts, [*train, *heldout], strict=True)
+        prompt.id: each.where for prompt, each in zip(prompts, chain(train, heldout), strict=True)
     }
     return made
 
 
-def _apart(
-    train: list[Task], heldout: list[Task], settings: DatasetSettings
-) -> tuple[list[Task], dict[str, int]]:
-    """The training tasks that `on_overlap` leaves, and counts."""
-    index = HeldOut([task.prompt for task in heldout], settings.near_overlap)
-    found = Overlap([task.prompt for task in train], index)
-    counts = {
-        "overlap": len({other for _, other in found.exact}),
-        "near_overlap": len({other for _, other in found.near}),
-    }
-    if settings.on_overlap == "refuse":
-        pairs = [
-            [(train[number].where, heldout[other].where) for number, other in each]
-            for each in (found.exact, found.near)
-        ]
-        refuse_overlap(settings, pairs[0], pairs[1])
-    if settings.on_overlap == "drop":
-        gone = {number for number, _ in [*found.exact, *found.near]}
-        train = [task for number, task in enumerate(train) if number not in gone]
-        counts["dropped_overlap"] = len(gone)
-        if not train:
+def _check_splits(settings: DatasetSettings) -> None:
+    """`RecipeError` where a split or a configuration is named of a file, which has none."""
+    for field, path in (
+        ("config", settings.path),
+        ("split", settings.path),
+        ("heldout_split", settings.heldout_path or settings.path),
+    ):
+        value = getattr(settings, field)
+        if value not in (None, "train") and is_file(path):
+            advice = "configurations; leave config out"
+            if field != "config":
+                advice = "splits; name another file in heldout_path, or set heldout_share"
             raise RecipeError(
-                f"{settings.where}: no training prompt is left; all {len(gone)} are also held out, "
-                'and on_overlap = "drop" takes them out of training'
+                f"environment.{field} = {value!r}: {path!r} is one file and has no {advice}"
             )
-    return train, counts
 
 
-def _split(tasks: list[Task], share: float, seed: int) -> tuple[list[Task], list[Task]]:
+def _heldout_rows(settings: DatasetSettings, seed: int) -> list[Row]:
+    """The rows of `heldout_path` or `heldout_split`; none where neither is set."""
+    given = "heldout_path" if settings.heldout_path else "heldout_split"
+    value = getattr(settings, given)
+    if value is None:
+        return []
+    path, split = settings.heldout_path or settings.path, settings.heldout_split or settings.split
+    if (path, split) == (settings.path, settings.split):
+        raise RecipeError(
+            f"environment.{given} = {value!r} is the training data itself; held-out rows differ"
+        )
+    field = "environment.heldout_path" if settings.heldout_path else "environment.path"
+    return read_rows(Source(path, settings.config, split, seed, field))
+
+
+def _placed(
+    rows: Sequence[Row], settings: DatasetSettings, verifier: Verifier, seed: int
+) -> list[Placed]:
+    """The prompts of rows; `RecipeError` naming the first row that cannot be one."""
+    for row in rows:
+        check_values(row.values, row.where)
+    prepared = (settings.prepared(row, seed) for row in rows)
+    return [Placed(row.where, prompt_of(row, settings, verifier)) for row in prepared]
+
+
+def _accepted(placed: list[Placed], settings: DatasetSettings, verifier: Verifier) -> list[Placed]:
+    """Those whose gold answer the verifier accepts; refused or dropped otherwise."""
+    rejected = dict(rejected_answers(verifier, [each.prompt for each in placed]))
+    if rejected and settings.on_bad_answer == "refuse":
+        rows = []
+        for place, reason in rejected.items():
+            where, prompt = placed[place]
+            raw = prompt.columns.get(settings.answer, prompt.answer)  # before answer_pattern
+            rows.append(f"{where} (answer {raw!r:.60}): {reason}")
+        raise RecipeError(
+            f"{settings.where}: {rejected_message(rows)}. Correct them, or set "
+            'on_bad_answer = "drop"'
+        )
+    return [each for place, each in enumerate(placed) if place not in rejected]
+
+
+def _split(placed: list[Placed], share: float, seed: int) -> tuple[list[Placed], list[Placed]]:
     """A seeded share of the distinct prompts, with all their copies, held out."""
-    texts = {normalised_text(task.prompt) for task in tasks}
-    order = sorted(texts, key=lambda text: (stream_key(seed, "data", "heldout", text), text))
+    texts = [normalised_text(each.prompt) for each in placed]
+    order = sorted(set(texts), key=lambda text: (stream_key(seed, "data", "heldout", text), text))
     num = round(share * len(order))
     if len(order) == 1:
         raise RecipeError(
@@ -153,20 +171,22 @@ def _split(tasks: list[Task], share: float, seed: int) -> tuple[list[Task], list
             f"{max(1, len(order) // 5) / max(len(order), 2):.3g}"
         )
     held = set(order[:num])
-    train = [task for task in tasks if normalised_text(task.prompt) not in held]
-    return train, [task for task in tasks if normalised_text(task.prompt) in held]
+    sides: tuple[list[Placed], list[Placed]] = ([], [])
+    for each, text in zip(placed, texts, strict=True):
+        sides[text in held].append(each)
+    return sides
 
 
 def _asked(prompt: Prompt) -> str:
     return prompt_id(prompt.messages, prompt.text)
 
 
-def _conflicting(tasks: Sequence[Task], key: Callable[[Prompt], str]) -> list[str]:
+def _conflicting(placed: Sequence[Placed], key: Callable[[Prompt], str]) -> list[str]:
     """The rows of each prompt that comes with more than one answer, for a message."""
     rows: dict[str, dict[str, str]] = {}
-    for task in tasks:
-        answers = rows.setdefault(key(task.prompt), {})
-        answers.setdefault(str(task.prompt.answer).strip(), task.where)
+    for where, prompt in placed:
+        answers = rows.setdefault(key(prompt), {})
+        answers.setdefault(str(prompt.answer).strip(), where)
     return [
         " and ".join(f"{where} (answer {answer!r:.60})" for answer, where in answers.items())
         for answers in rows.values()

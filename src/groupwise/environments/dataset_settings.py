@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from groupwise.environments.overlap import OnOverlap
-from groupwise.environments.readers import Row, Source
+from groupwise.environments.readers import Row
 from groupwise.verifiers.core.names import Arguments
 
 
@@ -87,23 +87,6 @@ class DatasetSettings(Arguments):
         description="From which share of a held-out prompt's words, in runs of 8 that a training "
         "prompt has too, it counts as nearly the same; 0 looks for equal prompts alone.",
     )
-    streaming: bool = Field(
-        default=False,
-        description="Read training rows during the run, in bounded memory, however many there "
-        "are. Held-out prompts then come from their own source.",
-    )
-    shuffle_buffer: int = Field(
-        default=10_000,
-        ge=1,
-        description="Streaming: rows are shuffled within blocks of so many, by the seed; 1 keeps "
-        "the file's order.",
-    )
-    checked_rows: int = Field(
-        default=1000,
-        ge=1,
-        description="Streaming: how many rows are checked before the run; later ones are checked "
-        "when they are reached.",
-    )
 
     @field_validator("path", "heldout_path", mode="before")
     @classmethod
@@ -125,17 +108,10 @@ class DatasetSettings(Arguments):
         return pattern
 
     @model_validator(mode="after")
-    def _streams(self) -> DatasetSettings:
-        """Refuses what needs all rows at once."""
-        if not self.streaming:
-            return self
-        if self.heldout_share is not None:
-            raise ValueError("heldout_share cannot be cut from a stream; set heldout_path")
-        if self.heldout_path is None and self.heldout_split is None:
-            raise ValueError("streaming needs held-out prompts of its own; set heldout_path")
-        if self.on_duplicate == "drop":
+    def _one_heldout(self) -> DatasetSettings:
+        if self.heldout_share is not None and (self.heldout_path or self.heldout_split):
             raise ValueError(
-                'on_duplicate = "drop" needs all rows in memory; set streaming = false'
+                "heldout_share is set together with heldout_path or heldout_split; keep one of them"
             )
         return self
 
@@ -143,10 +119,6 @@ class DatasetSettings(Arguments):
     def where(self) -> str:
         """What messages call the environment."""
         return f"environment {self.environment_name!r}"
-
-    def source(self, seed: int) -> Source:
-        """Where the training rows are."""
-        return Source(self.path, self.config, self.split, seed)
 
     def prepared(self, row: Row, seed: int) -> Row:
         """A row as its columns are mapped; data sets of a known shape derive columns here."""

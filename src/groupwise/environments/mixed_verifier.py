@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from groupwise.types import Prompt, Score
 from groupwise.verifiers import Case, Verifier, score_cases
 from groupwise.verifiers.core.composition import VerifierGroup
 
+T = TypeVar("T")
 SEPARATOR = "/"
 """Between a source's label and the prompt's id within it."""
 
@@ -44,19 +45,23 @@ class MixedVerifier(VerifierGroup):
         return all(part.judges_singly for part in self.parts.values())
 
     def score(self, cases: Sequence[Case]) -> list[Score | None]:
-        found: list[Score | None] = [None] * len(cases)
-        for key, rows in _by_source([case.prompt for case in cases]).items():
-            scores = score_cases(self.parts[key], [cases[row] for row in rows])
-            for row, score in zip(rows, scores, strict=True):
-                found[row] = score
-        return found
+        return self._by_source([case.prompt for case in cases], cases, score_cases)
 
     def check_answers(self, prompts: Sequence[Prompt]) -> list[str | None]:
-        found: list[str | None] = [None] * len(prompts)
-        for key, rows in _by_source(prompts).items():
-            reasons = self.parts[key].check_answers([prompts[row] for row in rows])
-            for row, reason in zip(rows, reasons, strict=True):
-                found[row] = reason
+        return self._by_source(prompts, prompts, lambda part, own: part.check_answers(own))
+
+    def _by_source(
+        self, prompts: Sequence[Prompt], items: Sequence[T], do: Callable[[Verifier, list[T]], Any]
+    ) -> list[Any]:
+        """What `do` gives for each source's items, back in their order."""
+        places: dict[str, list[int]] = {}
+        for place, prompt in enumerate(prompts):
+            places.setdefault(source_of(prompt), []).append(place)
+        found: list[Any] = [None] * len(items)
+        for key, own in places.items():
+            results = do(self.parts[key], [items[place] for place in own])
+            for place, each in zip(own, results, strict=True):
+                found[place] = each
         return found
 
     def gold_completion(self, prompt: Prompt) -> str | None:
@@ -75,10 +80,3 @@ class MixedVerifier(VerifierGroup):
 def source_of(prompt: Prompt) -> str:
     """The label of the source that a prompt of a mixture is from."""
     return prompt.id.partition(SEPARATOR)[0]
-
-
-def _by_source(prompts: Sequence[Prompt]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for row, prompt in enumerate(prompts):
-        found.setdefault(source_of(prompt), []).append(row)
-    return found

@@ -7,8 +7,7 @@ mixture as a whole.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -18,7 +17,7 @@ from groupwise.environments.base import Environment, Judged
 from groupwise.environments.episode import Episode
 from groupwise.environments.mixed_verifier import SEPARATOR, MixedVerifier
 from groupwise.environments.order import Cursor
-from groupwise.environments.overlap import Elsewhere, HeldOut, OnOverlap, asked
+from groupwise.environments.overlap import OnOverlap, Placed, asked, keep_apart
 from groupwise.environments.settings import VerifierList
 from groupwise.errors import RecipeError
 from groupwise.types import Prompt
@@ -63,8 +62,7 @@ class MixtureSettings(Arguments):
     on_overlap: OnOverlap = Field(
         default="refuse",
         description="A held-out prompt of one source in the training data of another: "
-        "refuse, drop it from training, or allow; counted in any case. Rows of a stream "
-        "are checked when they are read.",
+        "refuse, drop it from training, or allow; counted in any case.",
     )
 
 
@@ -125,7 +123,6 @@ class MixtureEnvironment(Environment):
         verifier = MixedVerifier({key: part.verifier for key, part in self.parts.items()})
         super().__init__("mixture", verifier, splits, facts)
         self.on_overlap = "allow"  # checked by each source and by these settings
-        self.streamed = any(part.streamed for part in self.parts.values())
         read = {part.judged for part in self.parts.values()}
         self._judged: Judged | None = read.pop() if len(read) == 1 else None
         self.places = {
@@ -139,15 +136,13 @@ class MixtureEnvironment(Environment):
             {key: part.cursor(seed) for key, part in self.parts.items()}, self._weights
         )
 
-    def prompt(self, id: str) -> Prompt:  # noqa: A002 (the field's name)
-        key, _, inner = id.partition(SEPARATOR)
-        found = self._by_id.get(id)
-        return _named(key, self.parts[key].prompt(inner)) if found is None else found
-
-    def keep_apart(self, others: Elsewhere) -> int:
-        num = sum(part.keep_apart(others) for part in self.parts.values())  # and their orders
-        super().keep_apart(others)
-        return num
+    def remove(self, ids: Collection[str], fact: str, split: str | None = None) -> None:
+        """From the sources too, whose orders are the mixture's."""
+        super().remove(ids, fact, split)
+        for key, part in self.parts.items():
+            own = [each.partition(SEPARATOR)[2] for each in ids if each.startswith(key + SEPARATOR)]
+            if own:
+                part.remove(own, fact, split)
 
     def start(self, prompt: Prompt) -> Episode:
         key, _, inner = prompt.id.partition(SEPARATOR)
@@ -180,10 +175,7 @@ class MixtureEnvironment(Environment):
         self, length_of: Callable[[Prompt], int], room: int, *, drop: bool, advice: str
     ) -> dict[str, int]:
         assert self.judged  # or says what is missing, before a run
-        lengths = super().fit(length_of, room, drop=drop, advice=advice)
-        for part in self.parts.values():
-            part.fit(length_of, room, drop=drop, advice=advice)  # later rows of streams, and orders
-        return lengths
+        return super().fit(length_of, room, drop=drop, advice=advice)
 
     @property
     def notes(self) -> list[str]:
@@ -210,42 +202,26 @@ class MixtureCursor:
         self._parts = dict(parts)
         total = sum(weights.values())
         self._shares = {key: weights[key] / total for key in self._parts}
-        self._next = 0
-        self._counts: Counter[str] = Counter()
-        self._last: tuple[int, str] | None = None
+        self._visits: list[tuple[str, int]] = []
+        self._counts = dict.fromkeys(self._parts, 0)
 
     def __len__(self) -> int:
         """All sources' prompts."""
         return sum(len(part) for part in self._parts.values())
 
     def at(self, index: int) -> tuple[int, str]:
-        """The source's epoch, and the prompt's id. Going back starts again from the first visit."""
-        if index == self._next - 1 and self._last is not None:
-            return self._last
-        if index < self._next:
-            self._next, self._counts = 0, Counter()
-        while self._next <= index:
-            key = max(self._shares, key=self._behind)
-            place = self._counts[key]
+        """The source's epoch, and the prompt's id."""
+        while len(self._visits) <= index:
+            behind = {
+                key: share * (len(self._visits) + 1) - self._counts[key]
+                for key, share in self._shares.items()
+            }
+            key = max(behind, key=behind.__getitem__)
+            self._visits.append((key, self._counts[key]))
             self._counts[key] += 1
-            self._next += 1
-            if self._next > index:
-                epoch, found = self._parts[key].at(place)
-                self._last = (epoch, f"{key}{SEPARATOR}{found}")
-        assert self._last is not None
-        return self._last
-
-    def _behind(self, key: str) -> float:
-        return self._shares[key] * (self._next + 1) - self._counts[key]
-
-    def state_dict(self) -> dict[str, Any]:
-        """The sources' own states; whose turn it is follows from the index."""
-        return {key: part.state_dict() for key, part in self._parts.items()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        for key, part in self._parts.items():
-            part.load_state_dict(state[key])
-        self._next, self._counts, self._last = 0, Counter(), None
+        key, place = self._visits[index]
+        epoch, found = self._parts[key].at(place)
+        return epoch, f"{key}{SEPARATOR}{found}"
 
 
 def _named(key: str, prompt: Prompt) -> Prompt:
@@ -253,17 +229,23 @@ def _named(key: str, prompt: Prompt) -> Prompt:
 
 
 def _kept_apart(parts: Mapping[str, Environment], settings: MixtureSettings) -> int:
-    """How many held-out prompts of a source are in another one's training data."""
+    """Keeps every source's held-out prompts out of the others' training data, and counts them."""
     num = 0
     for key, part in parts.items():
-        held = [p for split in part.splits if split != "train" for p in part.prompts(split=split)]
-        places = [part.place(prompt.id) for prompt in held]
-        others = Elsewhere(HeldOut(held, key=asked), places, key, settings.on_overlap)
+        held = _placed(part, [split for split in part.splits if split != "train"])
         for other, source in parts.items():
-            if other == key or not held:
+            if other == key:
                 continue
-            try:
-                num += source.keep_apart(others)
-            except RecipeError as error:
-                raise RecipeError(f"source {other!r}: {error}") from error
+            where = f"environment 'mixture', sources {key!r} and {other!r}"
+            train = _placed(source, ["train"])
+            kept = keep_apart(train, held, settings.on_overlap, where, key=asked)
+            num += kept.overlap
+            if kept.dropped:
+                gone = [train[place].prompt.id for place in kept.dropped]
+                source.remove(gone, "dropped_overlap", "train")
     return num
+
+
+def _placed(part: Environment, splits: Sequence[str]) -> list[Placed]:
+    found = [prompt for split in splits for prompt in part.prompts(split=split)]
+    return [Placed(part.place(prompt.id), prompt) for prompt in found]

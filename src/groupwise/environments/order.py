@@ -1,37 +1,26 @@
 """In which order prompts are visited: a function of (seed, epoch, ids), never a state.
 
 So a resumed run finds its place from an index alone, and adding or losing a prompt leaves the
-others' order as it was. Left out: mixtures (mixture.py) and streams (stream.py), which have orders
-of their own.
+others' order as it was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
 from groupwise.errors import RecipeError
 from groupwise.randomness import stream_key
 
 
 class Cursor(Protocol):
-    """The order in which a run visits training prompts.
-
-    `at(index)` is asked with a rising index; a stream cannot go back further than its last answer.
-    `state_dict` is what a checkpoint needs beside the index; most cursors need nothing.
-    """
+    """The order in which a run visits training prompts, a function of the index alone."""
 
     def __len__(self) -> int:
-        """Prompts an epoch, as far as is known."""
+        """Prompts an epoch."""
 
     def at(self, index: int) -> tuple[int, str]:
         """Epoch and prompt id of the `index`-th visit of the run, counted from 0."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """JSON-able."""
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """What `state_dict` gave."""
 
 
 def prompt_order(seed: int, epoch: int, ids: Sequence[str]) -> list[str]:
@@ -75,10 +64,3 @@ class PromptCursor:
             self._order = prompt_order(self.seed, epoch, self.ids)
             self._epoch = epoch
         return epoch, self._order[position]
-
-    def state_dict(self) -> dict[str, Any]:
-        """Nothing: the index says all."""
-        return {}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes what `state_dict` gave."""

@@ -1,4 +1,4 @@
-"""Whether held-out prompts are in the training data: exactly, or nearly.
+"""Keeps held-out prompts out of the training data: finds those that are in it, exactly or nearly.
 
 Exact: the same text once normalised (NFKC, lower case, white space collapsed). Near: at least a
 stated share of a held-out prompt's words stands in runs of `NGRAM` words that one training prompt
@@ -12,9 +12,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from groupwise.environments.checks import first_of
 from groupwise.environments.identity import normalised_text
 from groupwise.errors import RecipeError
 from groupwise.types import Prompt
@@ -31,109 +31,98 @@ COMMON_SHARE = 0.01
 
 _WORD = re.compile(r"\w+(?:[.,]\d+)*|[^\w\s]")
 Run = tuple[str, ...]
+Key = Callable[[Prompt], str]
+Pairs = list[tuple[int, int]]
+"""Places in the training and in the held-out data."""
 
 
-class HeldOut:
-    """Held-out prompts, indexed so that training prompts can be looked up one by one.
+class Placed(NamedTuple):
+    """A prompt, and what messages call its place, as `data.jsonl, line 3`."""
 
-    Memory: the runs of the held-out prompts, whatever the size of the training data.
+    where: str
+    prompt: Prompt
+
+
+class Kept(NamedTuple):
+    """Places of the training prompts to drop, and how many held-out prompts are in the training
+    data exactly and nearly."""
+
+    dropped: set[int]
+    overlap: int
+    near: int
+
+
+def keep_apart(
+    train: Sequence[Placed],
+    heldout: Sequence[Placed],
+    on_overlap: OnOverlap,
+    where: str,
+    near: float = 0.0,
+    key: Key = normalised_text,
+) -> Kept:
+    """Looks for held-out prompts among the training prompts, as `exact_overlap` and `near_overlap`.
+
+    Raises RecipeError naming the first pairs if there are any and `on_overlap` is refuse.
     """
-
-    def __init__(
-        self,
-        prompts: Sequence[Prompt],
-        near: float = 0.0,
-        key: Callable[[Prompt], str] = normalised_text,
-    ) -> None:
-        """`near`: the share of words from which on a prompt counts as nearly the same; 0: none.
-
-        `key`: prompts with the same one are the same.
-        """
-        self.key = key
-        self.prompts = list(prompts)
-        self.near = near
-        self._texts: dict[str, list[int]] = {}
-        self._words = [words(normalised_text(prompt)) for prompt in prompts]
-        self._runs: dict[Run, list[tuple[int, int]]] = {}
-        for number, prompt in enumerate(prompts):
-            self._texts.setdefault(key(prompt), []).append(number)
-            if near:
-                for start, run in enumerate(runs(self._words[number])):
-                    self._runs.setdefault(run, []).append((number, start))
-
-    def same(self, text: str) -> list[int]:
-        """Which held-out prompts have that key."""
-        return self._texts.get(text, [])
-
-    def shared(self, text: str) -> set[Run]:
-        """The runs of a normalised text that held-out prompts have too."""
-        if not self._runs:
-            return set()
-        return {run for run in runs(words(text)) if run in self._runs}
-
-    def near_to(self, shared: Iterable[Run]) -> list[int]:
-        """Which held-out prompts have at least the share `near` of their words in those runs."""
-        covered: dict[int, set[int]] = {}
-        for run in shared:
-            for number, start in self._runs[run]:
-                covered.setdefault(number, set()).update(range(start, start + NGRAM))
-        return sorted(
-            number
-            for number, places in covered.items()
-            if len(places) >= self.near * len(self._words[number])
-        )
-
-
-class Overlap:
-    """What training and held-out prompts have in common.
-
-    `exact` and `near`: pairs of (place in training, place in held-out); a pair is in one of them.
-    """
-
-    def __init__(self, train: Sequence[Prompt], heldout: HeldOut) -> None:
-        self.exact: list[tuple[int, int]] = []
-        self.near: list[tuple[int, int]] = []
-        shared: dict[int, set[Run]] = {}
-        for number, prompt in enumerate(train):
-            text = heldout.key(prompt)
-            self.exact += [(number, other) for other in heldout.same(text)]
-            if found := heldout.shared(text):
-                shared[number] = found
-        common = common_runs(shared.values(), len(train))
-        exact = set(self.exact)
-        for number, found in shared.items():
-            pairs = ((number, other) for other in heldout.near_to(found - common))
-            self.near += [pair for pair in pairs if pair not in exact]
-
-
-@dataclass(frozen=True)
-class Elsewhere:
-    """Held-out prompts of another source, which no training prompt may equal.
-
-    `places` name them; `on_overlap` says what to do about an equal one. Sources may word the same
-    question as raw text and as a chat, with a system message or without: roles do not count.
-    """
-
-    heldout: HeldOut
-    places: Sequence[str]
-    source: str
-    on_overlap: OnOverlap
-
-    def found(self, prompt: Prompt, place: str) -> list[int]:
-        """Which of them a training prompt is. Raises RecipeError if that is refused."""
-        same = self.heldout.same(asked(prompt))
-        if same and self.on_overlap == "refuse":
-            raise RecipeError(
-                f"a training prompt is held out in source {self.source!r}: "
-                f"{self.places[same[0]]} = {place}; take it out, or set on_overlap of the mixture "
-                'to "drop" or "allow"'
+    sides = [[each.prompt for each in side] for side in (train, heldout)]
+    exact = exact_overlap(sides[0], sides[1], key)
+    close = near_overlap(sides[0], sides[1], near, exact) if near else []
+    parts = []
+    for pairs, how in ((exact, "also"), (close, "nearly")):
+        first = {other: number for number, other in reversed(pairs)}
+        if first:
+            shown = first_of(
+                [f"{heldout[each].where} = {train[first[each]].where}" for each in sorted(first)]
             )
-        return same
+            parts.append(f"{len(first)} held-out prompts are {how} in the training data ({shown})")
+    if parts and on_overlap == "refuse":
+        raise RecipeError(
+            f'{where}: {" and ".join(parts)}; set on_overlap = "drop" to take them out of '
+            'training, or "allow"'
+        )
+    both = {number for number, _ in [*exact, *close]} if on_overlap == "drop" else set[int]()
+    counts = (len({other for _, other in pairs}) for pairs in (exact, close))
+    return Kept(both, *counts)
+
+
+def exact_overlap(
+    train: Sequence[Prompt], heldout: Sequence[Prompt], key: Key = normalised_text
+) -> Pairs:
+    """The pairs of a training and a held-out prompt with the same key."""
+    places: dict[str, list[int]] = {}
+    for other, prompt in enumerate(heldout):
+        places.setdefault(key(prompt), []).append(other)
+    return [(at, other) for at, prompt in enumerate(train) for other in places.get(key(prompt), ())]
+
+
+def near_overlap(
+    train: Sequence[Prompt], heldout: Sequence[Prompt], share: float, exact: Pairs
+) -> Pairs:
+    """The pairs outside `exact` where the training prompt has at least that share of the other's
+    words, in runs that are not common wording.
+    """
+    held = [words(normalised_text(prompt)) for prompt in heldout]
+    places: dict[Run, Pairs] = {}
+    for other, text in enumerate(held):
+        for start, run in enumerate(runs(text)):
+            places.setdefault(run, []).append((other, start))
+    shared = [places.keys() & runs(words(normalised_text(prompt))) for prompt in train]
+    common = common_runs(shared, len(train))
+    found: Pairs = []
+    for at, own in enumerate(shared):
+        covered: dict[int, set[int]] = {}
+        for run in own - common:
+            for other, start in places[run]:
+                covered.setdefault(other, set()).update(range(start, start + NGRAM))
+        enough = (o for o, spots in covered.items() if len(spots) >= share * len(held[o]))
+        found += [(at, other) for other in sorted(enough)]
+    known = set(exact)
+    return [pair for pair in found if pair not in known]
 
 
 def asked(prompt: Prompt) -> str:
     """What a prompt asks, normalised alike: the words of its messages, without roles and without
-    what a system message says.
+    what a system message says. Sources of a mixture may word one question as text and as a chat.
 
     >>> asked(Prompt("p", text=" 3+4="))
     '3+4='

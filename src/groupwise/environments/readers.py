@@ -1,8 +1,7 @@
 """Rows of a data file, a folder, a generator or a `datasets` name, each with a place to name.
 
 JSON lines, JSON (a list of objects), CSV, TSV and Parquet are read here, `module:function` is
-called, everything else is asked of `datasets`. All but JSON come one after the other, so that a
-large file need not fit into memory. Left out: what the columns mean (`dataset.py`).
+called, everything else is asked of `datasets`. Left out: what the columns mean (`dataset.py`).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from groupwise.verifiers.core.raised import call_user
 LONGEST_FIELD = 2**31 - 1
 """Characters of a CSV field: a long context is one field."""
 MOST_ROWS = 5_000_000
-"""A generator that gives more rows than this never ends, or should be streamed."""
+"""A source of more rows than this has no end, or is more than a run can use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,27 +55,20 @@ class Source(NamedTuple):
 
 def read_rows(source: Source, limit: int | None = None) -> list[Row]:
     """All rows (the first `limit`); `RecipeError` naming the field where there are none."""
-    found = iter_rows(source)
-    rows = list(islice(found, MOST_ROWS + 1 if limit is None else limit))
+    rows = list(islice(iter_rows(source), MOST_ROWS + 1 if limit is None else limit))
     if not rows:
         raise RecipeError(f"{source.named} holds no rows; give a file with at least one")
-    if len(rows) > MOST_ROWS and _is_function(source.path):
-        raise RecipeError(
-            f"{source.named} yielded more than {MOST_ROWS:,} rows; set limit, or streaming = true"
-        )
-    return [*rows, *found] if limit is None else rows
+    if limit is None and len(rows) > MOST_ROWS:
+        raise RecipeError(f"{source.named} yielded more than {MOST_ROWS:,} rows; set limit")
+    return rows
 
 
-def iter_rows(source: Source, start: int = 0, streaming: bool = False) -> Iterator[Row]:
-    """The rows one after the other, from the `start`-th (from 0) on; the ones before it are passed
-    over as cheaply as the source allows.
-
-    `streaming` lets `datasets` read as it goes. Raises RecipeError as `read_rows`.
-    """
+def iter_rows(source: Source) -> Iterator[Row]:
+    """The rows one after the other. Raises RecipeError naming what cannot be read."""
     file = Path(source.path).expanduser()
     reader = READERS.get(file.suffix.lower())
     if reader is not None and file.is_file():
-        return reader(file, start)
+        return reader(file)
     if reader is not None and not file.is_dir():
         raise RecipeError(f"{source.named}: there is no such file in {Path.cwd()}")
     if file.is_file():
@@ -84,8 +76,8 @@ def iter_rows(source: Source, start: int = 0, streaming: bool = False) -> Iterat
             f"{source.named}: the ending {file.suffix!r} is not one of {', '.join(READERS)}"
         )
     if _is_function(source.path):
-        return islice(_read_function(source), start, None)
-    return _read_datasets(source, file, start, streaming)
+        return _read_function(source)
+    return _read_datasets(source, file)
 
 
 def is_file(path: str) -> bool:
@@ -125,15 +117,15 @@ def _first_undecodable_line(file: Path) -> int:
     return 1
 
 
-def _read_jsonl(file: Path, start: int) -> Iterator[Row]:
+def _read_jsonl(file: Path) -> Iterator[Row]:
     with open_text(file) as lines:
-        written = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
-        for number, line in islice(written, start, None):
+        for number, line in enumerate(lines, start=1):
             where = f"{file.name}, line {number}"
-            yield Row(where, _object(_json(line.rstrip("\n"), where), where))
+            if line.strip():
+                yield Row(where, _object(_json(line.rstrip("\n"), where), where))
 
 
-def _read_json(file: Path, start: int) -> Iterator[Row]:
+def _read_json(file: Path) -> Iterator[Row]:
     with open_text(file) as text:
         content = _json(text.read(), file.name)
     if not isinstance(content, list):
@@ -141,16 +133,16 @@ def _read_json(file: Path, start: int) -> Iterator[Row]:
             f"{file.name} holds a {type(content).__name__}; give a list of objects, or JSON lines "
             "in a file ending in .jsonl"
         )
-    yield from islice(_rows(content, file.name), start, None)
+    yield from _rows(content, file.name)
 
 
-def _read_table(file: Path, delimiter: str, start: int) -> Iterator[Row]:
+def _read_table(file: Path, delimiter: str) -> Iterator[Row]:
     csv.field_size_limit(LONGEST_FIELD)
     with open_text(file, newline="") as lines:
         reader = csv.DictReader(lines, delimiter=delimiter, strict=True)
         try:
             _check_header(reader.fieldnames or (), file)
-            for values in islice(reader, start, None):
+            for values in reader:
                 where = f"{file.name}, line {reader.line_num}"
                 if None in values or any(value is None for value in values.values()):
                     names = ", ".join(reader.fieldnames or ())
@@ -181,7 +173,7 @@ def _check_twice(names: Sequence[str], where: str) -> None:
         )
 
 
-def _read_parquet(file: Path, start: int) -> Iterator[Row]:
+def _read_parquet(file: Path) -> Iterator[Row]:
     import pyarrow.parquet as parquet
 
     try:
@@ -192,15 +184,12 @@ def _read_parquet(file: Path, start: int) -> Iterator[Row]:
         ) from error
     with table:
         _check_twice(table.schema_arrow.names, file.name)
-        yield from _rows(_dicts(table, start), file.name, start)
+        yield from _rows(_dicts(table), file.name)
 
 
-def _dicts(table: Any, start: int) -> Iterator[dict[str, Any]]:
-    """The rows from the `start`-th on. If one cannot be read, those before it come first."""
+def _dicts(table: Any) -> Iterator[dict[str, Any]]:
+    """The rows. If one cannot be read, those before it come first."""
     for batch in table.iter_batches(batch_size=1024):
-        skip = min(start, batch.num_rows)
-        start -= skip
-        batch = batch.slice(skip)
         try:
             rows = batch.to_pylist(maps_as_pydicts="strict")
         except Exception:  # noqa: BLE001 (raised again with its row)
@@ -250,7 +239,7 @@ def _read_function(source: Source) -> Iterator[Row]:
     return _rows(found, source.path)
 
 
-def _read_datasets(source: Source, folder: Path, start: int, streaming: bool) -> Iterator[Row]:
+def _read_datasets(source: Source, folder: Path) -> Iterator[Row]:
     import datasets
 
     split, path = source.split, str(folder) if folder.is_dir() else source.path
@@ -270,7 +259,7 @@ def _read_datasets(source: Source, folder: Path, start: int, streaming: bool) ->
                 )
         else:
             _check_kinds(source, folder)
-            data = datasets.load_dataset(path, source.config, split=split, streaming=streaming)
+            data = datasets.load_dataset(path, source.config, split=split)
     except RecipeError:
         raise
     except Exception as error:
@@ -278,8 +267,7 @@ def _read_datasets(source: Source, folder: Path, start: int, streaming: bool) ->
             f"{source.named} is neither a file ending in {', '.join(READERS)} nor a folder or "
             f"name that `datasets` can load (split {split!r}): {_in_one_line(error)}"
         ) from error
-    rest = data.skip(start) if start else data
-    return _rows(map(_unpadded_row, rest), f"{path} ({split})", start)
+    return _rows(map(_unpadded_row, data), f"{path} ({split})")
 
 
 def _check_kinds(source: Source, folder: Path) -> None:
@@ -308,14 +296,11 @@ def _in_one_line(error: BaseException) -> str:
     return f"{' '.join(f'{describe_error(error)}{cause}'.split()):.600}"
 
 
-def _rows(values: Iterable[Any], name: str, start: int = 0) -> Iterator[Row]:
-    """The values, the first being number `start` (from 0).
-
-    Raises RecipeError with the place where getting the next one raises.
-    """
-    number = start
+def _rows(values: Iterable[Any], name: str) -> Iterator[Row]:
+    """The values as rows. Raises RecipeError with the place where getting the next one raises."""
+    number = 0
     try:
-        for number, each in enumerate(values, start=start + 1):
+        for number, each in enumerate(values, start=1):
             where = f"{name}, row {number}"
             yield Row(where, _object(each, where))
     except RecipeError:
@@ -363,11 +348,11 @@ def _object(value: Any, where: str) -> dict[str, Any]:
     return dict(value)
 
 
-READERS: dict[str, Callable[[Path, int], Iterator[Row]]] = {
+READERS: dict[str, Callable[[Path], Iterator[Row]]] = {
     ".jsonl": _read_jsonl,
     ".json": _read_json,
-    ".csv": lambda file, start: _read_table(file, ",", start),
-    ".tsv": lambda file, start: _read_table(file, "\t", start),
+    ".csv": lambda file: _read_table(file, ","),
+    ".tsv": lambda file: _read_table(file, "\t"),
     ".parquet": _read_parquet,
 }
 """A reader by file ending."""

@@ -34,7 +34,6 @@ class PlanInputs:
     in tokens. `greedy_rollouts`: the algorithm asks for one greedy completion a prompt.
     `max_rounds` and `oversample` are dynamic sampling's bounds, None without it: a round samples
     `oversample` times the prompts that are missing, at most `max_rounds` rounds a step.
-    `streamed`: the data is read as the run goes, and `train_prompts` is what the run will take.
     `adapter_parameters`: those of an adapter over the frozen model, None without one.
     `available_bytes` is the device's memory, None where it is not known.
     """
@@ -67,7 +66,6 @@ class PlanInputs:
     max_rounds: int | None = None
     oversample: float = 1.0
     adapter_parameters: int | None = None
-    streamed: bool = False
     available_bytes: int | None = None
 
 
@@ -212,11 +210,6 @@ def _scheduled(steps: int, every: int) -> int:
 
 def _notes(inputs: PlanInputs, memory: MemoryPlan) -> list[str]:
     notes = []
-    if inputs.streamed:
-        notes.append(
-            "training prompts are streamed: how many an epoch has is not known, so those that the "
-            "run takes are counted as one epoch"
-        )
     if inputs.prompts_per_step > inputs.train_prompts:
         notes.append(
             f"{inputs.prompts_per_step} prompts a step and {inputs.train_prompts} in the data: "

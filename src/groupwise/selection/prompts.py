@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from groupwise.environments import Cursor, Environment, PromptCursor
-from groupwise.errors import RecipeError
 from groupwise.randomness import stream_key, uniforms
 from groupwise.selection.curriculum import Curriculum
 from groupwise.selection.history import History
@@ -31,14 +30,13 @@ class PromptPicker:
 
     def __init__(self, environment: Environment, settings: SelectionSettings, seed: int) -> None:
         """Raises RecipeError as `curriculum_of`."""
-        prompts = [] if environment.streamed else environment.prompts()
         self.settings = settings
         self.seed = seed
         self.history = History(settings.window)
         self.curriculum = curriculum_of(environment, settings)
         self.taken = 0
         self.index: dict[str, int] = {}
-        self._ids = [prompt.id for prompt in prompts]
+        self._ids = [prompt.id for prompt in environment.prompts()]
         self._sources: dict[str, Cursor] = {}
         if self.curriculum is None:
             self._sources["all"] = environment.cursor(seed)
@@ -134,7 +132,6 @@ class PromptPicker:
         return {
             "taken": self.taken,
             "index": dict(self.index),
-            "sources": {name: cursor.state_dict() for name, cursor in self._sources.items()},
             "history": self.history.state_dict(),
             "curriculum": curriculum,
         }
@@ -145,21 +142,13 @@ class PromptPicker:
         self.history.load_state_dict(data["history"])
         if self.curriculum is not None:
             self.curriculum.load_state_dict(data["curriculum"])
-        elif "all" in data["sources"]:
-            self._sources["all"].load_state_dict(data["sources"]["all"])
 
 
 def curriculum_of(environment: Environment, settings: SelectionSettings) -> Curriculum | None:
     """The curriculum over an environment's prompts, None where there is none.
 
-    Raises RecipeError for levels that the data does not have, and for what a stream, which is read
-    as the run goes, cannot do.
+    Raises RecipeError for levels that the data does not have.
     """
-    if environment.streamed and (settings.curriculum or settings.order == "weighted"):
-        raise RecipeError(
-            "selection: a streamed data set is read in its own order; a curriculum and order = "
-            '"weighted" choose among all prompts, so load it whole'
-        )
     if settings.curriculum is None:
         return None
     return Curriculum(settings.curriculum, environment.prompts())

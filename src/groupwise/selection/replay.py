@@ -64,13 +64,9 @@ class ReplayBuffer:
                 self._kept.append(_Kept(group, version))
         del self._kept[: -self.settings.capacity]
 
-    def state_dict(self, *, whole_prompts: bool = False) -> list[dict[str, Any]]:
+    def state_dict(self) -> list[dict[str, Any]]:
         return [
-            {
-                "group": group_to_plain(each.group, whole_prompts=whole_prompts),
-                "version": each.version,
-                "uses": each.uses,
-            }
+            {"group": group_to_plain(each.group), "version": each.version, "uses": each.uses}
             for each in self._kept
         ]
 
@@ -81,17 +77,14 @@ class ReplayBuffer:
         ]
 
 
-def group_to_plain(group: Group, *, whole_prompts: bool = False) -> Any:
-    """What a checkpoint holds of rollouts that wait, JSON-able.
+def group_to_plain(group: Group) -> Any:
+    """What a checkpoint holds of rollouts that wait, JSON-able; prompts are kept by id.
 
-    Every field comes back equal, floats bit for bit. Prompts are kept by id, or whole for a stream,
-    which may have passed them.
-
-    A tuple is written as a list, a list as `{"list": ...}`, a mapping as `{"map": ...}`, a type of
-    `types.py` as `{"of": name, "fields": ...}`. TypeError where a rollout's extras (or a whole
-    prompt) hold what JSON cannot.
+    Every field comes back equal, floats bit for bit. A tuple is written as a list, a list as
+    `{"list": ...}`, a mapping as `{"map": ...}`, a type of `types.py` as `{"of": name, "fields":
+    ...}`. TypeError where a rollout's extras hold what JSON cannot.
     """
-    return _plain(group, whole_prompts)
+    return _plain(group)
 
 
 def group_from_plain(data: Any, prompt_of: PromptOf) -> Group:
@@ -101,19 +94,19 @@ def group_from_plain(data: Any, prompt_of: PromptOf) -> Group:
     return group
 
 
-def _plain(value: Any, whole: bool) -> Any:
+def _plain(value: Any) -> Any:
     if value is None or isinstance(value, str | bool | int | float):
         return value
     if isinstance(value, tuple):
-        return [_plain(inner, whole) for inner in value]
+        return [_plain(inner) for inner in value]
     if isinstance(value, list):
-        return {"list": [_plain(inner, whole) for inner in value]}
+        return {"list": [_plain(inner) for inner in value]}
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-        return {"map": {key: _plain(inner, whole) for key, inner in value.items()}}
-    if isinstance(value, Prompt) and not whole:
+        return {"map": {key: _plain(inner) for key, inner in value.items()}}
+    if isinstance(value, Prompt):
         return {"prompt": value.id}
     if is_dataclass(value) and type(value).__name__ in _TYPES:
-        own = {each.name: _plain(getattr(value, each.name), whole) for each in fields(value)}
+        own = {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
         return {"of": type(value).__name__, "fields": own}
     raise TypeError(
         f"a rollout holds {value!r:.80}, a {type(value).__name__}, which no checkpoint can keep; "

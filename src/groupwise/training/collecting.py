@@ -230,12 +230,11 @@ class Collector:
 
     def tensor(self) -> Tensor:
         """All of the collector's state as bytes [N] uint8: JSON, compressed."""
-        whole = self.environment.streamed
         replay = self.replay
         state: dict[str, Any] = {
             "picker": self.picker.state_dict(),
-            "waiting": [group_to_plain(group, whole_prompts=whole) for group in self.waiting],
-            "replay": None if replay is None else replay.state_dict(whole_prompts=whole),
+            "waiting": [group_to_plain(group) for group in self.waiting],
+            "replay": None if replay is None else replay.state_dict(),
         }
         packed = zlib.compress(json.dumps(state, separators=(",", ":")).encode(), 1)
         return torch.frombuffer(bytearray(packed), dtype=torch.uint8)

@@ -166,7 +166,7 @@ def _data_of(description: Mapping[str, Any], within: str = "") -> dict[str, Any]
     """The entries that are an environment's data, its sources' too, as `sources.sums.data_hash`."""
     found: dict[str, Any] = {}
     for key, value in description.items():
-        if key in ("data_hash", "file_bytes", "splits"):
+        if key in ("data_hash", "splits"):
             found[f"{within}{key}"] = value
         elif key == "sources":
             for name, source in value.items():
