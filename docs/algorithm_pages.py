@@ -1,6 +1,6 @@
 """A page for every algorithm and an index of them, from what `groupwise algorithms show` prints.
 
-Formula, parts and claims come from `groupwise.algorithms.describe`, curves from `surrogate_curve`.
+Formula, parts and claims come from `groupwise.algorithms.describe`, curves from `curves.py`.
 Left out: any fact of one method; those are in the catalogue.
 """
 
@@ -12,9 +12,10 @@ from pathlib import Path
 
 import matplotlib
 import tomli_w
+from curves import surrogate_curve
 from formulas import inline
 
-from groupwise.algorithms import PRESETS, Algorithm, Description, describe, preset, surrogate_curve
+from groupwise.algorithms import PRESETS, Algorithm, Description, describe, preset
 from groupwise.algorithms.describe import NOTATION, describe_part, every_part
 from groupwise.algorithms.surrogates import Cispo, Clip
 
@@ -144,9 +145,6 @@ def page(algorithm: Algorithm) -> str:
     lines = [f"# {shown.name}", "", f"**{shown.title}.** {shown.citation}", ""]
     if shown.source:
         lines += [f"Source of the formula: {shown.source}.", ""]
-    if shown.misread_of:
-        other = _link(shown.misread_of)
-        lines += ["!!! note", f"    This is not {other}, for which the form is often taken.", ""]
     lines += _formula(shown)
     lines += _parts(shown, algorithm)
     lines += _section("Typical values", [shown.typical] if shown.typical else [])
@@ -154,7 +152,7 @@ def page(algorithm: Algorithm) -> str:
     lines += _picture(shown, algorithm)
     lines += _section("What was verified", shown.verified)
     lines += _section("What is not settled", shown.unsettled)
-    lines += _misread(shown)
+    lines += _section("How it is often misread", [f"{shown.misread}."] if shown.misread else [])
     lines += _section("Warnings", shown.warnings)
     return "\n".join(lines)
 
@@ -195,15 +193,6 @@ def _picture(shown: Description, algorithm: Algorithm) -> list[str]:
     if algorithm.needs.whole_groups:
         lines[-1] += " The pair's other completion is at ratio 1."
     return [*lines, ""]
-
-
-def _misread(shown: Description) -> list[str]:
-    lines = [f"{shown.misread}."] if shown.misread else []
-    if shown.offered:
-        lines.append(
-            "Offered under a name of its own: " + ", ".join(map(_link, shown.offered)) + "."
-        )
-    return _section("How it is often misread", lines)
 
 
 def _section(title: str, entries: Sequence[str]) -> list[str]:

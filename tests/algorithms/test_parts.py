@@ -268,20 +268,6 @@ def test_every_prompt_counts_the_same_whatever_its_groups_size(kind: str) -> Non
 # entropy
 
 
-def test_entropy_in_the_reward_is_a_shaper_of_its_own() -> None:
-    algorithm = preset("grpo", shapers=[{"kind": "entropy_reward", "coef": 0.5}])
-    out = algorithm.shape_rewards(
-        f64([1.0, 0.0]),
-        lengths=torch.tensor([2, 1]),
-        truncated=rows(False, False),
-        max_tokens=4,
-        entropies=f64([[1.0, 3.0], [2.0, 9.0]]),
-        mask=torch.tensor([[True, True], [True, False]]),
-    )
-    assert out.tolist() == [2.0, 1.0]
-    assert algorithm.needs.entropies == "detached"
-
-
 def test_adaptive_entropy_is_a_floor() -> None:
     algorithm = preset("grpo", kl_coef=0, extras=[{"kind": "adaptive_entropy", "target": 1.0}])
     state = algorithm.init_state()

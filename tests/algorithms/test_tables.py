@@ -100,6 +100,8 @@ def test_an_own_composition_has_a_name() -> None:
         ({"preset": "vespo", "surrogate": {"positive": [1.0]}}, "give 2 values"),
         ({"preset": 3}, "algorithm.preset = 3"),
         ({"preset": "grpo", "surrogate": {"kind": ["clip"]}}, "surrogate.kind = \\['clip'\\]"),
+        ({"preset": "grpo", "shapers": ["entropy_reward"]}, "is gone: use extras = "),
+        ({"preset": "gopo", "transform": {"gaussian": True}}, "gaussian is gone"),
         ({"surrogate": "clip"}, "give preset"),
         ({"preset": "grpo", "transform": "no_such:function"}, "no module 'no_such'"),
     ],
@@ -174,7 +176,7 @@ def test_a_changed_preset_shows_its_own_numbers() -> None:
     assert "Verified" in describe(preset("dapo")).text()
     for name in ("gtpo", "grpo_s", "dcpo"):
         assert "Not settled" in describe(preset(name)).text()
-    assert "this is not gspo" in describe(preset("gspo_length_weighted")).text()
+    assert "not gspo, for which" in describe(preset("gspo_length_weighted")).text()
 
 
 def test_the_dataclass_alone_is_reinforce_without_a_baseline() -> None:

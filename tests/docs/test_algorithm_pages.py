@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import re
 import sys
 import tomllib
@@ -28,6 +29,7 @@ def load(name: str) -> ModuleType:
 
 
 formulas = load("formulas")
+surrogate_curve = load("curves").surrogate_curve
 pages = load("algorithm_pages")
 
 
@@ -135,3 +137,26 @@ def test_a_formula_fence_becomes_a_block_and_other_fences_stay() -> None:
 def test_every_formula_is_well_formed(name: str) -> None:
     for line in describe(preset(name)).formula:
         ElementTree.fromstring(formulas.inline(line).replace("&nbsp;", " "))
+
+
+RATIOS = [0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 3.0, 1e9]
+
+
+def test_curves() -> None:
+    up = surrogate_curve(preset("dapo"), RATIOS)
+    assert up.ratios == (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 3.0)
+    assert up.weight == pytest.approx((0.25, 0.5, 0.75, 1.0, 1.25, 0.0, 0.0))
+    assert up.objective[-1] == pytest.approx(1.28)
+    down = surrogate_curve(preset("dapo"), RATIOS, advantage=-2.0)
+    assert down.weight == pytest.approx((0.0, 0.0, 0.0, 1.0, 1.25, 1.5, 3.0))
+    with pytest.raises(ValueError, match="other than 0"):
+        surrogate_curve(preset("dapo"), RATIOS, advantage=0.0)
+
+
+@pytest.mark.parametrize("name", sorted(PRESETS))
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_every_weight_is_one_at_ratio_one(name: str, sign: float) -> None:
+    curve = surrogate_curve(preset(name), [1.0], advantage=sign)
+    want = 1.0
+    assert curve.weight == pytest.approx((want,))
+    assert math.isfinite(curve.objective[0])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from groupwise.algorithms import PRESETS, algorithm_from_table
-from groupwise.algorithms.building import KEYS
+from groupwise.algorithms.presets import KEYS
 from groupwise.recipe import field_table
 from groupwise.records import find_metric
 

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from groupwise.algorithms import PRESETS, algorithm_from_table, preset
-from groupwise.algorithms.catalogue import ENTRIES
 from groupwise.algorithms.contracts import UpdatePlan
 from groupwise.algorithms.surrogates import TokenTerms
 from groupwise.cli.app import run
@@ -57,7 +56,7 @@ def test_the_test_passes_and_the_entry_is_taken(folder: Path) -> None:
         assert preset("squashed").surrogate.to_table()["cap"] == 3.0
         assert PRESETS["squashed"].title == "GRPO with a squashed ratio"
     finally:
-        del ENTRIES["squashed"]
+        del PRESETS["squashed"]
 
 
 def test_every_field_is_listed() -> None:

@@ -60,7 +60,7 @@ def test_every_load_takes_the_adapter_as_it_is(family: str, dtype: torch.dtype, 
 
 @pytest.mark.parametrize("name", ["transformers", "local"])
 @pytest.mark.parametrize(
-    ("family", "module"), [("mistral", "lm_head"), ("gpt2", "ln_f"), ("qwen2", "embed_tokens")]
+    ("family", "module"), [("mistral", "lm_head"), ("qwen3", "norm"), ("qwen2", "embed_tokens")]
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_modules_that_train_whole(dtype: torch.dtype, family: str, module: str, name: str) -> None:

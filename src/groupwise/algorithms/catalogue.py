@@ -6,34 +6,12 @@ the parts, and what the tests verify of each entry is in `verified.json`, which 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import Any
+from functools import partial
 
 from groupwise.algorithms.algorithm import Algorithm
-from groupwise.algorithms.building import override
+from groupwise.algorithms.presets import entry as add
+from groupwise.algorithms.presets import override
 
-
-@dataclass(frozen=True)
-class Preset:
-    """One entry. `typical`: the paper's values; `misread`: what texts and code often make of the
-    method that its paper does not say; `unsettled`: what is not known, and the option.
-
-    `misread_of`: the method that this form is often taken for, "" for a method of its own.
-    """
-
-    algorithm: Algorithm
-    title: str
-    citation: str
-    typical: str = ""
-    misread: str = ""
-    unsettled: str = ""
-    misread_of: str = ""
-
-
-ENTRIES: dict[str, Preset] = {}
-PRESETS: Mapping[str, Preset] = MappingProxyType(ENTRIES)
 PLAIN = Algorithm("plain")
 GROUP = override(
     override(PLAIN, anchor="old", ratio="token", surrogate="clip"),
@@ -48,23 +26,7 @@ TOKENS = override(GROUP, baseline="none", scale=WHITEN_TOKENS, weight="per_token
 BARE = override(GROUP, baseline="none", scale="none")
 
 
-def entry(
-    name: str,
-    title: str,
-    citation: str,
-    typical: str = "",
-    *,
-    base: Algorithm = GROUP,
-    misread: str = "",
-    unsettled: str = "",
-    misread_of: str = "",
-    **slots: Any,
-) -> Algorithm:
-    """Adds an entry: `base` with slots replaced as in a recipe. Returns its algorithm."""
-    algorithm = replace(override(base, **slots), name=name, preset=name)
-    ENTRIES[name] = Preset(algorithm, title, citation, typical, misread, unsettled, misread_of)
-    return algorithm
-
+entry = partial(add, base=GROUP)
 
 entry(
     "reinforce",
@@ -225,7 +187,7 @@ entry(
     "GSPO's ratio under a token mean: rows weighted by length (LUSPO)",
     "arXiv 2602.05261",
     base=GSPO,
-    misread_of="gspo",
+    misread="not gspo, for which this form is often taken",
     weight="length_weighted",
 )
 entry(

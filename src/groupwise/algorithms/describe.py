@@ -16,9 +16,9 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from groupwise.algorithms.algorithm import LISTS, SLOTS, Algorithm
-from groupwise.algorithms.catalogue import PRESETS, Preset
 from groupwise.algorithms.kl import Kl
 from groupwise.algorithms.parts import PARTS, Part, number
+from groupwise.algorithms.presets import PRESETS, Preset
 from groupwise.errors import RecipeError
 from groupwise.suggestions import slips
 
@@ -41,8 +41,7 @@ class Description:
     """What `groupwise algorithms show NAME` prints, and what its docs page is made from.
 
     `formula`: lines from the reward to the loss. `parts`: (slot, kind or function, formula).
-    `needs`: what the loop has to provide. `misread`: what others often make of the method;
-    `offered`: presets that are such forms; `misread_of`: the method that this one is taken for.
+    `needs`: what the loop has to provide. `misread`: what others often make of the method.
     """
 
     name: str
@@ -55,8 +54,6 @@ class Description:
     verified: tuple[str, ...]
     unsettled: tuple[str, ...]
     misread: str
-    offered: tuple[str, ...]
-    misread_of: str
     warnings: tuple[str, ...]
 
     @property
@@ -74,15 +71,12 @@ class Description:
         for slot, kind, formula in self.parts:
             shown = f"{slot:<10} {kind:<18} {formula}".rstrip()
             lines += _wrapped(shown, hang=" " * 30)
-        misread = [self.misread, *(f"offered under its own name: {name}" for name in self.offered)]
-        if self.misread_of:
-            misread.append(f"this is not {self.misread_of}, for which the form is often taken")
         for title, body in (
             ("Typical values", [self.typical]),
             ("Needs", self.needs),
             ("Verified", self.verified),
             ("Not settled", self.unsettled),
-            ("Often misread", misread),
+            ("Often misread", [self.misread]),
             ("Warnings", self.warnings),
         ):
             if any(body):
@@ -105,7 +99,6 @@ def describe(algorithm: Algorithm) -> Description:
     """
     entry = PRESETS.get(algorithm.preset) or Preset(algorithm, "own composition", "")
     unsettled = (_FROM_MEMORY if "[M]" in entry.citation else "", entry.unsettled)
-    taken_for = [n for n, e in PRESETS.items() if e.misread_of and e.misread_of == algorithm.preset]
     return Description(
         name=algorithm.name,
         title=_title(algorithm, entry),
@@ -117,8 +110,6 @@ def describe(algorithm: Algorithm) -> Description:
         verified=() if changes(algorithm) else verified(algorithm.preset),
         unsettled=tuple(filter(None, unsettled)),
         misread=entry.misread,
-        offered=tuple(taken_for),
-        misread_of=entry.misread_of,
         warnings=tuple(algorithm.warnings),
     )
 

@@ -36,6 +36,9 @@ Bound = Annotated[float, Field(ge=0)]
 """0 or more; +inf, which means no bound, only in Python: a table holds finite numbers."""
 Count = Annotated[int, Field(ge=0)]
 
+GONE = {"entropy_reward": 'use extras = ["entropy_bonus"], or a function of ShaperInputs'}
+"""Kinds of an earlier version, and what to use instead."""
+
 P = TypeVar("P")
 PARTS: dict[str, dict[str, type[Part]]] = {}
 """slot -> kind -> part."""
@@ -217,6 +220,8 @@ def _from_table(field: str, slot: str, fields: dict[str, Any], current: Part | N
         found = import_object(kind, f"{field} =")
         return _from_object(f"{field} = {kind!r}", slot, found, fields)
     if not isinstance(kind, str) or kind not in kinds:
+        if str(kind) in GONE:
+            raise RecipeError(f"{field}.kind = {kind!r} is gone: {GONE[str(kind)]}")
         legal = [*kinds, "module:name"]
         raise RecipeError(unknown(f"{field}.kind = {kind!r}", str(kind), legal))
     return kinds[kind](**fields)

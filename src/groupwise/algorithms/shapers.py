@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from groupwise.algorithms.contracts import Needs
-from groupwise.algorithms.groups import masked_mean
-from groupwise.algorithms.parts import NonNegative, Number, Part, Positive, number, part
+from groupwise.algorithms.parts import NonNegative, Part, Positive, number, part
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,23 +51,3 @@ class SoftOverlong(Shaper):
     def formula(self) -> str:
         width = f"{number(self.cache)}·L" if self.cache <= 1 else number(self.cache)
         return f"R_i ← R_i + {number(self.penalty)}·clip(((L - C) - n_i)/C, -1, 0), C = {width}"
-
-
-@part
-class EntropyReward(Shaper):
-    """R_i + coef * mean_t H_{i,t}: entropy added to the reward, which is not an entropy bonus.
-
-    No gradient goes through the entropy; it shifts advantages.
-    """
-
-    kind = "entropy_reward"
-    text = "R_i ← R_i + {coef}·mean_t H_i,t"
-    coef: Number = 0.01
-
-    needs = Needs(entropies="detached")
-
-    def __call__(self, inputs: ShaperInputs) -> Float[Tensor, " B"]:
-        if inputs.entropies is None or inputs.mask is None:
-            raise ValueError("shaper entropy_reward needs entropies and mask, which were not given")
-        entropies = torch.where(inputs.mask, inputs.entropies.detach(), 0).to(inputs.lengths.dtype)
-        return self.coef * masked_mean(entropies, inputs.mask)

@@ -45,16 +45,15 @@ class Rank(Transform):
 
     `range` 2 is the paper's. Ties (within the tolerance) get their average rank, so an all-tied
     group is exactly 0; `ties = "positional"` is the official code's arbitrary order, which gives
-    an all-tied group [2, .67, -.67, -2]. `gaussian` maps the same ranks to normal scores
-    range/2 * Phi^-1((G - rank + 1/2)/G) instead.
+    an all-tied group [2, .67, -.67, -2].
     """
 
     kind = "rank"
     aliases = ("gopo_rank",)
+    hint = "gaussian is gone: a function of AdvantageInputs can give normal scores"
     standardised = True
     range: Number = 2.0
     ties: Literal["average", "positional"] = "average"
-    gaussian: bool = False
 
     needs = Needs(min_group_size=2)
 
@@ -67,12 +66,7 @@ class Rank(Transform):
             rank = _average_rank(values, present)
         else:
             rank = (ranks(torch.where(present, values, -torch.inf)) + 1).to(values.dtype)
-        if self.gaussian:
-            share = (count - rank + 0.5) / count.clamp(min=1)
-            normal = torch.erfinv((2 * share - 1).clamp(-1 + 1e-12, 1 - 1e-12))
-            x = self.range / 2 * math.sqrt(2) * normal
-        else:
-            x = self.range - 2 * self.range * (rank - 1) / (count - 1).clamp(min=1)
+        x = self.range - 2 * self.range * (rank - 1) / (count - 1).clamp(min=1)
         if self.ties == "average":
             x = torch.where(degenerate(values, present).unsqueeze(1), 0, x)
         out = torch.zeros_like(inputs.rewards)
@@ -81,8 +75,6 @@ class Rank(Transform):
 
     def formula(self) -> str:
         r = number(self.range)
-        if self.gaussian:
-            return f"x_i = {r}/2 Φ⁻¹((G - rank_i + 1/2)/G), rank 1 = best, ties: {self.ties}"
         return f"x_i = {r} - 2·{r}·(rank_i - 1)/(G - 1), rank 1 = best, ties: {self.ties}"
 
 

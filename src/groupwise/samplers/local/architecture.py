@@ -1,7 +1,7 @@
 """Describes a decoder of any family so that one forward pass can run it.
 
-Every difference between families is a field: where norms stand, how positions enter, what a window
-or a soft cap does, whether the two halves of a layer run side by side.
+Every difference between families is a field: where norms stand, which rotary table a layer reads,
+what a window or a soft cap does.
 """
 
 from __future__ import annotations
@@ -37,15 +37,11 @@ class AttentionLayer:
 
 @dataclass
 class DenseLayer:
-    """A feed-forward layer: `down(act(up))`, or `down(act(gate) * up)` where `gated`.
-
-    With `gated`, `up` gives the gate and then the up projection.
-    """
+    """A feed-forward layer: `down(act(gate) * up)`; the matrix `up` gives the gate, then up."""
 
     up: Matrix
     down: Matrix
     act: Callable[[Tensor], Tensor]
-    gated: bool
 
 
 @dataclass
@@ -65,8 +61,7 @@ class ModuleLayer:
 
 @dataclass
 class Layer:
-    """Norms before and after each half, where the family has them; `parallel` adds both halves to
-    the same input."""
+    """Norms before and after each half, where the family has them."""
 
     attention: AttentionLayer
     feed_forward: DenseLayer | ModuleLayer
@@ -74,7 +69,6 @@ class Layer:
     after_attention: Norm | None = None
     before_feed_forward: Norm | None = None
     after_feed_forward: Norm | None = None
-    parallel: bool = False
 
 
 # (layer number, layer, queries [N, Hq, W], keys [N, Hk, W], values [N, Hk, W]) to [N, Hq, W].
@@ -87,8 +81,8 @@ Rotary = Callable[[str, Tensor], tuple[Tensor, Tensor]]
 class Decoder:
     """From ids and positions to the states that the head reads.
 
-    `embedding` and `positions` (learned ones) are the learner's own modules. `rotary` maps a
-    table's name and positions [S] to cosines and sines [S, W], W the rotated width of a head.
+    `embedding` is the learner's own module. `rotary` maps a table's name and positions [S] to
+    cosines and sines [S, W], W the rotated width of a head.
     """
 
     embedding: nn.Module
@@ -98,8 +92,7 @@ class Decoder:
     kv_heads: int
     head_dim: int
     dtype: torch.dtype
-    positions: nn.Module | None = None
-    rotary: Rotary | None = None
+    rotary: Rotary
     tables: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     def refresh(self) -> None:
@@ -119,7 +112,6 @@ class Decoder:
         for name in self.rope_names:
             table = self.tables.get(name)
             if table is None or table[0].shape[0] < length:
-                assert self.rotary is not None
                 device = next(self.embedding.parameters()).device
                 rows = torch.arange(max(256, 2 * length), device=device)
                 self.tables[name] = self.rotary(name, rows)

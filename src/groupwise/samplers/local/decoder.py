@@ -29,8 +29,6 @@ def run_decoder(decoder: Decoder, ids: Tensor, positions: Tensor, attend: Attend
     Queries arrive at `attend` scaled, and in the decoder's dtype like keys and values.
     """
     x = decoder.embedding(ids)
-    if decoder.positions is not None:
-        x = x + decoder.positions(positions)
     ropes = {name: _broadcast(decoder.rope(name, positions)) for name in decoder.rope_names}
     for number, layer in enumerate(decoder.layers):
         rope = None if layer.attention.rope is None else ropes[layer.attention.rope]
@@ -56,7 +54,7 @@ def _run_layer(
     if layer.after_attention is not None:
         attended = layer.after_attention(attended.to(x.dtype))
     middle = x + attended
-    source = _normed(layer.before_feed_forward, x if layer.parallel else middle)
+    source = _normed(layer.before_feed_forward, middle)
     added = _feed_forward(layer.feed_forward, source, decoder.dtype)
     if layer.after_feed_forward is not None:
         added = layer.after_feed_forward(added.to(x.dtype))
@@ -118,10 +116,5 @@ def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def _feed_forward(layer: DenseLayer | ModuleLayer, x: Tensor, dtype: torch.dtype) -> Tensor:
     if isinstance(layer, ModuleLayer):
         return layer(x)
-    up = layer.up(x.to(dtype))
-    if layer.gated:
-        gate, up = up.chunk(2, dim=-1)
-        up = layer.act(gate) * up
-    else:
-        up = layer.act(up)
-    return layer.down(up)
+    gate, up = layer.up(x.to(dtype)).chunk(2, dim=-1)
+    return layer.down(layer.act(gate) * up)

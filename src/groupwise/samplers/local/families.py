@@ -1,12 +1,11 @@
 """The model families that the local sampler supports, each read from its transformers model.
 
-Most share one layout with different norms; GPT-2 and GPT-NeoX have their own names and matrices.
-Any other model is decoded by transformers.
+They share one layout and differ in norms, windows and caps. Any other model is decoded by
+transformers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +23,20 @@ from groupwise.samplers.local.architecture import (
 )
 from groupwise.samplers.local.weights import Matrix, Norm
 
+FAMILIES = (
+    "llama",
+    "mistral",
+    "qwen2",
+    "qwen3",
+    "gemma2",
+    "gemma3_text",
+    "phi3",
+    "smollm3",
+    "olmo2",
+    "qwen3_moe",
+    "mixtral",
+)
+
 # Position codes that depend on the length of the sequence at hand cannot come from a table.
 _CHANGING_ROPES = ("dynamic", "longrope")
 
@@ -40,22 +53,21 @@ class _Reading:
     dtype: torch.dtype
     pack: bool
 
-    def matrix(self, *layers: nn.Module, order: Tensor | None = None) -> Matrix:
-        return Matrix(layers, self.dtype, order=order, pack=self.pack)
+    def matrix(self, *layers: nn.Module) -> Matrix:
+        return Matrix(layers, self.dtype, pack=self.pack)
 
 
 def read_decoder(model: nn.Module, dtype: torch.dtype, *, pack: bool = True) -> Decoder | str:
     """The description of a model's decoder, or the reason why it is not supported."""
     lm = causal_lm(model)
     config = text_config(model)
-    reader = FAMILIES.get(config.model_type)
-    if reader is None:
+    if config.model_type not in FAMILIES:
         return f"models of type {config.model_type!r} are not supported by the local sampler"
     if getattr(config, "use_bidirectional_attention", False):
         return "its attention looks ahead"
     if _changing_rope(config):
         return "its rotary positions depend on the length of the sequence at hand"
-    return reader(lm.get_decoder(), config, _Reading(dtype, pack))
+    return _decoder(lm.get_decoder(), config, _Reading(dtype, pack))
 
 
 def _changing_rope(config: Any) -> bool:
@@ -64,15 +76,12 @@ def _changing_rope(config: Any) -> bool:
     return any(each.get("rope_type") in _CHANGING_ROPES for each in tables)
 
 
-# --- the layout of Llama and its many relatives ------------------------------------------------
-
-
-def _llama_like(decoder: Any, config: Any, reading: _Reading) -> Decoder:
+def _decoder(decoder: Any, config: Any, reading: _Reading) -> Decoder:
     gemma = 1.0 if config.model_type.startswith("gemma") else 0.0
     attention = decoder.layers[0].self_attn
     return Decoder(
         embedding=decoder.embed_tokens,
-        layers=[_llama_layer(layer, config, reading, gemma) for layer in decoder.layers],
+        layers=[_layer(layer, config, reading, gemma) for layer in decoder.layers],
         norm=_norm(decoder.norm, gemma),
         heads=config.num_attention_heads,
         kv_heads=config.num_key_value_heads,
@@ -82,7 +91,7 @@ def _llama_like(decoder: Any, config: Any, reading: _Reading) -> Decoder:
     )
 
 
-def _llama_layer(layer: Any, config: Any, reading: _Reading, gemma: float) -> Layer:
+def _layer(layer: Any, config: Any, reading: _Reading, gemma: float) -> Layer:
     own = layer.self_attn
     fused = getattr(own, "qkv_proj", None)
     qkv = [fused] if fused is not None else [own.q_proj, own.k_proj, own.v_proj]
@@ -121,7 +130,7 @@ def _feed_forward(mlp: Any, reading: _Reading) -> DenseLayer | ModuleLayer:
     fused = getattr(mlp, "gate_up_proj", None)
     up = [fused] if fused is not None else [mlp.gate_proj, mlp.up_proj]
     act = getattr(mlp, "act_fn", None) or mlp.activation_fn
-    return DenseLayer(reading.matrix(*up), reading.matrix(mlp.down_proj), act, gated=True)
+    return DenseLayer(reading.matrix(*up), reading.matrix(mlp.down_proj), act)
 
 
 def _norm(module: Any, offset: float = 0.0) -> Norm:
@@ -162,98 +171,3 @@ def _rotary(module: nn.Module, config: Any) -> Rotary:
         return cos[0], sin[0]
 
     return table
-
-
-# --- families with names of their own ----------------------------------------------------------
-
-
-def _gpt2(decoder: Any, config: Any, reading: _Reading) -> Decoder:
-    def layer(block: Any) -> Layer:
-        return Layer(
-            AttentionLayer(
-                qkv=reading.matrix(block.attn.c_attn),
-                output=reading.matrix(block.attn.c_proj),
-                scale=block.attn.scaling,
-                rope=None,
-            ),
-            DenseLayer(
-                reading.matrix(block.mlp.c_fc),
-                reading.matrix(block.mlp.c_proj),
-                block.mlp.act,
-                gated=False,
-            ),
-            before_attention=_norm(block.ln_1),
-            before_feed_forward=_norm(block.ln_2),
-        )
-
-    return Decoder(
-        embedding=decoder.wte,
-        positions=decoder.wpe,
-        layers=[layer(block) for block in decoder.h],
-        norm=_norm(decoder.ln_f),
-        heads=config.n_head,
-        kv_heads=config.n_head,
-        head_dim=config.n_embd // config.n_head,
-        dtype=reading.dtype,
-    )
-
-
-def _gpt_neox(decoder: Any, config: Any, reading: _Reading) -> Decoder:
-    heads = config.num_attention_heads
-    width = config.hidden_size // heads
-    # Its outputs stand head by head (query, key, value of each): all queries first, as elsewhere.
-    order = torch.arange(3 * config.hidden_size).view(heads, 3, width).transpose(0, 1).reshape(-1)
-
-    def layer(block: Any) -> Layer:
-        own = block.attention
-        return Layer(
-            AttentionLayer(
-                qkv=reading.matrix(
-                    own.query_key_value, order=order.to(own.query_key_value.weight.device)
-                ),
-                output=reading.matrix(own.dense),
-                scale=own.scaling,
-            ),
-            DenseLayer(
-                reading.matrix(block.mlp.dense_h_to_4h),
-                reading.matrix(block.mlp.dense_4h_to_h),
-                block.mlp.act,
-                gated=False,
-            ),
-            before_attention=_norm(block.input_layernorm),
-            before_feed_forward=_norm(block.post_attention_layernorm),
-            parallel=block.use_parallel_residual,
-        )
-
-    return Decoder(
-        embedding=decoder.embed_in,
-        layers=[layer(block) for block in decoder.layers],
-        norm=_norm(decoder.final_layer_norm),
-        heads=heads,
-        kv_heads=heads,
-        head_dim=width,
-        dtype=reading.dtype,
-        rotary=_rotary(decoder.rotary_emb, config),
-    )
-
-
-FAMILIES: dict[str, Callable[[Any, Any, _Reading], Decoder]] = {
-    **dict.fromkeys(
-        (
-            "llama",
-            "mistral",
-            "qwen2",
-            "qwen3",
-            "gemma2",
-            "gemma3_text",
-            "phi3",
-            "smollm3",
-            "olmo2",
-            "qwen3_moe",
-            "mixtral",
-        ),
-        _llama_like,
-    ),
-    "gpt2": _gpt2,
-    "gpt_neox": _gpt_neox,
-}

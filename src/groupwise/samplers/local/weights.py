@@ -13,7 +13,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers.pytorch_utils import Conv1D
 
 from groupwise.policies.adapters import effective_bias, effective_weight
 
@@ -33,21 +32,15 @@ def can_pack(dtype: torch.dtype, device: torch.device) -> bool:
 class Matrix:
     """`x @ W.T + b` over the outputs of several linear layers, one after the other.
 
-    `order` [O] permutes the outputs. With `pack` the weight is kept in oneDNN's own layout (a
-    private interface of PyTorch: without it, or on another device, `linear` does the same).
+    With `pack` the weight is kept in oneDNN's own layout (a private interface of PyTorch: without
+    it, or on another device, `linear` does the same).
     """
 
     def __init__(
-        self,
-        layers: Sequence[nn.Module],
-        dtype: torch.dtype,
-        *,
-        order: Tensor | None = None,
-        pack: bool = True,
+        self, layers: Sequence[nn.Module], dtype: torch.dtype, *, pack: bool = True
     ) -> None:
         self.layers = tuple(layers)
         self.dtype = dtype
-        self.order = order
         self.packs = pack and can_pack(dtype, effective_weight(self.layers[0]).device)
         self.weight = torch.empty(0)
         self.bias: Tensor | None = None
@@ -56,12 +49,9 @@ class Matrix:
     @torch.no_grad()
     def refresh(self) -> None:
         """Take the layers' present weights."""
-        parts = [_outputs_first(layer) for layer in self.layers]
+        parts = [effective_weight(layer) for layer in self.layers]
         weight = parts[0] if len(parts) == 1 else torch.cat(parts)
         bias = _join([effective_bias(layer) for layer in self.layers], parts)
-        if self.order is not None:
-            weight = weight[self.order]
-            bias = None if bias is None else bias[self.order]
         weight = weight.detach().to(self.dtype)
         self.bias = None if bias is None else bias.detach().to(self.dtype)
         if self.packs:
@@ -77,12 +67,6 @@ class Matrix:
         return functional.linear(x, self.weight, self.bias)
 
 
-def _outputs_first(layer: nn.Module) -> Tensor:
-    """[O, I]: the weight that a layer computes with, an adapter's share included."""
-    weight = effective_weight(layer)
-    return weight.T if isinstance(getattr(layer, "base_layer", layer), Conv1D) else weight
-
-
 def _join(biases: Sequence[Tensor | None], weights: Sequence[Tensor]) -> Tensor | None:
     """The layers' biases one after the other, zeros for a layer without."""
     if all(bias is None for bias in biases):
@@ -94,7 +78,7 @@ def _join(biases: Sequence[Tensor | None], weights: Sequence[Tensor]) -> Tensor 
 
 
 class Norm:
-    """RMS norm or layer norm over the last dimension, in the residual stream's precision.
+    """RMS norm over the last dimension, in the residual stream's precision.
 
     `offset` is added to the weight (Gemma stores its distance from 1).
     """
@@ -103,9 +87,6 @@ class Norm:
         self.module = module
         self.eps = eps
         self.offset = offset
-        self.centred = isinstance(getattr(module, "original_module", module), nn.LayerNorm)
-        self.weight: Tensor | None = None
-        self.bias: Tensor | None = None
         self.refresh()
 
     @torch.no_grad()
@@ -113,9 +94,6 @@ class Norm:
         """Take the module's present weight."""
         weight = effective_weight(self.module)
         self.weight = weight + self.offset if self.offset else weight
-        self.bias = effective_bias(self.module)
 
     def __call__(self, x: Tensor) -> Tensor:
-        if self.centred:
-            return functional.layer_norm(x, x.shape[-1:], self.weight, self.bias, self.eps)
         return functional.rms_norm(x, x.shape[-1:], self.weight, self.eps)
