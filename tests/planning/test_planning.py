@@ -18,7 +18,6 @@ from rich.console import Console
 from groupwise.checkpoints import save_checkpoint, training_state
 from groupwise.errors import RecipeError
 from groupwise.planning import (
-    SEVEN_BILLION,
     SMOLLM2_135M,
     Comparison,
     PlanInputs,
@@ -30,7 +29,6 @@ from groupwise.planning import (
     run_plan,
     shape,
     shape_from_config,
-    training_bytes,
 )
 
 INPUTS = PlanInputs(
@@ -108,14 +106,6 @@ def test_evaluations_and_checkpoints():
     assert best.disk_bytes == 3 * made.checkpoint_bytes
 
 
-def test_memory_at_7b():
-    """practice.md: 112 GB with optimiser, 14 GB for a reference; 126, 112 and 252 by method."""
-    assert training_bytes(7e9) == 112e9
-    assert training_bytes(7e9, reference=True) - training_bytes(7e9) == 14e9
-    assert training_bytes(7e9, reference=True) == 126e9
-    assert training_bytes(7e9, reference=True, critic=True) == 252e9
-
-
 def test_a_critic_by_kind():
     """One more float32 model with its gradients and moments, less an untied output layer."""
     from groupwise.policies import make_critic
@@ -141,9 +131,6 @@ def test_a_critic_by_kind():
 
 
 def test_comparison_with_ppo():
-    """practice.md at 7B: 126 GB with a reference, 112 without, 252 for PPO."""
-    at_7b = dict(SEVEN_BILLION)
-    assert list(at_7b.values()) == [112e9, 126e9, 238e9, 252e9]
     small = replace(INPUTS, micro_batch_tokens=256)
     both = Comparison(
         "grpo", "ppo", (plan(small), plan(replace(small, critic="separate", reference=True)))
@@ -157,7 +144,7 @@ def test_comparison_with_ppo():
     assert json.loads(json.dumps(both.to_dict()))["algorithms"] == ["grpo", "ppo"]
     shown = io.StringIO()
     both.print(Console(file=shown, width=100))
-    for words in ("critic moments", "252 GB", "126 GB", "112 GB", "less memory"):
+    for words in ("critic moments", "less memory"):
         assert words in shown.getvalue()
 
 

@@ -1,12 +1,10 @@
 """Memory, tokens and counts before the run. No torch: a plan is arithmetic on a configuration."""
 
-from groupwise.planning.compare import SEVEN_BILLION as SEVEN_BILLION
 from groupwise.planning.compare import Comparison as Comparison
 from groupwise.planning.memory import Fit as Fit
 from groupwise.planning.memory import MemoryInputs as MemoryInputs
 from groupwise.planning.memory import MemoryPlan as MemoryPlan
 from groupwise.planning.memory import fit_learning as fit_learning
-from groupwise.planning.memory import training_bytes as training_bytes
 from groupwise.planning.run_plan import PassWork as PassWork
 from groupwise.planning.run_plan import Plan as Plan
 from groupwise.planning.run_plan import PlanInputs as PlanInputs

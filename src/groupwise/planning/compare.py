@@ -1,30 +1,15 @@
-"""Two methods on one recipe: what each holds in memory, kind by kind, and what that is at 7B."""
+"""Two methods on one recipe: what each holds in memory, kind by kind."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from groupwise.planning.memory import training_bytes
 from groupwise.planning.render import bytes_text, table
 from groupwise.planning.run_plan import Plan
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-_SEVEN_BILLION = 7e9
-
-_ALONE, _BESIDE, _ALL = (
-    training_bytes(_SEVEN_BILLION, reference=reference, critic=critic)
-    for reference, critic in ((False, False), (True, False), (True, True))
-)
-SEVEN_BILLION: tuple[tuple[str, float], ...] = (
-    ("group baseline, no reference", _ALONE),
-    ("group baseline, reference", _BESIDE),
-    ("PPO: critic, reference, verifier", _ALONE + _BESIDE),
-    ("PPO: critic, reference, reward model", _ALL),
-)
-"""Bytes of weights, gradients, moments and frozen copies at 7e9 parameters in mixed precision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +42,10 @@ class Comparison:
             "peak": [made.memory.peak for made in self.plans],
             "checkpoint_bytes": [made.checkpoint_bytes for made in self.plans],
             "saved": self.saved,
-            "at_7b": dict(SEVEN_BILLION),
         }
 
     def print(self, console: Console) -> None:
-        """Two tables: this recipe by kind, and 7B by method."""
+        """A table by kind, and the difference in a sentence."""
         kinds = [(name, _text(a), _text(b)) for name, a, b in self.rows]
         peaks = {f"peak while {kind}": f"peak_{kind}" for kind in ("sampling", "learning")}
         totals = [
@@ -75,9 +59,6 @@ class Comparison:
             f"{self.first} needs {abs(self.saved):.0%} {'less' if self.saved >= 0 else 'more'} "
             f"memory at its peak than {self.second}"
         )
-        title = "7B in mixed precision, 16 bytes a trained parameter, without activations"
-        large = [(label, _text(size)) for label, size in SEVEN_BILLION]
-        console.print(table(title, ("method", "memory"), [large]))
 
 
 def _text(size: float) -> str:

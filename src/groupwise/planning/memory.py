@@ -24,29 +24,6 @@ _CHUNK_BYTES = 64 * 2**20
 _CHUNK_BUFFERS = 4
 
 
-def training_bytes(
-    parameters: float,
-    *,
-    reference: bool = False,
-    critic: bool = False,
-    bytes_per_parameter: float = 16,
-    reference_bytes: float = 2,
-) -> float:
-    """Bytes of weights, gradients, optimiser and frozen copies of a method, activations left out.
-
-    A trained model takes 16 bytes a parameter in mixed precision with AdamW: 2 for bfloat16
-    weights, 2 for gradients, 4 for float32 masters, 8 for two moments. (Float32 weights, gradients
-    and moments are 16 too.) A frozen bfloat16 copy takes 2. `critic` adds what PPO needs: a second
-    trained model of that size and a frozen reward model.
-
-    >>> [training_bytes(7e9, reference=r, critic=c) / 1e9
-    ...  for r, c in ((False, False), (True, False), (True, True))]
-    [112.0, 126.0, 252.0]
-    """
-    trained, frozen = parameters * bytes_per_parameter, parameters * reference_bytes
-    return trained + frozen * reference + (trained + frozen) * critic
-
-
 @dataclass(frozen=True, slots=True)
 class MemoryInputs:
     """What decides memory. `tokens` are those of one forward and backward pass, `rows` the

@@ -6,7 +6,6 @@ styles here are for the families that do not.
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +31,6 @@ ToolStyle = FamilyStyle | Callable[[str], Mapping[str, Any]]
 _DECODER = json.JSONDecoder()
 _HERMES = re.compile(r"<tool_call>(.*?)(</tool_call>|\Z)", re.DOTALL)
 _FENCED = re.compile(r"```(?:json|tool_call)\s*\n(.*?)(```|\Z)", re.DOTALL)
-_PYTHON_CALL = re.compile(r"\s*([A-Za-z_][\w.]*)\.call\((.*)\)\s*\Z", re.DOTALL)
 _MISTRAL_NAMED = re.compile(r"\s*([\w.-]+)\s*(?:\[CALL_ID\][\w-]*)?\s*(?:\[ARGS\])?\s*(?=\{)")
 _DEEPSEEK = re.compile(
     r"<｜tool▁call▁begin｜>(.*?)<｜tool▁sep｜>(.*?)(<｜tool▁call▁end｜>|\Z)", re.DOTALL
@@ -172,9 +170,6 @@ def _llama(text: str) -> tuple[list[Any], str]:
     before, marked, after = text.partition("<|python_tag|>")
     if not marked:
         return _whole(text)
-    named = _PYTHON_CALL.match(after)
-    if named:
-        return [_with_name(named[1], _keywords(named[2]))], before
     items, _ = _objects(after)
     return items or [_loads(after)], before
 
@@ -252,20 +247,6 @@ def _objects(text: str) -> tuple[list[Any], str]:
         items.append(value)
         rest = rest[end:].lstrip(" \n\t;")
     return items, rest
-
-
-def _keywords(text: str) -> Any:
-    """The keyword arguments of Python source, literals only, or the error why not."""
-    try:
-        call = ast.parse(f"f({text})", mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        return _MalformedError(f"not a call in Python ({error})")
-    if not isinstance(call, ast.Call) or call.args or not all(e.arg for e in call.keywords):
-        return _MalformedError("give its arguments by name")
-    try:
-        return {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
-    except (ValueError, RecursionError):
-        return _MalformedError("its arguments are not literals")
 
 
 def _call(value: Any, place: int) -> ToolCall:
