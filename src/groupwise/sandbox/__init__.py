@@ -21,12 +21,13 @@ from groupwise.sandbox.results import (
     Program,
     SandboxUnavailable,
     TrustedCallFailed,
+    make_job,
     make_tests,
 )
 from groupwise.sandbox.tiers import Tier, TierChoice
 
 if TYPE_CHECKING:
-    from groupwise.sandbox.pool import Sandbox, make_job, run_code, shared_sandbox
+    from groupwise.sandbox.pool import Sandbox, run_code, shared_sandbox
 
 __all__ = [
     "BROKEN_TESTS",

@@ -1,6 +1,6 @@
 """Whether what came back is what was expected. Runs in the parent, and nowhere else.
 
-What came back is encoded data (`guest/values.py`) and compared as such: it is never turned into an
+Both sides are compared as encoded data (`guest/values.py`): what came back is never turned into an
 object whose methods or hashes the solution could choose. Types count: a list is not a tuple and
 True is not 1, but 2 equals 2.0, and a NaN equals a NaN.
 """
@@ -8,25 +8,18 @@ True is not 1, but 2 equals 2.0, and a NaN equals a NaN.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from decimal import Decimal
-from fractions import Fraction
+from contextlib import suppress
+from decimal import MAX_EMAX, MIN_EMIN, Context
 from typing import Any
 
-from groupwise.sandbox.guest.values import MAX_DEPTH, decode, encode, plain
+from groupwise.sandbox.guest.values import FORMS, MAX_DEPTH, MAX_DIGITS, decode, encode
 
 ROUNDING = 1e-9
 """With a tolerance, numbers this close are equal whatever their size, or within it if smaller."""
 
-_DIGITS = 1_000_000
-_ORDERED, _UNORDERED = {"l", "t", "dv"}, {"s", "f", "dk", "di"}
-
-
-@dataclass(frozen=True, slots=True)
-class Either:
-    """An expected value that stands for several: each of `values` is right."""
-
-    values: tuple[Any, ...]
+_EXACT = Context(prec=2 * MAX_DIGITS, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
+_ALIKE = {"t": "l", "f": "s"}
+_ORDERED, _UNORDERED = ("l", "t", "dv", "dq", "c"), ("s", "f", "d", "dk", "di")
 
 
 def matches(expected: Any, encoded: Any, *, tolerance: float = 0.0, alike: bool = False) -> bool:
@@ -37,55 +30,59 @@ def matches(expected: Any, encoded: Any, *, tolerance: float = 0.0, alike: bool 
     >>> matches([1], ["t", [1]], alike=True), matches(0.5, 0.500001, tolerance=1e-4)
     (True, True)
     """
-    return same_value(plain(expected), encoded, tolerance, alike)
+    return same_value(expected, encoded, tolerance, alike)
 
 
 def same_value(expected: Any, encoded: Any, tolerance: float, alike: bool) -> bool:
-    """`matches` for an expected value that is in built-in types already."""
-    if isinstance(expected, Either):
-        return any(same_value(each, encoded, tolerance, alike) for each in expected.values)
-    if isinstance(expected, (int, float)) and not isinstance(expected, bool):
-        return _same_number(expected, encoded, tolerance)
-    if expected is None or isinstance(expected, (bool, str)):
-        return type(encoded) is type(expected) and bool(encoded == expected)
-    if type(encoded) is not list or len(encoded) != 2:
+    """`matches`, without names."""
+    return same_data(encode(expected), encoded, tolerance, alike)
+
+
+def same_data(expected: Any, given: Any, tolerance: float, alike: bool) -> bool:
+    """Whether encoded data is what `encode` made of the expected value."""
+    number = _number(expected)
+    if number is not None:
+        return _same_number(number, _number(given), tolerance)
+    if not _is_pair(expected):
+        return type(given) is type(expected) and bool(given == expected)
+    if not _is_pair(given):
         return False
-    tag, body = encoded
-    if isinstance(expected, (list, tuple)):
-        wanted = ("l", "t") if alike else ("l" if isinstance(expected, list) else "t",)
-        return (
-            tag in wanted
-            and type(body) is list
-            and len(body) == len(expected)
-            and all(same_value(one, other, tolerance, alike) for one, other in zip(expected, body))
-        )
-    if isinstance(expected, dict):
-        return bool(tag == "d") and _same_dict(expected, body, tolerance, alike)
-    wanted = encode(expected, digits=_DIGITS)
-    if isinstance(expected, complex) and tolerance and tag == "c":
-        return same_value(wanted[1], ["l", body], tolerance, alike)
-    if type(body) is list and type(wanted[1]) is list and len(body) != len(wanted[1]):
+    (wanted, parts), (tag, body) = expected, given
+    if alike:
+        wanted, tag = _ALIKE.get(wanted, wanted), _ALIKE.get(tag, tag)
+    if wanted != tag or type(body) is not type(parts):
         return False
-    if alike and tag in ("s", "f") and wanted[0] in ("s", "f"):
-        wanted[0] = tag
+    if len(body) != len(parts) and tag != "n":
+        return False
+    if tag in _ORDERED:
+        return all(same_data(one, other, tolerance, alike) for one, other in zip(parts, body))
     try:
-        return _key(wanted) == _key(encoded)
+        if tag == "d":
+            return _same_dict(parts, body, tolerance, alike)
+        return _key([tag, parts]) == _key([tag, body])
     except ValueError:
         return False
 
 
-def _same_number(expected: int | float, encoded: Any, tolerance: float) -> bool:
-    if type(encoded) is list and encoded[:1] == ["i"]:
-        try:
-            encoded = decode(encoded)
-        except ValueError:
-            return False
-    if type(encoded) not in (int, float):
-        return False
-    return (
-        encoded == expected
-        or (encoded != encoded and expected != expected)
-        or (tolerance > 0 and _near(expected, encoded, tolerance))
+def _is_pair(data: Any) -> bool:
+    return type(data) is list and len(data) == 2 and type(data[0]) is str
+
+
+def _number(data: Any) -> int | float | None:
+    """The number that encoded data is; None for anything else."""
+    if type(data) in (int, float):
+        return data  # type: ignore[no-any-return]
+    if _is_pair(data) and data[0] == "i":
+        with suppress(ValueError):
+            return decode(data)  # type: ignore[no-any-return]
+    return None
+
+
+def _same_number(expected: int | float, given: int | float | None, tolerance: float) -> bool:
+    return given is not None and (
+        given == expected
+        or (given != given and expected != expected)
+        or (tolerance > 0 and _near(expected, given, tolerance))
     )
 
 
@@ -103,22 +100,16 @@ def _near(expected: int | float, given: int | float, tolerance: float) -> bool:
         return False
 
 
-def _same_dict(expected: dict[Any, Any], body: Any, tolerance: float, alike: bool) -> bool:
-    if type(body) is not list or len(body) != len(expected):
-        return False
-    left = {_key(encode(each, digits=_DIGITS)): value for each, value in expected.items()}
-    for pair in body:
-        if type(pair) is not list or len(pair) != 2:
-            return False
-        try:
-            encoded_key = _key(pair[0])
-        except ValueError:
-            return False
-        if encoded_key not in left or not same_value(
-            left.pop(encoded_key), pair[1], tolerance, alike
-        ):
-            return False
-    return True
+def _same_dict(expected: list[Any], body: list[Any], tolerance: float, alike: bool) -> bool:
+    """`ValueError` for a key that is not an encoded value."""
+    left = {_key(key): value for key, value in expected}
+    return all(
+        type(pair) is list
+        and len(pair) == 2
+        and (key := _key(pair[0])) in left
+        and same_data(left.pop(key), pair[1], tolerance, alike)
+        for pair in body
+    )
 
 
 def _key(encoded: Any, depth: int = MAX_DEPTH) -> str:
@@ -132,46 +123,23 @@ def _key(encoded: Any, depth: int = MAX_DEPTH) -> str:
     if encoded is None or type(encoded) in (bool, str):
         return repr(encoded)
     if type(encoded) in (int, float):
-        return _number_key(encoded)
-    if depth == 0 or type(encoded) is not list or len(encoded) != 2 or type(encoded[0]) is not str:
+        return repr(encoded) if encoded % 1 else hex(int(encoded))
+    if depth == 0 or not _is_pair(encoded) or encoded[0] not in FORMS:
         raise ValueError("not an encoded value")
     tag, body = encoded
-    if tag == "dq":
-        if type(body) is not list or len(body) != 2 or type(body[0]) is not list:
-            raise ValueError("not an encoded value")
-        body = body[0][1] if len(body[0]) == 2 else None
-    elif tag not in _ORDERED | _UNORDERED | {"d"}:
-        return f"{tag}:{_scalar_key(decode(encoded))}"
+    if tag == "n":
+        return f"n:{_EXACT.normalize(decode(encoded)) or 0}"
+    if type(body) is str:
+        return f"{tag}:{body!r}"
     if type(body) is not list:
         raise ValueError("not an encoded value")
+    if tag == "r":  # equal ranges have the same items, not the same ends
+        items = decode(encoded)
+        body = [items[0], items[-1], items.step if items[1:] else 1] if items else []
     if tag == "d":
-        tag, body = "di", [["t", pair] for pair in body]
+        body = [["t", pair] for pair in body]
     parts = [_key(each, depth - 1) for each in body]
     return f"{tag}({','.join(sorted(parts) if tag in _UNORDERED else parts)})"
-
-
-def _number_key(value: int | float) -> str:
-    if isinstance(value, float) and not value.is_integer():
-        return repr(value)
-    return hex(int(value))
-
-
-def _scalar_key(value: Any) -> str:
-    """Of bytes, a large integer, or a number of another type."""
-    if isinstance(value, complex):
-        return f"{_number_key(value.real)} {_number_key(value.imag)}"
-    if isinstance(value, range):
-        return f"{value[0]} {value[-1]} {value.step if value[1:] else 1}" if value else "empty"
-    if isinstance(value, Fraction):
-        return f"{value.numerator:x}/{value.denominator:x}"
-    if isinstance(value, Decimal):
-        sign, digits, exponent = value.as_tuple()
-        kept = "".join(map(str, digits)).rstrip("0")
-        places = exponent + len(digits) - len(kept) if isinstance(exponent, int) else exponent
-        return f"{sign} {kept} {places}" if kept or not value.is_finite() else "0"
-    if not isinstance(value, (int, bytes, bytearray)):  # an iterator: no value to compare
-        raise ValueError("not an encoded value")
-    return hex(value) if isinstance(value, int) else value.hex()
 
 
 def same_output(expected: str, printed: str, tolerance: float = 0.0) -> bool:
@@ -198,11 +166,11 @@ def _lines(text: str) -> list[str]:
 
 def _same_words(expected: list[str], printed: list[str], tolerance: float) -> bool:
     return len(expected) == len(printed) and all(
-        a == b or _near(_number(a), _number(b), tolerance) for a, b in zip(expected, printed)
+        a == b or _near(_float(a), _float(b), tolerance) for a, b in zip(expected, printed)
     )
 
 
-def _number(word: str) -> float:
+def _float(word: str) -> float:
     """The number that a word is; NaN for any other."""
     try:
         return math.nan if "_" in word else float(word)

@@ -12,11 +12,10 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
-from groupwise.errors import RecipeError
 from groupwise.sandbox.guest.values import decode, encode
 from groupwise.sandbox.packages import Packages, find_packages
 from groupwise.sandbox.probes import context_of, open_probes
@@ -28,7 +27,6 @@ from groupwise.sandbox.results import (
     Limits,
     SandboxUnavailable,
     TrustedCallFailed,
-    make_tests,
 )
 from groupwise.sandbox.runs import Ended, Solution, grade, printable, reported_error
 from groupwise.sandbox.tiers import Tier, TierChoice, candidates, plan, refuse_other_systems
@@ -37,6 +35,8 @@ from groupwise.waiting.threads import work_through
 
 ZYGOTES_PER_CORE = 2
 """While one run waits for its child, another works: about a quarter more runs a second."""
+
+Result = TypeVar("Result")
 
 logger = logging.getLogger("groupwise.sandbox")
 
@@ -68,15 +68,22 @@ class Sandbox:
 
     def grade(self, job: Job) -> CodeResult:
         """One graded run."""
-        cause = ""
-        for _ in range(2):
+        try:
+            return self._tried(lambda zygote: grade(zygote, job))
+        except ZygoteLost as error:
+            return CodeResult("infrastructure_error", 0, len(job.tests), str(error))
+
+    def _tried(self, run: Callable[[Zygote], Result]) -> Result:
+        """The result of a run, which has a new zygote once where one is lost. `ZygoteLost`."""
+        for attempt in (1, 2):
             try:
                 with self._zygote() as zygote:
-                    return grade(zygote, job)
+                    return run(zygote)
             except (ZygoteLost, SandboxUnavailable) as error:
-                cause = str(error)
-                logger.warning("a graded run failed through a fault of the sandbox: %s", cause)
-        return CodeResult("infrastructure_error", 0, len(job.tests), cause)
+                logger.warning("a run failed through a fault of the sandbox: %s", error)
+                if attempt == 2:
+                    raise ZygoteLost(str(error)) from error
+        raise AssertionError
 
     def grade_all(self, jobs: Sequence[Job], tries: int = 1) -> list[CodeResult]:
         """One result for each job, in order, as many at a time as there are zygotes.
@@ -109,59 +116,29 @@ class Sandbox:
         believed: pass no source that the policy wrote. `read_files` lets it read the files of the
         sandbox's packages. `TrustedCallFailed` says why there is no value.
         """
-        job = Job(source, ("",), entry=entry, limits=limits or Limits())
+        job = Job(source, [((), None)], entry=entry, limits=limits or Limits())
         encoded = [encode(each) for each in arguments]
-        cause = "no zygote answered"
-        for _ in range(2):
-            try:
-                with self._zygote() as zygote:
-                    found = self._evaluated(zygote, job, encoded, read_files)
-            except ZygoteLost as error:
-                cause = str(error)
-                continue
-            if isinstance(found, TrustedCallFailed):
-                raise found
-            return found
-        message = f"{entry}: infrastructure_error: {cause}"
-        raise TrustedCallFailed(message, "infrastructure_error")
-
-    def _evaluated(self, zygote: Zygote, job: Job, encoded: list[Any], read_files: bool) -> Any:
-        until = time.monotonic() + job.limits.total_time
-        solution = Solution(zygote, job, until, read_files)
-        entry = job.entry or ""
-        outcome: CodeOutcome
         try:
-            kind, *rest = solution.call(entry, encoded, {}, solution.deadline(), mutated=False)
-            if kind == "value":
-                return decode(_printable(rest[0]))
-            outcome = "out_of_memory" if kind == "memory" else "failed"
-            cause = "out_of_memory: MemoryError" if kind == "memory" else reported_error(rest)
-        except Ended as ended:
-            outcome, cause = ended.verdict[0], ": ".join(ended.verdict)
-        except (ValueError, RecursionError) as error:
-            outcome, cause = "failed", str(error)
-        finally:
-            solution.end()
-        return TrustedCallFailed(printable(f"{entry}: {cause}"), outcome)
+            found = self._tried(lambda zygote: _evaluated(zygote, job, encoded, read_files))
+        except ZygoteLost as error:
+            message = f"{entry}: infrastructure_error: {error}"
+            raise TrustedCallFailed(message, "infrastructure_error") from error
+        if isinstance(found, TrustedCallFailed):
+            raise found
+        return found
 
     @contextmanager
     def _zygote(self) -> Iterator[Zygote]:
-        zygote = self._idle.get()
+        """An idle zygote; one in whose run anything went wrong is replaced."""
+        zygote, sound = self._idle.get(), False
         try:
-            if zygote is None:
-                zygote = Zygote(plan(self.tier, self._packages))
+            zygote = zygote or Zygote(plan(self.tier, self._packages))
             yield zygote
-        except BaseException:
-            # Whatever went wrong, a new one is cheaper than finding out.
-            if zygote is not None:
-                zygote.close()
-            zygote = None
-            raise
+            sound = not self._closed
         finally:
-            if self._closed and zygote is not None:
+            if zygote is not None and not sound:
                 zygote.close()
-                zygote = None
-            self._idle.put(zygote)
+            self._idle.put(zygote if sound else None)
 
     def start(self) -> None:
         """Starts every zygote now, so that the first runs find them warm."""
@@ -186,6 +163,28 @@ class Sandbox:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _evaluated(zygote: Zygote, job: Job, encoded: list[Any], read_files: bool) -> Any:
+    """The value of the job's entry for encoded arguments, or a `TrustedCallFailed`."""
+    solution = Solution(zygote, job, time.monotonic() + job.limits.total_time, read_files)
+    entry = job.entry or ""
+    outcome: CodeOutcome = "failed"
+    try:
+        kind, *rest = solution.call(entry, encoded, {}, solution.deadline(), mutated=False)
+        if kind == "value":
+            return decode(_printable(rest[0]))
+        if kind == "memory":
+            outcome, cause = "out_of_memory", "out_of_memory: MemoryError"
+        else:
+            cause = reported_error(rest)
+    except Ended as ended:
+        outcome, cause = ended.verdict[0], ": ".join(ended.verdict)
+    except (ValueError, RecursionError) as error:
+        cause = str(error)
+    finally:
+        solution.end()
+    return TrustedCallFailed(printable(f"{entry}: {cause}"), outcome)
 
 
 def _printable(data: Any) -> Any:
@@ -247,25 +246,6 @@ def close_shared_sandboxes() -> None:
             _shared.pop(key).close()
 
 
-def make_job(
-    source: str,
-    tests: Sequence[Any],
-    *,
-    entry: str | None = None,
-    kind: Kind = "calls",
-    setup: str = "",
-    limits: Limits | None = None,
-    **options: Any,
-) -> Job:
-    """A job from tests in any accepted form. `RecipeError` where one is malformed."""
-    if not isinstance(source, str):
-        raise RecipeError(f"source = {source!r:.80}: give the program's text")
-    made = make_tests(tests, kind)
-    if kind == "calls" and not entry:
-        raise RecipeError('kind = "calls" needs entry, the name of the function to call')
-    return Job(source, made, kind, entry, setup, limits or Limits(), **options)
-
-
 def run_code(
     source: str,
     tests: Sequence[Any],
@@ -292,14 +272,6 @@ def run_code(
     >>> run_code("def f(n): return 2 * n + 1", tests=[((2,), 5)], entry="f", kind="calls").outcome
     'passed'
     """
-    job = make_job(
-        source,
-        tests,
-        entry=entry,
-        kind=kind,
-        setup=setup,
-        limits=Limits.of(limits),
-        tolerance=tolerance,
-        fresh=fresh,
-    )
+    given = Limits.of(limits)
+    job = Job(source, tests, kind, entry, setup, given, tolerance=tolerance, fresh=fresh)
     return shared_sandbox(tier, packages).grade(job)

@@ -143,7 +143,7 @@ def context_of(canary: str = "groupwise-self-test", **given: Any) -> dict[str, A
 def open_probes(zygote: Zygote, context: Mapping[str, Any]) -> dict[str, str]:
     """The probes that got through, each with what it got; one that ends its child did not."""
     limits = Limits(time=5.0, total_time=30.0)
-    job = Job(SOURCE, ("",), limits=limits)
+    job = Job(SOURCE, [((), None)], entry="attempt", limits=limits)
     solution = Solution(zygote, job, time.monotonic() + limits.total_time)
     aims = encode(dict(context))
     found: dict[str, str] = {}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from groupwise.errors import GroupwiseError, RecipeError
-from groupwise.sandbox.guest.values import encode, plain
+from groupwise.sandbox.guest.values import encode
 
 Kind = Literal["calls", "stdio", "asserts"]
 KINDS: tuple[Kind, ...] = ("calls", "stdio", "asserts")
@@ -62,11 +62,13 @@ class Limits:
     def __post_init__(self) -> None:
         for each in fields(self):
             value = getattr(self, each.name)
-            legal = type(value) in (int, float) and 0 < value < math.inf
-            if each.name == "threads" and not isinstance(value, bool):
-                raise RecipeError(f"sandbox limit threads = {value!r}: give true or false")
-            if each.name != "threads" and not legal:
-                raise RecipeError(f"sandbox limit {each.name} = {value!r}: give a number above 0")
+            if each.name == "threads":
+                legal, wanted = isinstance(value, bool), "true or false"
+            else:
+                legal = type(value) in (int, float) and 0 < value < math.inf
+                wanted = "a number above 0"
+            if not legal:
+                raise RecipeError(f"sandbox limit {each.name} = {value!r}: give {wanted}")
 
     @classmethod
     def of(cls, limits: Limits | Mapping[str, Any] | None) -> Limits:
@@ -77,37 +79,37 @@ class Limits:
         """
         if isinstance(limits, Limits):
             return limits
-        known = [each.name for each in fields(cls)]
         if limits is not None and not isinstance(limits, Mapping):
             raise RecipeError(f'limits = {limits!r:.60}: give fields by name, as {{"time": 5}}')
-        for name, value in (limits or {}).items():
-            if name not in known:
-                raise RecipeError(
-                    f"limits: unknown field {name!r} (= {value!r}); the fields are "
-                    f"{', '.join(known)} (seconds and bytes)"
-                )
-        return cls(**(limits or {}))
+        given, known = dict(limits or {}), [each.name for each in fields(cls)]
+        for name in given.keys() - set(known):
+            raise RecipeError(
+                f"limits: unknown field {name!r} (= {given[name]!r}); the fields are "
+                f"{', '.join(known)} (seconds and bytes)"
+            )
+        return cls(**given)
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One test of kind calls: `entry(*arguments, **keywords)` must give `expected`.
+    """A test of kind calls: `entry(*arguments, **keywords)` must give `expected` or one of `also`.
 
-    `encoded` are the arguments and keywords as data, `plain` the expected value in built-in types;
-    both are made once. `ValueError` for a value that is not data.
+    `encoded` are the arguments and keywords as data, `right` the values that are right; both are
+    made once. `ValueError` for a value that is not data.
     """
 
     arguments: tuple[Any, ...]
     expected: Any
     keywords: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    also: tuple[Any, ...] = ()
     encoded: tuple[list[Any], dict[str, Any]] = field(init=False, repr=False, compare=False)
-    plain: Any = field(init=False, repr=False, compare=False)
+    right: tuple[Any, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         arguments = [encode(each) for each in self.arguments]
         keywords = {name: encode(each) for name, each in self.keywords.items()}
         object.__setattr__(self, "encoded", (arguments, keywords))
-        object.__setattr__(self, "plain", plain(self.expected))
+        object.__setattr__(self, "right", tuple(map(encode, (self.expected, *self.also))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +124,15 @@ class Program:
 class Job:
     """One graded run: untrusted `source`, and tests that stay in this process.
 
-    `setup` (asserts) is run before the tests, in the tester. `tolerance`, below 1, is the largest
-    difference from an expected number, relative to it; 0 compares exactly. `alike` reads lists and
-    tuples alike, for expected values that came from JSON. `fresh` gives every case a
-    process of its own, so that no state is shared. `stop_early` ends at the first case not passed.
+    `tests` are in any form that `make_tests` reads. `setup` (asserts) is run before them, in the
+    tester. `tolerance`, below 1, is the largest difference from an expected number, relative to it;
+    0 compares exactly. `alike` reads lists and tuples alike, for expected values that came from
+    JSON. `fresh` gives every case a process of its own, so that no state is shared. `stop_early`
+    ends at the first case not passed. `RecipeError` names what is malformed.
     """
 
     source: str
-    tests: tuple[Call | Program | str, ...]
+    tests: Sequence[Any]
     kind: Kind = "calls"
     entry: str | None = None
     setup: str = ""
@@ -140,8 +143,17 @@ class Job:
     stop_early: bool = False
 
     def __post_init__(self) -> None:
+        if not isinstance(self.source, str):
+            raise RecipeError(f"source = {self.source!r:.80}: give the program's text")
+        object.__setattr__(self, "tests", make_tests(self.tests, self.kind))
+        if self.kind == "calls" and not self.entry:
+            raise RecipeError('kind = "calls" needs entry, the name of the function to call')
         if not 0 <= self.tolerance < 1:
             raise RecipeError(f"tolerance = {self.tolerance}; give 0 or more and less than 1")
+
+
+make_job = Job
+"""The former name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,24 +197,19 @@ def _make_test(index: int, test: Any, kind: Kind) -> Call | Program | str:
         if isinstance(test, str) and test.strip():
             return test
         raise RecipeError(f"tests[{index}]: an asserts test is source text, got {test!r}")
-    if isinstance(test, Mapping):
-        given = test.get("args", test.get("input"))
-        expected = test.get("expected", test.get("output"))
-        keywords = dict(test.get("kwargs") or {})
-        complete = ("args" in test or "input" in test) and ("expected" in test or "output" in test)
-    else:
-        complete = isinstance(test, (list, tuple)) and len(test) == 2
-        given, expected = test if complete else (None, None)
-        keywords = {}
-    if not complete:
+    table = test if isinstance(test, Mapping) else {}
+    given = [table[name] for name in ("args", "input") if name in table]
+    expected = [table[name] for name in ("expected", "output") if name in table]
+    pair = [*given[:1], *expected[:1]] if isinstance(test, Mapping) else test
+    if not isinstance(pair, (list, tuple)) or len(pair) != 2:
         raise RecipeError(f"tests[{index}] = {test!r}: give a pair of input and expected output")
-    if kind == "calls":
-        arguments = tuple(given) if isinstance(given, (list, tuple)) else (given,)
-        try:
-            return Call(arguments, expected, keywords)
-        except ValueError as error:
-            raise RecipeError(f"tests[{index}]: {error} cannot be sent or expected") from error
-    return Program(_text(index, given), _text(index, expected))
+    if kind == "stdio":
+        return Program(_text(index, pair[0]), _text(index, pair[1]))
+    arguments = tuple(pair[0]) if isinstance(pair[0], (list, tuple)) else (pair[0],)
+    try:
+        return Call(arguments, pair[1], dict(table.get("kwargs") or {}))
+    except ValueError as error:
+        raise RecipeError(f"tests[{index}]: {error} cannot be sent or expected") from error
 
 
 def _text(index: int, value: Any) -> str:

@@ -12,13 +12,22 @@ import contextlib
 import secrets
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Generator
 from typing import Any
 
-from groupwise.sandbox.comparison import same_output, same_value
+from groupwise.sandbox.comparison import same_data, same_output
 from groupwise.sandbox.guest.values import decode
 from groupwise.sandbox.results import BROKEN_TESTS, Call, CodeOutcome, CodeResult, Job, Program
-from groupwise.sandbox.zygotes import Child, Expired, Garbled, Gone, TooMuch, Zygote, ZygoteLost
+from groupwise.sandbox.zygotes import (
+    Child,
+    Expired,
+    Fault,
+    Garbled,
+    Gone,
+    TooMuch,
+    Zygote,
+    ZygoteLost,
+)
 
 FRAME = 1 << 24
 """Bytes of a frame from a tester, which runs the data's own source."""
@@ -26,13 +35,11 @@ FRAME = 1 << 24
 _REASON = 300
 """Characters of a reason that a child chose."""
 
-_PIPE = 8000
-"""Characters of a job that certainly fit into an empty pipe."""
-
 _ENDING = 0.5
 """Seconds in which a child that closed its pipe may end by itself, for its exit code."""
 
 Verdict = tuple[CodeOutcome, str]
+Cases = Generator[Verdict, None, None]
 
 
 class Ended(Exception):  # noqa: N818 (inside this room: an outcome of the child's whole run)
@@ -55,15 +62,12 @@ def grade(zygote: Zygote, job: Job) -> CodeResult:
     run = {"calls": grade_calls, "stdio": grade_programs, "asserts": grade_asserts}[job.kind]
     verdicts: list[Verdict] = []
     until = time.monotonic() + job.limits.total_time
-
-    def add(verdict: Verdict) -> bool:
-        """Whether the next case is run."""
-        verdicts.append(verdict)
-        outcome = verdict[0]
-        return outcome != "timeout" and not (job.stop_early and outcome != "passed")
-
     try:
-        run(zygote, job, until, add)
+        with contextlib.closing(run(zygote, job, until)) as cases:
+            for outcome, reason in cases:
+                verdicts.append((outcome, reason))
+                if outcome == "timeout" or (job.stop_early and outcome != "passed"):
+                    break
     except BrokenTests as error:
         return CodeResult("infrastructure_error", 0, len(job.tests), str(error))
     return _result(job, verdicts)
@@ -108,22 +112,18 @@ class Solution:
     ) -> list[Any]:
         """One of the `_REPLIES`, its form checked. `Ended` where the child is gone."""
         self.asked = True
-        if self._unloadable is not None:
-            return self._unloadable
-        if self._child is None:
-            reply = self._load(deadline)
+        if self._child is None and self._unloadable is None:
+            self._child = self._zygote.fork("calls", self._job.limits, read_files=self._read_files)
+            reply = self._exchange(0, {"source": self._job.source}, deadline)
             if reply[0] != "value":
                 self.end()
                 self._unloadable = reply
-                return reply
+        if self._unloadable is not None:
+            return self._unloadable
         nonce = secrets.token_hex(8)
-        return self._exchange([nonce, entry, arguments, keywords, mutated], nonce, deadline)
+        return self._exchange(nonce, [nonce, entry, arguments, keywords, mutated], deadline)
 
-    def _load(self, deadline: float) -> list[Any]:
-        self._child = self._zygote.fork("calls", self._job.limits, read_files=self._read_files)
-        return self._exchange({"source": self._job.source}, 0, deadline)
-
-    def _exchange(self, message: Any, nonce: str | int, deadline: float) -> list[Any]:
+    def _exchange(self, nonce: str | int, message: Any, deadline: float) -> list[Any]:
         assert self._child is not None
         try:
             if nonce == 0:
@@ -134,7 +134,7 @@ class Solution:
             if reply[0] != nonce or not _is_reply(reply[1:]):
                 raise Garbled
             return reply[1:]
-        except (Expired, TooMuch, Gone, Garbled) as error:
+        except Fault as error:
             verdict = ending(self._child, error, self._job)
             self._child = None
             raise Ended(*verdict) from None
@@ -158,22 +158,13 @@ def _is_reply(reply: list[Any]) -> bool:
 
 def begin(child: Child, job: dict[str, Any], deadline: float) -> None:
     """Sends a new child its job. `ZygoteLost` if it was not confined, else as `Child.send`."""
-    small = sum(len(str(each)) for each in job.values()) < _PIPE
-    if small:  # it fits into the pipe, so the child finds it there when it is confined
-        with contextlib.suppress(Gone):
-            child.send(job, deadline)
-    confirm(child)
-    if not small:
+    with contextlib.suppress(Gone):  # what the child says first tells why
         child.send(job, deadline)
-
-
-def confirm(child: Child) -> None:
-    """Waits until the child is confined. `ZygoteLost` if it fails before."""
     try:
         if child.receive(time.monotonic() + 10.0, 1000) == ["confined"]:
             return
         cause = "it said something else"
-    except (Expired, TooMuch, Gone, Garbled) as error:
+    except Fault as error:
         cause = type(error).__name__.lower()
     raise ZygoteLost(f"a child could not be confined ({cause}, exit code {child.end()})")
 
@@ -204,17 +195,14 @@ def how_it_ended(code: int | None) -> Verdict:
     return "crash", f"the process ended itself with exit code {code} before it answered"
 
 
-def grade_calls(zygote: Zygote, job: Job, until: float, add: Callable[[Verdict], bool]) -> None:
+def grade_calls(zygote: Zygote, job: Job, until: float) -> Cases:
     """Each case is one call whose value is compared here."""
     solution = Solution(zygote, job, until)
     try:
         for test in job.tests:
-            assert isinstance(test, Call)
-            go_on = add(_graded_call(solution, job, test))
+            yield _graded_call(solution, job, test)
             if job.fresh:
                 solution.end()
-            if not go_on:
-                return
     finally:
         solution.end()
 
@@ -231,23 +219,20 @@ def _graded_call(solution: Solution, job: Job, test: Call) -> Verdict:
         return "out_of_memory", "MemoryError"
     if kind in ("error", "not_data"):
         return "failed", reported_error(rest)
-    if same_value(test.plain, rest[0], job.tolerance, job.alike):
+    if any(same_data(each, rest[0], job.tolerance, job.alike) for each in test.right):
         return "passed", ""
     return "failed", f"gave {_short(rest[0])}"
 
 
-def grade_programs(zygote: Zygote, job: Job, until: float, add: Callable[[Verdict], bool]) -> None:
+def grade_programs(zygote: Zygote, job: Job, until: float) -> Cases:
     """Each case is one process that reads the input and prints; compared here."""
     for test in job.tests:
-        assert isinstance(test, Program)
         child = zygote.fork("stdio", job.limits, stdin=test.stdin.encode())
         try:
             deadline = min(time.monotonic() + job.limits.time, until)
-            go_on = add(_graded_program(child, job, test, deadline))
+            yield _graded_program(child, job, test, deadline)
         finally:
             child.end()
-        if not go_on:
-            return
 
 
 def _graded_program(child: Child, job: Job, test: Program, deadline: float) -> Verdict:
@@ -277,32 +262,29 @@ def _graded_program(child: Child, job: Job, test: Program, deadline: float) -> V
     return how_it_ended(code)
 
 
-def grade_asserts(zygote: Zygote, job: Job, until: float, add: Callable[[Verdict], bool]) -> None:
+def grade_asserts(zygote: Zygote, job: Job, until: float) -> Cases:
     """The tests run in a tester; what they call is asked of the solution, through here."""
     solution = Solution(zygote, job, until)
     tester = zygote.fork("tester", job.limits)
+    failed = False
     try:
         deadline = solution.deadline()
         tests = {"setup": job.setup, "tests": list(job.tests), "entry": job.entry}
-        passed = 0
-        try:
-            begin(tester, tests, deadline)
-            for _ in job.tests:
-                verdict = _graded_test(tester, solution, job, deadline)
-                passed += verdict[0] == "passed"
-                if passed == len(job.tests) and not solution.asked:
-                    raise BrokenTests(f"{BROKEN_TESTS}: none calls the solution")
-                go_on = add(verdict)
-                if job.fresh:
-                    solution.end()
-                if not go_on:
-                    return
-                deadline = solution.deadline()
-        except (Expired, TooMuch, Gone, Garbled) as error:
-            verdict = ending(tester, error, job)
-            if not solution.asked:
-                raise BrokenTests(f"{BROKEN_TESTS}: {': '.join(verdict)}") from None
-            add(verdict)
+        begin(tester, tests, deadline)
+        for number, _ in enumerate(job.tests, 1):
+            verdict = _graded_test(tester, solution, job, deadline)
+            failed = failed or verdict[0] != "passed"
+            if number == len(job.tests) and not (failed or solution.asked):
+                raise BrokenTests(f"{BROKEN_TESTS}: none calls the solution")
+            yield verdict
+            if job.fresh:
+                solution.end()
+            deadline = solution.deadline()
+    except Fault as error:
+        verdict = ending(tester, error, job)
+        if not solution.asked:
+            raise BrokenTests(f"{BROKEN_TESTS}: {': '.join(verdict)}") from None
+        yield verdict
     finally:
         solution.end()
         tester.end()

@@ -19,7 +19,7 @@ import weakref
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from groupwise.sandbox.guest.frames import NAME
+from groupwise.sandbox.guest.frames import NAME, decode, packed
 from groupwise.sandbox.results import Limits, SandboxUnavailable
 from groupwise.sandbox.tiers import Start
 
@@ -32,9 +32,6 @@ ANSWER_LIMIT = 15.0
 _PACKET = 1 << 16
 _SECONDS_OF_CPU_BEYOND = 2
 
-_decode = json.JSONDecoder().decode
-_encode = json.JSONEncoder(separators=(",", ":")).encode
-
 Role = Literal["calls", "stdio", "tester"]
 
 
@@ -42,19 +39,23 @@ class ZygoteLost(Exception):  # noqa: N818 (inside this room: a fault to repair)
     """The zygote is gone or does not answer."""
 
 
-class Expired(Exception):  # noqa: N818 (inside this room: an outcome)
+class Fault(Exception):  # noqa: N818 (inside this room: an outcome)
+    """What can be wrong with a child that is waited for."""
+
+
+class Expired(Fault):
     """The deadline passed."""
 
 
-class TooMuch(Exception):  # noqa: N818 (inside this room: an outcome)
+class TooMuch(Fault):
     """More bytes came than the cap."""
 
 
-class Gone(Exception):  # noqa: N818 (inside this room: an outcome)
+class Gone(Fault):
     """The child closed its pipe: it has ended, or is about to."""
 
 
-class Garbled(Exception):  # noqa: N818 (inside this room: an outcome)
+class Garbled(Fault):
     """The reply is malformed."""
 
 
@@ -241,21 +242,18 @@ class Child:
         self._output = output
         self._buffer = bytearray()
         self._code: int | None = None
-        self._replies = select.poll()
-        self._replies.register(reply, select.POLLIN)
         for each in (command, reply, output):
             if each is not None:
                 os.set_blocking(each, False)
 
     def send(self, message: Any, deadline: float) -> None:
         """One frame to the child. `Gone`, `Expired`."""
-        raw = _encode(message).encode()
-        data = memoryview(len(raw).to_bytes(4, "big") + raw)
+        data = packed(message)
         while data:
             try:
                 data = data[os.write(self._command, data) :]
             except BlockingIOError:
-                self._wait({self._command: select.POLLOUT}, deadline)
+                _wait(self._command, deadline, select.POLLOUT)
             except BrokenPipeError:
                 raise Gone from None
 
@@ -268,7 +266,7 @@ class Child:
         if length > cap:
             raise TooMuch
         try:
-            message = _decode(self._take(length, deadline).decode())
+            message = decode(self._take(length, deadline).decode())
         except (ValueError, RecursionError):
             raise Garbled from None
         if not isinstance(message, list) or not message:
@@ -277,9 +275,7 @@ class Child:
 
     def _take(self, count: int, deadline: float) -> bytes:
         while len(self._buffer) < count:
-            left = deadline - time.monotonic()
-            if left <= 0 or not self._replies.poll(left * 1000):
-                raise Expired
+            _wait(self._reply, deadline)
             chunk = os.read(self._reply, 1 << 16)
             if not chunk:
                 raise Gone
@@ -291,47 +287,28 @@ class Child:
     def read_output(self, deadline: float, cap: int) -> bytes:
         """All of standard output, until the child has ended. `Expired`, `TooMuch`."""
         assert self._output is not None
-        chunks: list[bytes] = []
-        size = 0
-        waiting = {self._output: select.POLLIN, self._pidfd: select.POLLIN}
-        while waiting:
-            ready = self._wait(waiting, deadline)
-            if self._output in ready:
-                chunk = os.read(self._output, 1 << 16)
-                size += len(chunk)
-                if size > cap:
-                    raise TooMuch
-                chunks.append(chunk)
-                if not chunk:
-                    del waiting[self._output]
-            elif self._pidfd in ready:
-                del waiting[self._pidfd]
-        return b"".join(chunks)
-
-    def _wait(self, descriptors: Mapping[int, int], deadline: float) -> set[int]:
-        poll = select.poll()
-        for descriptor, events in descriptors.items():
-            poll.register(descriptor, events)
-        left = deadline - time.monotonic()
-        ready = poll.poll(left * 1000) if left > 0 else []
-        if not ready:
-            raise Expired
-        return {descriptor for descriptor, _ in ready}
-
-    def kill(self) -> None:
-        """SIGKILL, through the pidfd, so that it can reach no other process."""
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        data = bytearray()
+        while True:
+            _wait(self._output, deadline)
+            chunk = os.read(self._output, 1 << 16)
+            if not chunk:
+                break
+            data += chunk
+            if len(data) > cap:
+                raise TooMuch
+        _wait(self._pidfd, deadline)
+        return bytes(data)
 
     def end(self) -> int:
         """Kills it if it still runs, waits for its end, closes all; the exit code, -N for signal N.
 
-        `ZygoteLost`.
+        The kill goes through the pidfd, so that it can reach no other process. `ZygoteLost`.
         """
         if self._code is None:
             self._code = -signal.SIGKILL
             try:
-                self.kill()
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
                 self._code = self._zygote.exit_code_of(self._name)
             finally:
                 reap(self._pidfd)
@@ -343,19 +320,27 @@ class Child:
     def ended(self, seconds: float) -> int | None:
         """The exit code if it ends by itself within `seconds`; it is then closed."""
         try:
-            self._wait({self._pidfd: select.POLLIN}, time.monotonic() + seconds)
+            _wait(self._pidfd, time.monotonic() + seconds)
         except Expired:
             return None
         return self.end()
+
+
+def _wait(descriptor: int, deadline: float, event: int = select.POLLIN) -> None:
+    """Until the event is there. `Expired`."""
+    poll = select.poll()
+    poll.register(descriptor, event)
+    left = deadline - time.monotonic()
+    if left <= 0 or not poll.poll(left * 1000):
+        raise Expired
 
 
 def _memory_file(data: bytes) -> int:
     """A descriptor from which `data` is read."""
     descriptor = os.memfd_create("stdin", os.MFD_CLOEXEC)
     try:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(descriptor, view) :]
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(data)
         os.lseek(descriptor, 0, os.SEEK_SET)
     except OSError:
         os.close(descriptor)

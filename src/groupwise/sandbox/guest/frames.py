@@ -1,4 +1,4 @@
-"""Frames on a pipe, seen from the child: four bytes of length, then JSON. Blocking."""
+"""Frames on a pipe, four bytes of length and then JSON; and the child's end, which blocks."""
 
 from __future__ import annotations
 
@@ -12,15 +12,21 @@ COMMAND_FD, REPLY_FD = 3, 4
 NAME = 16
 """Characters of the random name by which the parent knows a child, at the start of a request."""
 
-_decode = json.JSONDecoder().decode
+decode = json.JSONDecoder().decode
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 _received = bytearray()
+
+
+def packed(message: Any) -> memoryview:
+    """A frame."""
+    raw = _encode(message).encode()
+    return memoryview(len(raw).to_bytes(4, "big") + raw)
 
 
 def read_frame() -> Any:
     """The parent's next frame; `EOFError` where the pipe ended."""
     length = int.from_bytes(_take(4), "big")
-    return _decode(_take(length).decode())
+    return decode(_take(length).decode())
 
 
 def _take(count: int) -> bytes:
@@ -36,7 +42,6 @@ def _take(count: int) -> bytes:
 
 def write_frame(message: Any, descriptor: int = REPLY_FD) -> None:
     """Sends a frame, whole."""
-    raw = _encode(message).encode()
-    data = memoryview(len(raw).to_bytes(4, "big") + raw)
+    data = packed(message)
     while data:
         data = data[os.write(descriptor, data) :]

@@ -3,15 +3,16 @@
 An allow-list: everything else is refused with EPERM (clone3 with ENOSYS, so that libc falls back to
 clone, whose flags can be read). A call about a file answers that nothing is there, and the process
 ids are 0: times of access, inode numbers and process ids would show a run what earlier ones did.
-x86-64 and arm64 have tables of their own; only the x86-64 one has
-been executed, the arm64 one is checked in a BPF interpreter in the tests. Numbers: the kernel's
-`asm/unistd_64.h` and `asm-generic/unistd.h`; program layout: `linux/seccomp.h`, `linux/filter.h`.
+Only the x86-64 numbers have been executed, the arm64 ones are checked in a BPF interpreter in the
+tests. Numbers: the kernel's `asm/unistd_64.h` and `asm-generic/unistd.h`; program layout:
+`linux/seccomp.h`, `linux/filter.h`.
 """
 
 from __future__ import annotations
 
 import ctypes
 import struct
+from collections.abc import Iterable
 
 ALLOW = 0x7FFF0000
 KILL = 0x80000000
@@ -23,81 +24,35 @@ ZERO = 0x00050000
 
 AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
-# name: (x86-64 number, arm64 number); None where the architecture has no such call.
-PLAIN: dict[str, tuple[int | None, int | None]] = {
-    "read": (0, 63),
-    "write": (1, 64),
-    "mmap": (9, 222),
-    "munmap": (11, 215),
-    "brk": (12, 214),
-    "lseek": (8, 62),
-    "close": (3, 57),
-    "rt_sigaction": (13, 134),
-    "rt_sigprocmask": (14, 135),
-    "mprotect": (10, 226),
-    "mremap": (25, 216),
-    "getrandom": (318, 278),
-    "readv": (19, 65),
-    "writev": (20, 66),
-    "pread64": (17, 67),
-    "getcwd": (79, 17),
-    "rt_sigreturn": (15, 139),
-    "sigaltstack": (131, 132),
-    "set_robust_list": (273, 99),
-    "rseq": (334, 293),
-    "sched_yield": (24, 124),
-    "getuid": (102, 174),
-    "geteuid": (107, 175),
-    "getgid": (104, 176),
-    "getegid": (108, 177),
-    "getrusage": (98, 165),
-    "getrlimit": (97, 163),
-    "nanosleep": (35, 101),
-    "gettimeofday": (96, 169),
-    "time": (201, None),
-    "times": (100, 153),
-    "exit": (60, 93),
-    "exit_group": (231, 94),
-    "uname": (63, 160),
-    "dup": (32, 23),
-    "dup2": (33, None),
-    "dup3": (292, 24),
-    "pipe": (22, None),
-    "pipe2": (293, 59),
-    "poll": (7, None),
-    "ppoll": (271, 73),
-    "select": (23, None),
-    "pselect6": (270, 72),
-    "setitimer": (38, 103),
-    "alarm": (37, None),
-    "restart_syscall": (219, 128),
-    "close_range": (436, 436),
-}
-PATHS: dict[str, tuple[int | None, int | None]] = {
-    "fstat": (5, 80),
-    "newfstatat": (262, 79),
-    "stat": (4, None),
-    "lstat": (6, None),
-    "statx": (332, 291),
-    "readlink": (89, None),
-    "readlinkat": (267, 78),
-    "getdents64": (217, 61),
-    "access": (21, None),
-    "faccessat": (269, 48),
-    "faccessat2": (439, 439),
-}
-PROCESS_IDS = {"getpid": (39, 172), "getppid": (110, 173), "gettid": (186, 178)}
-CLOCKS = {"clock_gettime": (228, 113), "clock_getres": (229, 114), "clock_nanosleep": (230, 115)}
-OPEN = (2, None)
-OPENAT = (257, 56)
-IOCTL = (16, 29)
-FCNTL = (72, 25)
-PRLIMIT64 = (302, 261)
-MADVISE = (28, 233)
-FUTEX = (202, 98)
-SCHED_GETAFFINITY = (204, 123)
-CLONE = (56, 220)
-CLONE3 = (435, 435)
+Numbers = tuple[int, int | None]
+
+
+def _table(text: str) -> dict[str, Numbers]:
+    """Calls by name, with their x86-64 and arm64 numbers; "-" where arm64 has no such call."""
+    rows = (row.split() for row in text.split(";"))
+    return {name: (int(x86), None if arm == "-" else int(arm)) for name, x86, arm in rows}
+
+
+PLAIN = _table("""
+    read 0 63; write 1 64; mmap 9 222; munmap 11 215; brk 12 214; lseek 8 62; close 3 57;
+    rt_sigaction 13 134; rt_sigprocmask 14 135; mprotect 10 226; mremap 25 216;
+    getrandom 318 278; readv 19 65; writev 20 66; pread64 17 67; getcwd 79 17;
+    rt_sigreturn 15 139; sigaltstack 131 132; set_robust_list 273 99; rseq 334 293;
+    sched_yield 24 124; getuid 102 174; geteuid 107 175; getgid 104 176; getegid 108 177;
+    getrusage 98 165; getrlimit 97 163; nanosleep 35 101; gettimeofday 96 169; time 201 -;
+    times 100 153; exit 60 93; exit_group 231 94; uname 63 160; dup 32 23; dup2 33 -;
+    dup3 292 24; pipe 22 -; pipe2 293 59; poll 7 -; ppoll 271 73; select 23 -; pselect6 270 72;
+    setitimer 38 103; alarm 37 -; restart_syscall 219 128; close_range 436 436
+""")
+PATHS = _table("""
+    fstat 5 80; newfstatat 262 79; stat 4 -; lstat 6 -; statx 332 291; readlink 89 -;
+    readlinkat 267 78; getdents64 217 61; access 21 -; faccessat 269 48; faccessat2 439 439
+""")
+PROCESS_IDS = _table("getpid 39 172; getppid 110 173; gettid 186 178")
+CLOCKS = _table("clock_gettime 228 113; clock_getres 229 114; clock_nanosleep 230 115")
+OPEN, OPENAT = (2, None), (257, 56)
+IOCTL, FCNTL, PRLIMIT64, MADVISE = (16, 29), (72, 25), (302, 261), (28, 233)
+FUTEX, SCHED_GETAFFINITY, CLONE, CLONE3 = (202, 98), (204, 123), (56, 220), (435, 435)
 
 WRITE_FLAGS = 0x3 | 0x40 | 0x200 | 0x400000
 """open(2): write access, O_CREAT, O_TRUNC, O_TMPFILE; the same bits on both architectures."""
@@ -129,6 +84,9 @@ _NR, _ARCH = 0, 4
 
 Instruction = tuple[int, int, int, int]
 """code, jump if true, jump if false, constant."""
+_PASS: Instruction = (_RET, 0, 0, ALLOW)
+_REFUSED: Instruction = (_RET, 0, 0, EPERM)
+_NOTHING_THERE: Instruction = (_RET, 0, 0, ENOENT)
 
 
 def program(machine: str, *, threads: bool = False, files: bool = False) -> list[Instruction]:
@@ -148,34 +106,33 @@ def program(machine: str, *, threads: bool = False, files: bool = False) -> list
         (_LD_ABS, 0, 0, _NR),
     ]
     if machine == "x86_64":
-        code += [(_JGE, 0, 1, X32_BIT), (_RET, 0, 0, EPERM)]
-    for numbers in PLAIN.values():
-        code += _when(numbers[column], [(_RET, 0, 0, ALLOW)])
-    for numbers in PROCESS_IDS.values():
-        code += _when(numbers[column], [(_RET, 0, 0, ZERO)])
-    for numbers in CLOCKS.values():
-        code += _when(numbers[column], _without_bits(0, OTHER_CLOCKS))
-    for numbers in PATHS.values():
-        code += _when(numbers[column], [(_RET, 0, 0, ALLOW if files else ENOENT)])
-    for numbers, argument in ((OPEN, 1), (OPENAT, 2)):
-        opened = _without_bits(argument, WRITE_FLAGS) if files else [(_RET, 0, 0, ENOENT)]
-        code += _when(numbers[column], opened)
-    code += _when(MADVISE[column], _one_of(2, MADVISE_ALLOWED))
-    code += _when(IOCTL[column], _one_of(1, IOCTL_ALLOWED))
-    code += _when(FCNTL[column], _one_of(1, FCNTL_ALLOWED))
+        code += [(_JGE, 0, 1, X32_BIT), _REFUSED]
+    if files:
+        reading = [_without_bits(argument, WRITE_FLAGS) for argument in (1, 2)]
+    else:
+        reading = [[_NOTHING_THERE]] * 2
     futexes = FUTEX_ALLOWED + (FUTEX_OF_THREADS if threads else ())
-    code += _when(FUTEX[column], _one_of(1, futexes))
-    code += _when(SCHED_GETAFFINITY[column], _one_of(0, (0,)))
-    code += _when(PRLIMIT64[column], _own_limits())
-    code += _when(CLONE3[column], [(_RET, 0, 0, ENOSYS)])
-    if threads:
-        code += _when(CLONE[column], _one_of(0, (THREAD_FLAGS,)))
-    code.append((_RET, 0, 0, EPERM))
-    return code
-
-
-def _when(number: int | None, body: list[Instruction]) -> list[Instruction]:
-    return [] if number is None else [(_JEQ, 0, len(body), number), *body]
+    rules: list[tuple[Iterable[Numbers], list[Instruction]]] = [
+        (PLAIN.values(), [_PASS]),
+        (PROCESS_IDS.values(), [(_RET, 0, 0, ZERO)]),
+        (CLOCKS.values(), _without_bits(0, OTHER_CLOCKS)),
+        (PATHS.values(), [_PASS if files else _NOTHING_THERE]),
+        ([OPEN], reading[0]),
+        ([OPENAT], reading[1]),
+        ([MADVISE], _one_of(2, MADVISE_ALLOWED)),
+        ([IOCTL], _one_of(1, IOCTL_ALLOWED)),
+        ([FCNTL], _one_of(1, FCNTL_ALLOWED)),
+        ([FUTEX], _one_of(1, futexes)),
+        ([SCHED_GETAFFINITY], _one_of(0, (0,))),
+        ([PRLIMIT64], _own_limits()),
+        ([CLONE3], [(_RET, 0, 0, ENOSYS)]),
+        ([CLONE], _one_of(0, (THREAD_FLAGS,)) if threads else [_REFUSED]),
+    ]
+    for calls, body in rules:
+        for numbers in calls:
+            if (number := numbers[column]) is not None:
+                code += [(_JEQ, 0, len(body), number), *body]
+    return [*code, _REFUSED]
 
 
 def _low(argument: int) -> Instruction:
@@ -187,27 +144,22 @@ def _high(argument: int) -> Instruction:
 
 
 def _without_bits(argument: int, bits: int) -> list[Instruction]:
-    return [
-        _low(argument),
-        (_JSET, 0, 1, bits),
-        (_RET, 0, 0, EPERM),
-        (_RET, 0, 0, ALLOW),
-    ]
+    return [_low(argument), (_JSET, 0, 1, bits), _REFUSED, _PASS]
 
 
 def _one_of(argument: int, values: tuple[int, ...]) -> list[Instruction]:
     body = [_low(argument)]
     for value in values:
-        body += [(_JEQ, 0, 1, value), (_RET, 0, 0, ALLOW)]
-    return [*body, (_RET, 0, 0, EPERM)]
+        body += [(_JEQ, 0, 1, value), _PASS]
+    return [*body, _REFUSED]
 
 
 def _own_limits() -> list[Instruction]:
     """prlimit64 of this process (pid 0) with no new limit: reading only."""
     body: list[Instruction] = []
     for load in (_low(0), _low(2), _high(2)):
-        body += [load, (_JEQ, 1, 0, 0), (_RET, 0, 0, EPERM)]
-    return [*body, (_RET, 0, 0, ALLOW)]
+        body += [load, (_JEQ, 1, 0, 0), _REFUSED]
+    return [*body, _PASS]
 
 
 class _Program(ctypes.Structure):

@@ -1,18 +1,19 @@
 """Values as data: exact built-in types to JSON and back, and nothing that could act.
 
-Scalars stand for themselves; everything else is a list whose first item names the type. A subclass
-is flattened to the built-in type it derives from, through that type's own methods; numpy scalars
-and arrays become numbers and lists. An unknown type is an error.
+Scalars stand for themselves; everything else is a pair of the type's tag and its parts (`FORMS`). A
+subclass is sent as the type that it derives from; numpy scalars and arrays become numbers and
+lists. An unknown type is an error.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 MAX_DEPTH = 64
 MAX_DIGITS = 10_000
@@ -29,20 +30,66 @@ MAX_ITERATED = 10_000
 _SMALL = 1 << 62
 _P = sys.hash_info.modulus
 _BITS_PER_DIGIT = 3.33
-_ITERATED: tuple[tuple[Any, str], ...] = (
-    (list, "l"),
-    (tuple, "t"),
-    (set, "s"),
-    (frozenset, "f"),
-    (type({}.keys()), "dk"),
-    (type({}.values()), "dv"),
-    (type({}.items()), "di"),
-)
-"""Types that are sent by their items, which the type's own method iterates."""
 
 
 class Unencodable(ValueError):  # noqa: N818 (it names the value, not a failure)
     """The value cannot be sent as data."""
+
+
+class Form(NamedTuple):
+    """How a type is sent: as text, or as parts that are values themselves.
+
+    `parts` takes a value apart, by the type's own methods; `make` puts it together again, from one
+    argument a part where the `types` of the parts are fixed. `hashed` parts are elements of a set
+    or keys.
+    """
+
+    kind: Any
+    parts: Callable[[Any], Any]
+    make: Callable[..., Any]
+    types: tuple[Any, ...] = ()
+    hashed: bool = False
+
+
+TEXT = (str,)
+
+
+def _integer(text: str) -> int:
+    number = int(text, 16)
+    if hex(number) != text:
+        raise ValueError("malformed integer")
+    return number
+
+
+def _iterated(items: list[Any], cut: bool) -> Iterator[Any]:
+    yield from items
+    if cut:
+        raise RuntimeError(f"an iterator of more than {MAX_ITERATED} items")
+
+
+FORMS: dict[str, Form] = {
+    "l": Form(list, list.__iter__, list),
+    "t": Form(tuple, tuple.__iter__, tuple),
+    "s": Form(set, set.__iter__, set, hashed=True),
+    "f": Form(frozenset, frozenset.__iter__, frozenset, hashed=True),
+    "d": Form(dict, dict.items, dict, hashed=True),
+    "dk": Form(type({}.keys()), iter, lambda keys: dict.fromkeys(keys).keys(), hashed=True),
+    "di": Form(type({}.items()), iter, lambda pairs: dict(pairs).items(), hashed=True),
+    "dv": Form(type({}.values()), iter, lambda items: dict(enumerate(items)).values()),
+    "dq": Form(deque, lambda d: ([*d], d.maxlen), deque, ((list, int), (list, type(None)))),
+    "it": Form(None, iter, _iterated, ((list, bool),)),  # `encode_given` alone makes it
+    "c": Form(complex, attrgetter("real", "imag"), complex, ((float, float),)),
+    "r": Form(range, attrgetter("start", "stop", "step"), range, ((int, int, int),)),
+    "q": Form(Fraction, attrgetter("numerator", "denominator"), Fraction, ((int, int),)),
+    "b": Form(bytes, bytes.hex, bytes.fromhex, TEXT),
+    "ba": Form(bytearray, bytearray.hex, bytearray.fromhex, TEXT),
+    "i": Form(int, hex, _integer, TEXT),
+    "n": Form(Decimal, Decimal.__str__, Decimal, TEXT),
+}
+"""By tag."""
+
+_TAGS = {form.kind: tag for tag, form in FORMS.items()}
+_FLAT: dict[Any, Any] = {int: int.__int__, float: float.__float__, str: str.__str__}
 
 
 def encode(value: Any, depth: int = MAX_DEPTH, digits: int = MAX_DIGITS) -> Any:
@@ -54,20 +101,31 @@ def encode(value: Any, depth: int = MAX_DEPTH, digits: int = MAX_DIGITS) -> Any:
     kind = type(value)
     if value is None or kind is bool or kind is str or kind is float:
         return value
-    if kind is int:
-        return _encode_int(value, digits)
+    if kind is int and -_SMALL < value < _SMALL:
+        return value
     if depth == 0:
         raise Unencodable("nested too deep")
-    for base, tag in _ITERATED:
-        if issubclass(kind, base):
-            return [tag, [encode(item, depth - 1, digits) for item in base.__iter__(value)]]
-    if issubclass(kind, dict):
-        pairs = [
-            [encode(key, depth - 1, digits), encode(item, depth - 1, digits)]
-            for key, item in dict.items(value)
-        ]
-        return ["d", pairs]
-    return _encode_rare(value, kind, depth, digits)
+    tag = _TAGS.get(kind)
+    if tag is None:
+        numpy = sys.modules.get("numpy")
+        arrays = {each: each.tolist for each in (numpy.ndarray, numpy.generic)} if numpy else {}
+        for base in kind.__mro__:
+            if flat := (_FLAT | arrays).get(base):
+                return encode(flat(value), depth - 1, digits)
+            if tag := _TAGS.get(base):
+                break
+        else:
+            raise Unencodable(f"a value of type {kind.__name__}")
+    if tag == "i" and value.bit_length() > digits * _BITS_PER_DIGIT:
+        raise Unencodable(f"an integer of more than {digits} digits")
+    if tag == "n" and len(value.as_tuple().digits) > digits:
+        raise Unencodable(f"a decimal of more than {digits} digits")
+    parts = FORMS[tag].parts(value)
+    if type(parts) is str:
+        return [tag, parts]
+    if tag == "d":
+        return [tag, [[encode(each, depth - 1, digits) for each in pair] for pair in parts]]
+    return [tag, [encode(each, depth - 1, digits) for each in parts]]
 
 
 def encode_given(value: Any) -> Any:
@@ -86,57 +144,7 @@ def encode_given(value: Any) -> Any:
     return ["it", [["l", items], False]]
 
 
-def _iterated(items: list[Any], cut: bool) -> Iterator[Any]:
-    yield from items
-    if cut:
-        raise RuntimeError(f"an iterator of more than {MAX_ITERATED} items")
-
-
-def plain(value: Any) -> Any:
-    """The value in built-in types: numpy arrays, named tuples and the like flattened."""
-    return decode(encode(value, digits=1_000_000), max_hashed=ANY_NUMBER, max_digits=1_000_000)
-
-
-def _encode_int(value: int, digits: int) -> Any:
-    if -_SMALL < value < _SMALL:
-        return value
-    if value.bit_length() > digits * _BITS_PER_DIGIT:
-        raise Unencodable(f"an integer of more than {digits} digits")
-    return ["i", hex(value)]
-
-
-def _encode_rare(value: Any, kind: type, depth: int, digits: int) -> Any:
-    if issubclass(kind, bytes):
-        return ["b", bytes.hex(value)]
-    if issubclass(kind, bytearray):
-        return ["ba", bytearray.hex(value)]
-    if issubclass(kind, int):
-        return _encode_int(int.__int__(value), digits)
-    if issubclass(kind, float):
-        return float.__float__(value)
-    if issubclass(kind, str):
-        return str.__str__(value)
-    if kind is deque:
-        items = [encode(item, depth - 1, digits) for item in value]
-        return ["dq", [["l", items], value.maxlen]]
-    if kind is complex:
-        return ["c", [value.real, value.imag]]
-    if kind is range:
-        return ["r", [_encode_int(each, digits) for each in (value.start, value.stop, value.step)]]
-    if kind is Fraction:
-        return ["q", [_encode_int(value.numerator, digits), _encode_int(value.denominator, digits)]]
-    if kind is Decimal:
-        if len(value.as_tuple().digits) > digits:
-            raise Unencodable(f"a decimal of more than {digits} digits")
-        return ["n", str(value)]
-    numpy = sys.modules.get("numpy")
-    for base in (numpy.ndarray, numpy.generic) if numpy is not None else ():
-        if issubclass(kind, base):
-            return encode(base.tolist(value), depth - 1, digits)
-    raise Unencodable(f"a value of type {kind.__name__}")
-
-
-def decode(data: Any, max_hashed: int = MAX_HASHED, max_digits: int = MAX_DIGITS) -> Any:
+def decode(data: Any, max_hashed: int = MAX_HASHED) -> Any:
     """The value that `encode` or `encode_given` made data of; `ValueError` for any other data.
 
     Safe for data that an attacker wrote: every part is checked before a value is built from it, and
@@ -146,24 +154,14 @@ def decode(data: Any, max_hashed: int = MAX_HASHED, max_digits: int = MAX_DIGITS
     (1, [True, None])
     """
     try:
-        return _Decoder(max_hashed, max_digits).value(data, MAX_DEPTH)
+        return _Decoder(max_hashed).value(data, MAX_DEPTH)
     except (TypeError, ArithmeticError) as error:  # an unhashable key, a number that is not one
         raise ValueError(f"malformed value: {error}") from error
 
 
-_MAKERS: dict[str, Any] = {
-    "s": set,
-    "f": frozenset,
-    "d": dict,
-    "dk": lambda keys: dict.fromkeys(keys).keys(),
-    "di": lambda pairs: dict(pairs).items(),
-}
-
-
 class _Decoder:
-    def __init__(self, max_hashed: int, max_digits: int) -> None:
+    def __init__(self, max_hashed: int) -> None:
         self._hashed = max_hashed
-        self._digits = max_digits
 
     def value(self, data: Any, depth: int) -> Any:
         kind = type(data)
@@ -174,29 +172,27 @@ class _Decoder:
         if kind is not list or len(data) != 2 or type(data[0]) is not str:
             raise ValueError("malformed value")
         tag, body = data
-        if tag in ("i", "n", "b", "ba"):
-            return self._scalar(tag, body)
-        if type(body) is not list:
-            raise ValueError("malformed value")
-        if tag in ("c", "r", "q", "dq", "it"):
-            return self._fixed(tag, body, depth - 1)
-        if tag in _MAKERS:
-            if tag == "d":
-                items = [
-                    (self._key(key, depth - 1), self.value(each, depth - 1)) for key, each in body
-                ]
-            else:
-                items = [self._key(each, depth - 1) for each in body]
-            made = _MAKERS[tag](items)
-            if len(made) != len(items):
-                raise ValueError("repeated elements")
-            return made
-        items = [self.value(each, depth - 1) for each in body]
-        if tag == "dv":
-            return dict(enumerate(items)).values()
-        if tag not in ("l", "t"):
+        form = FORMS.get(tag)
+        if form is None:
             raise ValueError(f"unknown type {tag[:20]!r}")
-        return items if tag == "l" else tuple(items)
+        if type(body) is not (str if form.types is TEXT else list):
+            raise ValueError("malformed value")
+        if form.types is TEXT:
+            if tag in ("i", "n") and len(body) > MAX_DIGITS + 10:
+                raise ValueError(f"a number of more than {MAX_DIGITS} digits")
+            return form.make(body)
+        if tag == "d":
+            pairs: Any = body
+            parts = [(self._key(one, depth - 1), self.value(two, depth - 1)) for one, two in pairs]
+        else:
+            read = self._key if form.hashed else self.value
+            parts = [read(each, depth - 1) for each in body]
+        if form.types and tuple(map(type, parts)) not in form.types:
+            raise ValueError("malformed value")
+        made = form.make(*parts) if form.types else form.make(parts)
+        if form.hashed and len(made) != len(parts):
+            raise ValueError("repeated elements")
+        return made
 
     def _key(self, data: Any, depth: int) -> Any:
         key = self.value(data, depth)
@@ -207,38 +203,6 @@ class _Decoder:
                     "too many elements of sets and dicts that are not text or integers"
                 )
         return key
-
-    def _scalar(self, tag: str, body: Any) -> Any:
-        if type(body) is not str:
-            raise ValueError("malformed value")
-        if tag == "b":
-            return bytes.fromhex(body)
-        if tag == "ba":
-            return bytearray.fromhex(body)
-        if len(body) > self._digits + 10:
-            raise ValueError(f"a number of more than {self._digits} digits")
-        if tag == "n":
-            return Decimal(body)
-        number = int(body, 16)
-        if hex(number) != body:
-            raise ValueError("malformed integer")
-        return number
-
-    def _fixed(self, tag: str, body: list[Any], depth: int) -> Any:
-        """Values of a fixed number of parts, each part of a known type."""
-        parts = [self.value(each, depth) for each in body]
-        types = [type(each) for each in parts]
-        if tag == "c" and types == [float, float]:
-            return complex(*parts)
-        if tag == "r" and types == [int, int, int]:
-            return range(*parts)
-        if tag == "q" and types == [int, int]:
-            return Fraction(*parts)
-        if tag == "dq" and types in ([list, int], [list, type(None)]):
-            return deque(*parts)
-        if tag == "it" and types == [list, bool]:
-            return _iterated(*parts)
-        raise ValueError("malformed value")
 
 
 def _size(data: Any) -> int:

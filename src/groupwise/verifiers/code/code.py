@@ -7,7 +7,6 @@ a completion is the program: `extraction.py`; how a row's tests are found: `rows
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, PrivateAttr
@@ -18,7 +17,6 @@ from groupwise.sandbox import (
     Job,
     Limits,
     TierChoice,
-    make_job,
     shared_sandbox,
 )
 from groupwise.types import Outcome, Prompt, Score
@@ -184,20 +182,21 @@ class Code(SettingsVerifier):
             threads=self.threads,
         )
         try:
-            job = make_job(
+            job = Job(
                 _completed(source, task),
                 task.tests,
-                entry=task.entry,
-                kind=task.kind,
-                setup=task.setup,
-                limits=limits,
-                tolerance=self.tolerance,
-                alike=task.alike,
-                fresh=self.fresh,
+                task.kind,
+                task.entry,
+                task.setup,
+                limits,
+                self.tolerance,
+                task.alike,
+                self.fresh,
+                stop_early=self.credit == "all",
             )
         except ValueError as error:
             return bad_answer(str(error)[:300])
-        return replace(job, stop_early=self.credit == "all"), task
+        return job, task
 
     def _score(self, result: CodeResult) -> Score:
         reason = result.reason[:300]

@@ -58,7 +58,8 @@ def is_lookup(sandbox: Sandbox, job: Job, task: Task, passed_all: bool) -> bool:
     if not found or others >= len(found):
         return False
     if task.kind != "stdio":
-        job = replace(job, kind="calls", entry=entry, setup="")
+        calls = [each.test for each in known]
+        job = replace(job, kind="calls", entry=entry, setup="", tests=calls)
     job = replace(job, stop_early=False, limits=_LIMITS)
     passed = known if passed_all else _passed(sandbox, job, known)
     if not _expect_the_same([each for each in passed if each not in found]):

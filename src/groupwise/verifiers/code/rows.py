@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 from groupwise.errors import RecipeError
 from groupwise.sandbox import Call, Kind, Program, make_tests
-from groupwise.sandbox.comparison import Either
 from groupwise.types import Prompt
 from groupwise.verifiers.code.extraction import defines
 
@@ -122,19 +121,11 @@ def _apps(_: Prompt, columns: Mapping[str, Any]) -> Task:
     entry = table.get("fn_name")
     if not entry:
         return Task("stdio", make_tests(list(zip(inputs, outputs)), "stdio"))
-    wrapped = all(isinstance(out, (list, tuple)) and len(out) == 1 for out in outputs)
-    make = _Wrapped if wrapped else Call
-    calls = [make(tuple(given), out[0] if wrapped else out) for given, out in zip(inputs, outputs)]
+    calls = list(map(Call, map(tuple, inputs), outputs))
+    if all(isinstance(out, (list, tuple)) and len(out) == 1 for out in outputs):
+        # APPS may have wrapped the value in a list of one, or not: both are right
+        calls = [Call(each.arguments, each.expected[0], also=(each.expected,)) for each in calls]
     return Task("calls", make_tests(calls, "calls"), str(entry), alike=True)
-
-
-@dataclass(frozen=True, slots=True)
-class _Wrapped(Call):
-    """A call whose value APPS may have wrapped in a list of one, or not: both are right."""
-
-    def __post_init__(self) -> None:
-        Call.__post_init__(self)
-        object.__setattr__(self, "plain", Either((self.plain, [self.plain])))
 
 
 def _read(value: Any) -> Any:
