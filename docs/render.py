@@ -1,4 +1,4 @@
-"""Write the pages that are made from the code: recipe fields, algorithms, metrics.
+"""Write the pages that are made from the code: recipe fields, algorithms.
 
 Run by `make docs`. What is written lands in docs/generated/, which is not committed.
 """
@@ -10,7 +10,6 @@ from pathlib import Path
 import algorithm_pages
 
 from groupwise.recipe import field_table
-from groupwise.records import metrics_markdown
 
 HERE = Path(__file__).parent
 TARGET = HERE / "generated"
@@ -33,17 +32,12 @@ def recipe_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def metrics_page() -> str:
-    return "# Metrics\n\n" + metrics_markdown() + "\n"
-
-
 def main() -> None:
     TARGET.mkdir(exist_ok=True)
     for name, page in (
         ("recipe", recipe_page()),
         ("algorithms", algorithm_pages.index()),
         ("parts", algorithm_pages.parts_index()),
-        ("metrics", metrics_page()),
     ):
         (TARGET / f"{name}.md").write_text(page, encoding="utf-8")
     algorithm_pages.write(TARGET / "algorithms")

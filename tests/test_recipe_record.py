@@ -233,7 +233,7 @@ UNUSUAL: dict[str, dict[str, Any]] = {
         "selection.pool": {"low": 0.01, "high": 0.99},
     },
     "adapter": {
-        "model.adapter": {"rank": 2, "modules_to_save": ["norm"], "target_modules": ["q_proj"]},
+        "model.adapter": {"rank": 2, "target_modules": ["q_proj"]},
         "template.date": "2024-02-29",
         "model.gradient_checkpointing": True,
     },

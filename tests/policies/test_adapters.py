@@ -145,19 +145,6 @@ def test_a_copy_shares_the_frozen_weights_and_owns_what_trains() -> None:
     assert not torch.equal(before, score(policy, PROMPT, COMPLETION))
 
 
-def test_modules_that_train_whole() -> None:
-    policy = adapted("mistral", target_modules=("q_proj",), modules_to_save=("lm_head",))
-    frozen = weights_hash(base_tensors(policy.model))
-    assert weights_hash(family_policy("mistral").model.state_dict()) == frozen
-    head = policy.model.get_output_embeddings()  # type: ignore[operator]
-    assert torch.equal(effective_weight(head), head.modules_to_save["default"].weight)
-    assert not torch.equal(effective_weight(head), head.original_module.weight)
-    whole = family_policy("mistral")
-    whole.model = merged_copy(policy.model)
-    ours = score(policy, PROMPT, COMPLETION)
-    assert torch.allclose(ours, score(whole, PROMPT, COMPLETION), atol=2e-5)
-
-
 def test_an_adapter_starts_at_the_model_and_its_noise_is_its_seeds() -> None:
     plain = load_policy("tiny", device="cpu")
     expected = score(plain, PROMPT, COMPLETION)
@@ -170,8 +157,6 @@ def test_an_adapter_starts_at_the_model_and_its_noise_is_its_seeds() -> None:
         assert torch.equal(score(policy, PROMPT, COMPLETION), expected)
         made.append(weights_hash(dict(adapter_parameters(policy.model))))
     assert made[0] == made[1] != made[2]
-    gaussian = load_policy("tiny", device="cpu", adapter={"rank": 4, "init": "gaussian"})
-    assert torch.equal(score(gaussian, PROMPT, COMPLETION), expected)
 
 
 def test_what_trains_is_known_before_weights_load() -> None:
@@ -290,9 +275,8 @@ def test_an_adapter_over_a_merged_one_is_exported_merged(
             r"^model.adapter.target_modules: the model has no linear layer 'q_prj'; nearest: q_",
         ),
         ({"target_modules": ["embed_tokens"]}, "no linear layer 'embed_tokens'"),
-        ({"modules_to_save": ["norms"]}, "no module 'norms'; nearest: norm"),
         ({"target_modules": ["lm_head"]}, "names 'lm_head', but .* are one tensor"),
-        ({"modules_to_save": ["embed_tokens"]}, "names 'model.embed_tokens', but"),
+        ({"modules_to_save": ["norm"]}, r"^adapter.modules_to_save = \['norm'\]: Extra inputs"),
         ({"target_modules": "q_proj"}, 'give "all-linear" or a list of layer names'),
         ({"rank": 0}, r"^adapter.rank = 0: .*greater than or equal to 1"),
         ({"ranks": 8}, r"^adapter.ranks = 8: "),

@@ -26,7 +26,7 @@ from groupwise.policies import (
 )
 from groupwise.policies.cache import cached_folder
 from groupwise.policies.catalogue import builder_of
-from groupwise.policies.load import choose_device, choose_dtype
+from groupwise.policies.load import _text_folder, choose_device, choose_dtype
 from groupwise.types import Prompt
 from model_families import family_policy
 
@@ -148,7 +148,7 @@ def test_weights_that_are_cut_off(folder: Path) -> None:
 def test_a_folder_without_a_tokenizer(folder: Path) -> None:
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (folder / name).unlink()
-    with pytest.raises(RecipeError, match="its tokenizer cannot be loaded"):
+    with pytest.raises(RecipeError, match=r"has no tokenizer \(tokenizer.json\)"):
         load_policy(str(folder))
 
 
@@ -156,6 +156,20 @@ def test_a_chat_without_a_chat_template_is_refused_when_it_is_needed(folder: Pat
     policy = load_policy(str(folder))
     with pytest.raises(RecipeError, match="chat template: the model has none"):
         policy.template.encode_prompt(Prompt("p", messages=({"role": "user", "content": "1"},)))
+
+
+def test_the_text_of_a_hub_id_is_read_from_its_snapshot(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    cached = tmp_path / "models--some--model"
+    snapshot = cached / "snapshots" / ("a" * 40)
+    shutil.copytree(folder, snapshot)
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text("a" * 40)
+    assert _text_folder("some/model") == snapshot
+    assert _text_folder(str(folder)) == folder
 
 
 def test_a_tokenizer_larger_than_the_embedding(folder: Path) -> None:

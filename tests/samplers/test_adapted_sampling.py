@@ -58,20 +58,6 @@ def test_every_load_takes_the_adapter_as_it_is(family: str, dtype: torch.dtype, 
         assert gap(sampler, policy) < TOLERANCE[dtype]
 
 
-@pytest.mark.parametrize("name", ["transformers", "local"])
-@pytest.mark.parametrize(
-    ("family", "module"), [("mistral", "lm_head"), ("qwen3", "norm"), ("qwen2", "embed_tokens")]
-)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_modules_that_train_whole(dtype: torch.dtype, family: str, module: str, name: str) -> None:
-    policy = adapted(family, dtype, modules_to_save=(module,))
-    sampler = make_sampler(name, policy)
-    for version in (1, 2):
-        move(policy, version)
-        sampler.load(policy, version)
-        assert gap(sampler, policy) < TOLERANCE[dtype]
-
-
 def test_an_adapted_head() -> None:
     for name in ("transformers", "local"):
         policy = adapted("mistral", torch.bfloat16, target_modules=("lm_head", "q_proj"))

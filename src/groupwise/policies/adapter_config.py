@@ -16,11 +16,12 @@ from torch import nn
 
 from groupwise.errors import RecipeError
 from groupwise.policies.adapters import adapter_parameters, attach, linear_layers
-from groupwise.policies.heads import causal_lm
+from groupwise.policies.heads import causal_lm, text_config
 from groupwise.policies.settings import AdapterSettings
 from groupwise.policies.source import ADAPTER_CONFIG
 
 _VARIANTS = (
+    "modules_to_save",
     "use_dora",
     "lora_bias",
     "target_parameters",
@@ -59,18 +60,18 @@ def lora_config(settings: AdapterSettings, model: nn.Module, base: str | None) -
         targets = _shortest(wanted, [name for name, _ in model.named_modules()])
     else:
         targets = list(settings.target_modules)
-        _check_names("target_modules", targets, linear, "linear layer")
+        _check_names(targets, linear)
         wanted = [name for name in linear if _matches(name, targets)]
-    whole = list(settings.modules_to_save)
-    _check_names("modules_to_save", whole, [name for name, _ in model.named_modules()], "module")
-    _check_tied(model, head, targets, whole)
+    if head in wanted and getattr(text_config(model), "tie_word_embeddings", False):
+        raise RecipeError(
+            f"model.adapter.target_modules names {head!r}, but this model's output layer and "
+            "embedding are one tensor; leave it out"
+        )
     return LoraConfig(
         r=settings.rank,
         lora_alpha=settings.alpha,
         lora_dropout=settings.dropout,
         target_modules=targets,
-        modules_to_save=whole or None,
-        init_lora_weights="gaussian" if settings.init == "gaussian" else True,
         fan_in_fan_out=any(isinstance(linear[name], Conv1D) for name in wanted),
         base_model_name_or_path=base,
         task_type="CAUSAL_LM",
@@ -117,7 +118,7 @@ def count_adapter(model: nn.Module, config: Any, folder: Path | None) -> int:
     return sum(parameter.numel() for parameter in adapter_parameters(model).values())
 
 
-def _check_names(field: str, names: Iterable[str], known: Iterable[str], what: str) -> None:
+def _check_names(names: Iterable[str], known: Iterable[str]) -> None:
     known = list(known)
     for name in names:
         if any(_matches(each, [name]) for each in known):
@@ -125,26 +126,9 @@ def _check_names(field: str, names: Iterable[str], known: Iterable[str], what: s
         ends = sorted({each.rsplit(".", 1)[-1] for each in known if each})
         near = difflib.get_close_matches(name.rsplit(".", 1)[-1], ends, n=3, cutoff=0.4)
         raise RecipeError(
-            f"model.adapter.{field}: the model has no {what} {name!r}; "
+            f"model.adapter.target_modules: the model has no linear layer {name!r}; "
             + (f"nearest: {', '.join(near)}" if near else f"there are {', '.join(ends[:12])}")
         )
-
-
-def _check_tied(model: nn.Module, head: str | None, targets: list[str], whole: list[str]) -> None:
-    """Refuses to train an output layer that shares its tensor with the embedding."""
-    lm = causal_lm(model)
-    if not getattr(lm.config.get_text_config(decoder=True), "tie_word_embeddings", False):
-        return
-    embedding = next(
-        (name for name, module in model.named_modules() if module is lm.get_input_embeddings()), ""
-    )
-    for field, names in (("target_modules", targets), ("modules_to_save", whole)):
-        for place in filter(None, (head, embedding)):
-            if _matches(place, names):
-                raise RecipeError(
-                    f"model.adapter.{field} names {place!r}, but this model's output layer and "
-                    f"embedding are one tensor; leave it out"
-                )
 
 
 def _matches(name: str, ends: Iterable[str]) -> bool:

@@ -24,7 +24,7 @@ from groupwise.randomness import stream_key
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 _NAME = "default"  # peft's own name for a model's only adapter
 _PREFIX = "base_model.model."  # what peft's files put before the names in the model
-_INSIDE = (".lora_", ".modules_to_save.")
+_OWN = ".lora_"
 
 
 # --- into a model ---------------------------------------------------------------------------------
@@ -82,7 +82,7 @@ def load_weights(model: nn.Module, folder: Path) -> None:
 
 def _freeze(model: nn.Module) -> None:
     for name, parameter in model.named_parameters():
-        own = any(part in f".{name}" for part in _INSIDE)
+        own = _OWN in name
         parameter.requires_grad_(own)
         if own and not parameter.is_meta:
             parameter.data = parameter.data.float()
@@ -117,9 +117,9 @@ def adapter_tensors(model: nn.Module) -> dict[str, Tensor]:
 def base_tensors(model: nn.Module) -> dict[str, Tensor]:
     """The frozen weights under the model's own names, as they are without an adapter."""
     return {
-        name.replace(".base_layer", "").replace(".original_module", ""): tensor
+        name.replace(".base_layer", ""): tensor
         for name, tensor in causal_lm(model).state_dict().items()
-        if not any(part in f".{name}" for part in _INSIDE)
+        if _OWN not in name
     }
 
 
@@ -152,17 +152,15 @@ def linear_layers(model: nn.Module) -> dict[str, nn.Module]:
     return {
         name.replace(".base_layer", ""): module
         for name, module in causal_lm(model).named_modules()
-        if (isinstance(module, nn.Linear | Conv1D) and not _part_of_adapter(name))
-        or _is_lora(module)
+        if (isinstance(module, nn.Linear | Conv1D) and not _inside_lora(name)) or _is_lora(module)
     }
 
 
 def effective_weight(module: nn.Module) -> Tensor:
-    """The weight that a linear layer, an embedding or a norm computes with, float32, no gradient.
+    """The weight that a linear layer computes with, float32, no gradient.
 
-    W + s B A for peft's LoRA around a linear layer (A [r, in], B [out, r], s = alpha / r), the
-    trained copy for a module that trains whole, else the module's own. Laid out as the plain
-    module's: [out, in], Conv1D [in, out]. Without an adapter it is the weight itself, not a copy.
+    W + s B A for peft's LoRA around it (A [r, in], B [out, r], s = alpha / r). Laid out as the
+    plain layer's: [out, in], Conv1D [in, out]. Without an adapter it is the weight itself.
     """
     with torch.no_grad():
         return _effective(module, torch.float32)
@@ -170,41 +168,28 @@ def effective_weight(module: nn.Module) -> Tensor:
 
 def effective_bias(module: nn.Module) -> Tensor | None:
     """The bias that goes with `effective_weight`, or None. LoRA does not change it."""
-    inner = _inner(module)
-    bias = getattr(inner.base_layer if _is_lora(inner) else inner, "bias", None)
+    bias = getattr(getattr(module, "base_layer", module), "bias", None)
     return None if bias is None else bias.detach().float()
 
 
-def _effective(module: nn.Module, dtype: torch.dtype) -> Tensor:
-    inner = _inner(module)
-    if not _is_lora(inner):
-        weight: Tensor = inner.weight.detach().to(dtype)
+def _effective(module: Any, dtype: torch.dtype) -> Tensor:
+    weight: Tensor = getattr(module, "base_layer", module).weight.detach().to(dtype)
+    if not _is_lora(module) or module.disable_adapters or module.merged:
         return weight
-    weight = inner.base_layer.weight.detach().to(dtype)
-    if inner.disable_adapters or inner.merged:
-        return weight
-    for name in inner.active_adapters:
-        if name in inner.lora_A:
-            a, b = (getattr(inner, each)[name].weight.to(dtype) for each in ("lora_A", "lora_B"))
-            left, right = (a.T, b.T) if inner.fan_in_fan_out else (b, a)
-            weight = torch.addmm(weight, left, right, alpha=inner.scaling[name])
+    for name in module.active_adapters:
+        if name in module.lora_A:
+            a, b = (getattr(module, each)[name].weight.to(dtype) for each in ("lora_A", "lora_B"))
+            left, right = (a.T, b.T) if module.fan_in_fan_out else (b, a)
+            weight = torch.addmm(weight, left, right, alpha=module.scaling[name])
     return weight
-
-
-def _inner(module: nn.Module) -> Any:
-    """The module that computes: of one that trains whole, its trained copy."""
-    kept = getattr(module, "modules_to_save", None)
-    if not isinstance(kept, nn.ModuleDict) or getattr(module, "disable_adapters", False):
-        return getattr(module, "original_module", module)
-    return kept[_NAME]
 
 
 def _is_lora(module: nn.Module) -> bool:
     return hasattr(module, "base_layer") and hasattr(module, "lora_A")
 
 
-def _part_of_adapter(name: str) -> bool:
-    return any(part in f".{name}." for part in (*_INSIDE, ".base_layer.", ".original_module."))
+def _inside_lora(name: str) -> bool:
+    return _OWN in name or name.endswith(".base_layer")
 
 
 # --- copies and files -----------------------------------------------------------------------------
@@ -224,15 +209,12 @@ def merged_copy(model: nn.Module) -> nn.Module:
     lm = causal_lm(model)
     plain: nn.Module = copy.deepcopy(lm, {id(p): p for p in lm.parameters()})
     for name, module in list(plain.named_modules()):
-        if not (_is_lora(module) or hasattr(module, "original_module")):
+        if not _is_lora(module):
             continue
         owner, _, last = name.rpartition(".")
-        inner = _inner(module)
-        if _is_lora(inner):
-            with torch.no_grad():
-                weight = _effective(module, torch.float64).float()
-            inner = inner.base_layer
-            inner.weight = nn.Parameter(weight)
+        inner: Any = module.base_layer
+        with torch.no_grad():
+            inner.weight = nn.Parameter(_effective(module, torch.float64).float())
         setattr(plain.get_submodule(owner), last, inner)
     del plain.peft_config
     return plain

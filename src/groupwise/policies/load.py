@@ -35,19 +35,11 @@ from groupwise.policies.source import (
     source_of,
 )
 from groupwise.templates import Template
-from groupwise.templates.folder import as_ids, read_ids
 
 logger = logging.getLogger("groupwise")
 
 # Under this many parameters a forward pass is overhead, and bfloat16 only adds casts.
 _SMALL = 10_000_000
-_TEXT_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "chat_template.jinja",
-    "generation_config.json",
-)
 
 
 @dataclass(frozen=True)
@@ -91,7 +83,7 @@ def describe_model(
                 f"model.name = {name!r}: cannot be loaded (config.json: {reason})"
             ) from error
         own_text = found is not None and (found / "tokenizer.json").is_file()
-        template = _load_template(name, str(found) if own_text else source, trust_remote_code)
+        template = Template.from_folder(found if own_text and found else _text_folder(source))
         _give_response_parser(name, template)
         try:
             with torch.device("meta"):
@@ -297,33 +289,6 @@ def _cpu_is_fast_in_bfloat16() -> bool:
     return False
 
 
-def _load_template(name: str, source: str, trust_remote_code: bool) -> Template:
-    """From `tokenizer.json` if the model has one, else through AutoTokenizer."""
-    folder = Path(source) if Path(source).is_dir() else _hub_folder(source)
-    if folder is not None and (folder / "tokenizer.json").is_file():
-        return Template.from_folder(folder)
-    from transformers import AutoTokenizer
-
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=trust_remote_code)
-        backend = tokenizer.backend_tokenizer
-    except Exception as error:
-        raise RecipeError(
-            f"model.name = {name!r}: its tokenizer cannot be loaded ({first_line(error)}); "
-            "save one beside the model with AutoTokenizer.save_pretrained"
-        ) from error
-    stop_ids, pad_id = read_ids(folder) if folder is not None else ((), None)
-    tokens = {key: str(text) for key, text in tokenizer.special_tokens_map.items() if text}
-    return Template(
-        backend,
-        tokenizer.chat_template,
-        special_tokens={key: text for key, text in tokens.items() if key.endswith("_token")},
-        stop_ids=(*stop_ids, *as_ids(tokenizer.eos_token_id)),
-        pad_id=pad_id if pad_id is not None else tokenizer.pad_token_id,
-        response_template=getattr(tokenizer, "response_template", None),
-    )
-
-
 def _give_response_parser(name: str, template: Template) -> None:
     """transformers' parser of the model's own response template, where its folder has one."""
     if template.response_template is None:
@@ -350,21 +315,13 @@ def _give_response_parser(name: str, template: Template) -> None:
     template.response_parser = parse
 
 
-def _hub_folder(source: str) -> Path | None:
-    """The hub's local snapshot with the files that a template is made of."""
-    from transformers.utils import cached_file
+def _text_folder(source: str) -> Path:
+    """The folder with a model's tokenizer and chat template: its own, or the hub's snapshot."""
+    if Path(source).is_dir():
+        return Path(source)
+    from huggingface_hub import snapshot_download
 
-    found: Path | None = None
-    for file in ("config.json", *_TEXT_FILES):
-        path = cached_file(
-            source,
-            file,
-            _raise_exceptions_for_missing_entries=False,
-            _raise_exceptions_for_connection_errors=False,
-        )
-        if path is not None:
-            found = Path(path).parent
-    return found
+    return Path(snapshot_download(source, allow_patterns=["*.json", "*.jinja"]))
 
 
 def _max_length(model: Any) -> int:

@@ -16,7 +16,8 @@ class AdapterSettings(BaseModel):
 
     kind: Literal["lora"] = Field(
         default="lora",
-        description="LoRA: a linear layer computes with W + alpha / rank * B A, and A and B train.",
+        description="LoRA: a linear layer computes with W + alpha / rank * B A, and A and B train. "
+        "B starts at 0, so the run starts from the model as it is.",
     )
     rank: int = Field(default=16, ge=1, description="Rows of A and columns of B.")
     alpha: float = Field(default=32.0, gt=0, description="Scale of B A, divided by the rank.")
@@ -31,15 +32,6 @@ class AdapterSettings(BaseModel):
         default="all-linear",
         description="Linear layers by the end of their names, as `q_proj` or `mlp.down_proj`. "
         "`all-linear`: every one but the output layer.",
-    )
-    modules_to_save: tuple[str, ...] = Field(
-        default=(),
-        description="Modules that train whole beside the adapter, as `lm_head`; a copy of each.",
-    )
-    init: Literal["uniform", "gaussian"] = Field(
-        default="uniform",
-        description="How A starts (Kaiming uniform, or normal with a deviation of 1 / rank). B "
-        "starts at 0, so the run starts from the model as it is.",
     )
 
     @field_validator("target_modules", mode="before")

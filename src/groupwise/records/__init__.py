@@ -16,7 +16,6 @@ from groupwise.records.metrics import COMMON_KEYS as COMMON_KEYS
 from groupwise.records.metrics import Value as Value
 from groupwise.records.metrics import complete_step as complete_step
 from groupwise.records.metrics import find_metric as find_metric
-from groupwise.records.metrics import metrics_markdown as metrics_markdown
 from groupwise.records.reader import Run as Run
 from groupwise.records.reader import open_run as open_run
 from groupwise.records.rows import REQUIRED_COLUMNS as REQUIRED_COLUMNS

@@ -27,8 +27,8 @@ def find_metric(name: str) -> Metric:
 
     Raises ValueError with the nearest names where there is none.
 
-    >>> find_metric("verifier/number").unit
-    'score'
+    >>> find_metric("verifier/number").name
+    'verifier/<name>'
     """
     found = _known(name)
     if found is None:
@@ -94,15 +94,3 @@ def complete_step(step: int, values: Mapping[str, Value]) -> dict[str, Value]:
         if name != "step":
             line[name] = clean_value(name, values[name])
     return line
-
-
-def metrics_markdown() -> str:
-    """The table as Markdown, for the documentation."""
-    rows = ["| metric | unit | definition | better |", "|---|---|---|---|"]
-    for metric in METRICS:
-        notes: list[str] = [metric.better or "-"]
-        if metric.measured:
-            notes.append("differs between equal runs")
-        definition = metric.definition.replace("|", "\\|")
-        rows.append(f"| `{metric.name}` | {metric.unit} | {definition} | {'; '.join(notes)} |")
-    return "\n".join(rows) + "\n"

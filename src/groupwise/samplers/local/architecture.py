@@ -45,26 +45,11 @@ class DenseLayer:
 
 
 @dataclass
-class ModuleLayer:
-    """A feed-forward layer that is run as the model's own module (a mixture of experts)."""
-
-    module: nn.Module
-    dtype: torch.dtype
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """[N, D] to [N, D], with matrix products in `dtype`."""
-        lower = self.dtype == torch.bfloat16
-        with torch.autocast(x.device.type, dtype=torch.bfloat16, enabled=lower):
-            made = self.module(x[None])
-        return (made[0] if isinstance(made, tuple) else made)[0]  # type: ignore[no-any-return]
-
-
-@dataclass
 class Layer:
     """Norms before and after each half, where the family has them."""
 
     attention: AttentionLayer
-    feed_forward: DenseLayer | ModuleLayer
+    feed_forward: DenseLayer
     before_attention: Norm | None = None
     after_attention: Norm | None = None
     before_feed_forward: Norm | None = None
@@ -129,11 +114,7 @@ class Decoder:
 
 def _parts(layer: Layer) -> Iterator[Matrix | Norm]:
     attention, feed_forward = layer.attention, layer.feed_forward
-    yield attention.qkv
-    yield attention.output
-    if isinstance(feed_forward, DenseLayer):
-        yield feed_forward.up
-        yield feed_forward.down
+    yield from (attention.qkv, attention.output, feed_forward.up, feed_forward.down)
     for norm in (
         attention.query_norm,
         attention.key_norm,

@@ -18,7 +18,6 @@ from groupwise.samplers.local.architecture import (
     Decoder,
     DenseLayer,
     Layer,
-    ModuleLayer,
 )
 from groupwise.samplers.local.weights import Norm
 
@@ -113,8 +112,6 @@ def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return turned if 2 * half == x.shape[-1] else torch.cat([turned, x[..., 2 * half :]], dim=-1)
 
 
-def _feed_forward(layer: DenseLayer | ModuleLayer, x: Tensor, dtype: torch.dtype) -> Tensor:
-    if isinstance(layer, ModuleLayer):
-        return layer(x)
+def _feed_forward(layer: DenseLayer, x: Tensor, dtype: torch.dtype) -> Tensor:
     gate, up = layer.up(x.to(dtype)).chunk(2, dim=-1)
     return layer.down(layer.act(gate) * up)

@@ -18,7 +18,6 @@ from groupwise.samplers.local.architecture import (
     Decoder,
     DenseLayer,
     Layer,
-    ModuleLayer,
     Rotary,
 )
 from groupwise.samplers.local.weights import Matrix, Norm
@@ -33,8 +32,6 @@ FAMILIES = (
     "phi3",
     "smollm3",
     "olmo2",
-    "qwen3_moe",
-    "mixtral",
 )
 
 # Position codes that depend on the length of the sequence at hand cannot come from a table.
@@ -43,7 +40,7 @@ _CHANGING_ROPES = ("dynamic", "longrope")
 # Families whose mask follows each layer's type, and those with one window for all layers. The
 # others have none, even if their configuration names one.
 _WINDOW_BY_TYPE = ("qwen2", "qwen3", "gemma2", "gemma3_text", "smollm3")
-_ONE_WINDOW = ("mistral", "mixtral", "phi3", "qwen3_moe")
+_ONE_WINDOW = ("mistral", "phi3")
 
 
 @dataclass(frozen=True)
@@ -124,9 +121,7 @@ def _layer(layer: Any, config: Any, reading: _Reading, gemma: float) -> Layer:
     return made
 
 
-def _feed_forward(mlp: Any, reading: _Reading) -> DenseLayer | ModuleLayer:
-    if hasattr(mlp, "experts"):
-        return ModuleLayer(mlp, reading.dtype)
+def _feed_forward(mlp: Any, reading: _Reading) -> DenseLayer:
     fused = getattr(mlp, "gate_up_proj", None)
     up = [fused] if fused is not None else [mlp.gate_proj, mlp.up_proj]
     act = getattr(mlp, "act_fn", None) or mlp.activation_fn
@@ -134,9 +129,8 @@ def _feed_forward(mlp: Any, reading: _Reading) -> DenseLayer | ModuleLayer:
 
 
 def _norm(module: Any, offset: float = 0.0) -> Norm:
-    plain = getattr(module, "original_module", module)  # of one that an adapter trains whole
-    eps = getattr(plain, "variance_epsilon", None)
-    return Norm(module, eps=plain.eps if eps is None else eps, offset=offset)
+    eps = getattr(module, "variance_epsilon", None)
+    return Norm(module, eps=module.eps if eps is None else eps, offset=offset)
 
 
 def _window(attention: Any, config: Any) -> int | None:

@@ -9,6 +9,7 @@ Shapes: N tokens, I inputs, O outputs.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -83,7 +84,7 @@ class Norm:
     `offset` is added to the weight (Gemma stores its distance from 1).
     """
 
-    def __init__(self, module: nn.Module, *, eps: float, offset: float = 0.0) -> None:
+    def __init__(self, module: Any, *, eps: float, offset: float = 0.0) -> None:
         self.module = module
         self.eps = eps
         self.offset = offset
@@ -92,7 +93,7 @@ class Norm:
     @torch.no_grad()
     def refresh(self) -> None:
         """Take the module's present weight."""
-        weight = effective_weight(self.module)
+        weight = self.module.weight.detach().float()
         self.weight = weight + self.offset if self.offset else weight
 
     def __call__(self, x: Tensor) -> Tensor:
