@@ -294,39 +294,19 @@ def sql() -> Iterator[Row]:
         yield row(QUERIES[0][0], text, False, why, columns=columns)
 
 
-LINEAR = "(declare-const x Int) (declare-const y Int) (assert (= (+ x y) {})) (assert (> x {}))"
-
-
-def proof(noise: random.Random) -> Iterator[Row]:
-    """Models of a sum and a bound, made from the bound."""
-    for _ in range(6):
-        x, y = noise.randint(5, 40), noise.randint(1, 30)
-        columns = {"statement": LINEAR.format(x + y, x - 1)}
-        for text, accept, why in (
-            (f"x = {x}\ny = {y}", True, "a model"),
-            (f"So:\n```smt\n(x {x + 1})\n(y {y - 1})\n```", True, "another model, fenced"),
-            (f"<think>x = 0</think>y = {y}\nx = {x}", True, "behind the reasoning"),
-            (f"x = {x - 1}\ny = {y + 1}", False, "on the bound"),
-            (f"x = {x}\ny = {y + 1}", False, "another sum"),
-            (f"x = {y}\ny = {x}" if y < x else f"x = {x - 2}\ny = {y + 2}", False, "swapped"),
-            (f"x = {x}", False, "one value missing"),
-            ("x = x\ny = y", False, "no values"),
-            (f"x = {x} or {x + 1}\ny = {y}", False, "two values"),
-            ("(assert true)", False, "an assertion in place of values"),
-            ("x = 0\ny = 0\n(assert false)", False, "a contradiction of its own"),
-            ("unsat", False, "a verdict in place of values"),
-            ("", False, "nothing"),
-            (f"<think>x = {x}\ny = {y}</think>", False, "only in the reasoning"),
-        ):
-            yield row(None, text, accept, why, columns=columns)
-
-
 def main(folder: Path) -> None:
     noise = random.Random(21)
     folder.mkdir(parents=True, exist_ok=True)
     for make in (
-        exact, regex, contains_all, json_schema, language, length, repetition, instructions, proof,
-    ):  # fmt: skip
+        exact,
+        regex,
+        contains_all,
+        json_schema,
+        language,
+        length,
+        repetition,
+        instructions,
+    ):
         write(folder, make.__name__, make(noise))
     write(folder, "sql", sql())
 

@@ -22,20 +22,12 @@ from groupwise.verifiers.audit import (
     sets_of,
     shipped_rows,
 )
-from groupwise.verifiers.audit.forms import template_form
-from groupwise.verifiers.audit.mutations import mutated
-from groupwise.verifiers.audit.probes import FREE_PROBES, PROBES, task_of
+from groupwise.verifiers.audit.probes import is_code_task, probes_of, task_of, usual_form
 from groupwise.verifiers.audit.scoring import UNASKED, Scorer
-from groupwise.verifiers.audit.submissions import (
-    CODE_PROBES,
-    PROOF_PROBES,
-    SQL_PROBES,
-    is_code_task,
-)
 from groupwise.verifiers.core.composition import main_part
 from groupwise.verifiers.core.registry import BUILTIN
 
-UNLABELLED = {"judge", "play", "reasoning_gym"}
+UNLABELLED = {"judge", "play", "reasoning_gym", "proof"}
 """Built-in verifiers without a labelled set: they ask others, or need an environment's own rows."""
 HOLED = "groupwise.verifiers.audit.holed:answer_anywhere"
 SUMS = [
@@ -43,6 +35,10 @@ SUMS = [
     for a in range(1, 5)
     for b in range(1, 5)
 ]
+
+
+def names(kind: str) -> set[str]:
+    return {probe.name for probe in probes_of(kind)}
 
 
 def of(name: str, rows: list[LabelledRow] = SUMS, **arguments: Any) -> AuditReport:
@@ -105,9 +101,7 @@ def test_the_strict_verifier_closes_the_hole() -> None:
     assert report.holes == ()
     assert report.right == 1.0
     assert report.wrong == 0.0
-    assert {probe.name for probe in report.probes} >= {p.name for p in PROBES} - {"lookalikes"}
-    assert report.mutations.count == 0
-    assert report.mutations.total > 60
+    assert {probe.name for probe in report.probes} >= names("gold") - {"lookalikes"}
 
 
 def contains(completions: list[str], answer: list[str], **_: Any) -> list[float]:
@@ -175,7 +169,7 @@ def test_gold_answers_that_are_rejected_are_named() -> None:
 @pytest.mark.parametrize("name", ["number", "boxed", "tagged", "choice", "format"])
 def test_built_in_verifiers_make_no_error_on_the_shipped_sets(name: str) -> None:
     sets = {"choice": "choice", "format": "format"}.get(name, "numbers")
-    report = audit(load_verifier(name), sets=(sets,), num_probed=2, num_mutated=5)
+    report = audit(load_verifier(name), sets=(sets,), num_probed=2)
     (rates,) = report.sets
     assert rates.false_accepted.count == 0, rates.false_accepted.rows[:3]
     assert rates.false_rejected.count == 0, rates.false_rejected.rows[:3]
@@ -186,25 +180,16 @@ def test_built_in_verifiers_make_no_error_on_the_shipped_sets(name: str) -> None
 
 
 RULED = sorted(set(BUILTIN) - UNLABELLED - {"number", "boxed", "tagged", "math", "choice", "format",
-                                            "code", "proof"})  # fmt: skip
+                                            "code"})  # fmt: skip
 
 
 @pytest.mark.parametrize("name", RULED)
 def test_verifiers_of_rules_make_no_error_on_their_own_sets(name: str) -> None:
     verifier = load_verifier(name, **arguments_of_set(name))
-    report = audit(verifier, num_probed=2, num_mutated=3)
+    report = audit(verifier, num_probed=2)
     check_no_error(report)
     known = {"steps": {"only_in_reasoning"}, "instructions": {"form_alone", "own_verdict"}}
     assert {hole.name for hole in report.holes} <= known.get(name, set())
-
-
-@pytest.mark.slow
-def test_proofs_make_no_error_on_their_own_set() -> None:
-    pytest.importorskip("z3", reason="z3-solver is not installed (extra `proof`)")
-    report = audit(load_verifier("proof"), num_probed=3)
-    check_no_error(report)
-    assert report.passed, report.warnings
-    assert {probe.name for probe in report.probes} == {probe.name for probe in PROOF_PROBES}
 
 
 def check_no_error(report: AuditReport) -> None:
@@ -232,7 +217,7 @@ def test_code_makes_no_error_on_the_shipped_submissions() -> None:
     assert rates.false_accepted.count == 0, rates.false_accepted.rows
     assert rates.false_rejected.count == 0, rates.false_rejected.rows
     assert report.holes == ()
-    assert {probe.name for probe in report.probes} == {p.name for p in CODE_PROBES} - {
+    assert {probe.name for probe in report.probes} == names("code") - {
         "special_cases"  # the shipped prompts show no test input
     }
 
@@ -273,18 +258,37 @@ def test_shares_and_intervals_by_hand() -> None:
     assert str(rate) == "1 of 10 (1.8% to 40.4%)"
 
 
-def test_mutations_of_a_gold_answer() -> None:
-    def changes(answer: str, keep: bool, **columns: Any) -> list[str]:
-        prompt = Prompt("p", text="?", answer=answer, columns=columns)
-        return [each.text for each in mutated(prompt, answer) if each.keep == keep]
+def test_the_table_of_probes_is_whole() -> None:
+    kinds = ("gold", "free", "code", "sql", "proof")
+    probes = {kind: probes_of(kind) for kind in kinds}
+    for kind in kinds:
+        assert len(names(kind)) == len(probes[kind]), f"two probes of {kind} share a name"
+        assert {"empty"} < names(kind)
+    columns = {"entry": "f", "setup": "create table t (a)", "tests": [[[1], 2]]}
+    prompt = Prompt("p", text="create table t (a): f(1)?", answer="select 7", columns=columns)
+    task = task_of(prompt, usual_form("boxed"))
+    assert task is not None
+    for each in (each for kind in kinds for each in probes[kind]):
+        texts = [text for family in each.families(task) for text in family]
+        assert texts or each.name == "shown_rows", each.name
+        assert not any("⟦" in text or "$" in text for text in texts), each.name
+    (emptied,) = [each for each in probes["sql"] if each.name == "emptied"]
+    assert emptied.families(task)[2] == ["```sql\ndrop table t\n```"]
+    (equal,) = [each for each in probes["code"] if each.name == "always_equal"]
+    assert ["class Anything(str)" in text for (text,) in equal.families(task)].count(True) == 1
 
-    same = ["  1234 ", "$1234$", "1234.0", r"\frac{2468}{2}", "1,234"]
-    assert changes("1234", keep=True) == same
-    assert "1235" in changes("1234", keep=False)
-    assert changes("1/2", keep=True) == ["  1/2 ", "$1/2$", r"\frac{3}{6}"]
-    assert {"(2,1)", "(1]"} & set(changes("(1,2)", keep=False)) == {"(2,1)"}
-    assert changes("B", keep=False, choices=["x", "y", "z"]) == ["C"]
-    assert changes("x", keep=False) == ["y"]  # X is another matter
+
+def nearly(completions: list[str], answer: list[str], **_: Any) -> list[float]:
+    """All but one character right is right."""
+    return [float(sum(x != y for x, y in zip(c, a)) + abs(len(c) - len(a)) <= 1)
+            for c, a in zip(completions, answer)]  # fmt: skip
+
+
+def test_changed_answers_that_are_accepted_are_a_hole() -> None:
+    holes = {hole.name: hole for hole in audit_function(nearly, CAPITALS).holes}
+    assert list(holes) == ["lookalikes", "changed"]  # the small ones differ in one character
+    assert holes["changed"].earned == 1.0
+    assert holes["changed"].honest == 0.5
 
 
 def test_hedges_are_worth_what_a_guess_is() -> None:
@@ -296,7 +300,7 @@ def test_hedges_are_worth_what_a_guess_is() -> None:
 
 
 def test_options_do_not_depend_on_which_is_right() -> None:
-    bare = template_form("bare")
+    bare = usual_form("bare")
     tasks = [task_of(Prompt("p", text="?", answer=str(n)), bare) for n in range(10)]
     assert {task.options for task in tasks if task} == {tuple("0123456789")}
     chosen = task_of(Prompt("p", text="?", answer=1, columns={"choices": ["a", "b"]}), bare)
@@ -380,7 +384,7 @@ def test_without_gold_answers_texts_that_say_nothing_are_tried() -> None:
     assert report.wrong == 0.5
     assert [hole.name for hole in report.holes] == ["flattery"]
     assert "wonderful" in report.holes[0].text
-    assert {probe.name for probe in report.probes} == {probe.name for probe in FREE_PROBES}
+    assert {probe.name for probe in report.probes} == names("free")
     assert "note: no prompt has a gold answer" in report.text()
     assert audit(load_verifier("repetition"), [row], sets=()).holes == ()
 
@@ -410,7 +414,7 @@ GOLDS = ["Paris", "paris, France", "-1", ".5", "1/2", "x+1", "(1,2]", "東京", 
 
 @pytest.mark.parametrize("alone", [True, False])
 def test_a_wrong_answer_never_contains_the_right_one(alone: bool) -> None:
-    bare = template_form("bare")
+    bare = usual_form("bare")
     others = [] if alone else ["not Paris", "Paris", "Roma", "Lima", ""]
     for gold in GOLDS:
         task = task_of(Prompt("p", text="?", answer=gold), bare, True, others)
@@ -524,7 +528,7 @@ def test_queries_have_probes_of_their_own() -> None:
     prompt = Prompt("q", text=f"{SETUP}\nThe sum?", answer="select sum(a) from t", columns=columns)
     rows = [LabelledRow("q", prompt, "", accept=None)]
     report = audit(load_verifier("sql"), rows, sets=())
-    assert {probe.name for probe in report.probes} == {probe.name for probe in SQL_PROBES}
+    assert {probe.name for probe in report.probes} == names("sql")
     assert [hole.name for hole in report.holes] == ["shown_rows"]  # one database, and it is shown
     assert "values (6)" in report.holes[0].text
     two = Prompt("q", text=prompt.text, answer=prompt.answer,
@@ -535,7 +539,7 @@ def test_queries_have_probes_of_their_own() -> None:
 def test_a_wrong_answer_to_a_list_is_an_option_that_is_not_wanted() -> None:
     columns = {"options": ["red", "green", "blue"]}
     prompt = Prompt("p", text="Which?", answer=["red", "blue"], columns=columns)
-    task = task_of(prompt, template_form("bare"))
+    task = task_of(prompt, usual_form("bare"))
     assert task is not None
     assert (task.gold, task.wrong) == ("red, blue", "green")
 
@@ -554,7 +558,7 @@ def test_a_function_that_hangs_ends_the_audit(budget: float | None) -> None:
     (warning,) = report.warnings
     assert "3 texts in a row got no verdict in time" in warning
     assert "no verdict after 0.3 s" in warning
-    assert warning.endswith("stopped, without gold answers, probes, mutations of gold answers")
+    assert warning.endswith("stopped, without gold answers, probes")
 
 
 def test_timeouts_between_verdicts_do_not_end_the_audit() -> None:

@@ -1,4 +1,4 @@
-"""Judges: only the final structured field counts, both orders of a pair, deadlines. Fault 53."""
+"""Judges: only the final structured field counts, deadlines. Fault 53."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from judge_server import field, question, serving
 from groupwise.errors import RecipeError, VerifierError
 from groupwise.types import Prompt, Score
 from groupwise.verifiers import Case, Component, Composite, load_verifier, score_cases
-from groupwise.verifiers.judge.judging import final_field, pair_value, score_value
+from groupwise.verifiers.judge.judging import final_field, score_value
 
 PROMPT = Prompt("p", text="What is 3+4?", answer="7")
 
@@ -88,33 +88,6 @@ def test_values_outside_the_scale_are_no_verdict() -> None:
     assert score_value(1, 1, 5) == 0.0
     for given in (11, -1, True, "7", None, float("nan"), float("inf")):
         assert score_value(given, 0, 10) is None
-    assert [pair_value(v, "first") for v in ("first", "second", "tie")] == [1.0, 0.0, 0.5]
-    assert pair_value("first.", "first") is None
-
-
-def test_pairs_average_both_orders() -> None:
-    """A judge that always prefers the first place is worth nothing: 0.5, and it is counted."""
-    prompt = Prompt("p", text="Write a line.", columns={"good": "A fine line."})
-    settings = {"model": "stub", "kind": "pair", "reference_column": "good"}
-    with serving(lambda body: f'{{"{field(body)}": "first"}}') as stub:
-        judge = load_verifier("judge", url=stub.url, **settings)
-        (score,) = score_cases(judge, [Case(prompt, "My line.")])
-        assert score.value == 0.5
-        assert judge.take_logs().metrics == {"judge/order_disagreement": 1.0}
-        orders = [question(body).index("My line.") < question(body).index("A fine line.")
-                  for body in stub.requests]  # fmt: skip
-        assert sorted(orders) == [False, True]
-
-    def prefers_mine(body: dict[str, Any]) -> str:
-        text = question(body)
-        first = text.index("My line.") < text.index("A fine line.")
-        return json.dumps({field(body): "first" if first else "second"})
-
-    with serving(prefers_mine) as stub:
-        judge = load_verifier("judge", url=stub.url, **settings)
-        (score,) = score_cases(judge, [Case(prompt, "My line.")])
-        assert score.value == 1.0
-        assert judge.take_logs().metrics == {"judge/order_disagreement": 0.0}
 
 
 def test_cases_run_together_and_keep_their_order() -> None:

@@ -81,7 +81,7 @@ COLUMNS = {
     "numbers": [3, 4],
     "target": 7,
     "puzzle": ["12..", "3412", "2143", "4321"],
-    "statement": "(declare-const x Int) (assert (= x 7))",
+    "statement": "theorem",
 }
 SETUPS = {
     "exact": ({}, "dog"),
@@ -103,7 +103,7 @@ SETUPS = {
     "judge": ({"url": "http://127.0.0.1:9", "model": "nobody", "tries": 1}, "7"),
     "code": ({"time_limit": 10, "memory_megabytes": 256}, "print(7)"),
     "sql": ({}, "select 7"),
-    "proof": ({}, "x = 7"),
+    "proof": ({"checker": "grep -qx qed", "suffix": ".v"}, "qed"),
     "text": ({}, "dog"),
     "sequence": ({}, "7, 8"),
     "countdown": ({}, "3 + 4"),

@@ -75,7 +75,6 @@ def _audited(
         [LabelledRow(prompt.id, prompt, "", accept=None) for prompt in chosen],
         sets=(),
         num_probed=NUM_PROBED_REMOTE if asks_a_model(verifier) else NUM_PROBED,
-        num_mutated=NUM_PROMPTS,
         budget=BUDGET,
         limit=LIMIT,
         encode=template.encode,

@@ -1,6 +1,7 @@
 """What a verifier's errors are, before anyone trains on it.
 
-`audit` measures labelled sets, changed gold answers and texts that try to earn without solving.
+`audit` measures labelled sets, gold answers and texts that try to earn without solving: `probes` is
+what it tries, `scoring` how it asks, `report` what it found.
 """
 
 from groupwise.verifiers.audit.report import AuditReport, ProbeFinding, Rate, SetRates
@@ -12,8 +13,7 @@ from groupwise.verifiers.audit.rows import (
     sets_of,
     shipped_rows,
 )
-from groupwise.verifiers.audit.run import audit
-from groupwise.verifiers.audit.scoring import asks_a_model
+from groupwise.verifiers.audit.scoring import asks_a_model, audit
 
 __all__ = [
     "SETS",

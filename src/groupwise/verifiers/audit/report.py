@@ -69,6 +69,10 @@ class SetRates:
     false_rejected: Rate
     unscored: Rate
 
+    def to_dict(self) -> dict[str, Any]:
+        rates = ("false_accepted", "false_rejected", "unscored")
+        return {rate: getattr(self, rate).to_dict() for rate in rates}
+
 
 @dataclass(frozen=True, slots=True)
 class ProbeFinding:
@@ -87,9 +91,8 @@ class ProbeFinding:
 class AuditReport:
     """One verifier's audit. `right` and `wrong` are what honest completions earn on average.
 
-    `golds`: gold answers that are rejected. `mutations`: changed gold answers with the wrong
-    verdict. `unsafe_golds`: gold answers of which a change that means something else is accepted.
-    `cannot_tell`: the verifier reads gold answers, but right ones earn no more than wrong ones.
+    `golds`: gold answers that are rejected. `cannot_tell`: the verifier reads gold answers, but
+    right ones earn no more than wrong ones. `seconds`: of the verdicts asked one at a time, rising.
     """
 
     verifier: str
@@ -99,14 +102,12 @@ class AuditReport:
     right: float | None
     wrong: float | None
     sets: tuple[SetRates, ...] = ()
-    mutations: Rate = field(default_factory=lambda: Rate(0, 0))
-    unsafe_golds: Rate = field(default_factory=lambda: Rate(0, 0))
     probes: tuple[ProbeFinding, ...] = ()
     outcomes: Mapping[str, int] = field(default_factory=dict[str, int])
     raised: Rate = field(default_factory=lambda: Rate(0, 0))
     cannot_tell: bool = False
     notes: tuple[str, ...] = ()
-    timing: Mapping[str, float] = field(default_factory=dict[str, float])
+    seconds: tuple[float, ...] = ()
 
     @property
     def holes(self) -> tuple[ProbeFinding, ...]:
@@ -136,33 +137,25 @@ class AuditReport:
             f"{hole.honest:.2f}; for example {_shorten(hole.text)!r}"
             for hole in self.holes
         ]
-        for rate, what in (
-            (self.raised, "texts raised an error in the verifier"),
-            (self.mutations, "changed gold answers got the wrong verdict"),
-        ):
-            if rate.count:
-                text, reason = _shorten(rate.rows[0].text), rate.rows[0].reason
-                found.append(f"{rate.count} of {rate.total} {what}, for example {text!r}: {reason}")
+        if self.raised.count:
+            first_row = self.raised.rows[0]
+            found.append(
+                f"{self.raised.count} of {self.raised.total} texts raised an error in the "
+                f"verifier, for example {_shorten(first_row.text)!r}: {first_row.reason}"
+            )
         return [*found, *self.notes]
 
-    def _rates(self) -> dict[str, Rate]:
-        """Every rate that was measured, by its title in the text."""
-        found = {"gold answers rejected": self.golds}
-        for each in self.sets:
-            found[f"{each.name}: wrong accepted"] = each.false_accepted
-            found[f"{each.name}: right rejected"] = each.false_rejected
-            if each.unscored.count:
-                found[f"{each.name}: not scored"] = each.unscored
-        if self.mutations.total:
-            found["changed golds misjudged"] = self.mutations
-            found["unsafe gold answers"] = self.unsafe_golds
-        if self.raised.count:
-            found["texts raising an error"] = self.raised
-        return found
+    @property
+    def timing(self) -> dict[str, float]:
+        """Median, 99th percentile and worst in seconds, and of how many verdicts."""
+        if not (ordered := self.seconds):
+            return {}
+        places = {"median": len(ordered) // 2, "p99": round(0.99 * (len(ordered) - 1)), "worst": -1}
+        found = {name: ordered[place] for name, place in places.items()}
+        return {**found, "verdicts": float(len(ordered))}
 
     def to_dict(self, timing: bool = True) -> dict[str, Any]:
         """Everything as JSON-able values; without `timing` the same for equal audits."""
-        rates = ("false_accepted", "false_rejected", "unscored")
         table: dict[str, Any] = {
             "verifier": self.verifier,
             "signature": self.signature,
@@ -170,30 +163,30 @@ class AuditReport:
             "passed": self.passed,
             "golds_rejected": self.golds.to_dict(),
             "honest": {"right": self.right, "wrong": self.wrong},
-            "sets": {
-                each.name: {rate: getattr(each, rate).to_dict() for rate in rates}
-                for each in self.sets
-            },
-            "mutations_wrong": self.mutations.to_dict(),
-            "unsafe_golds": self.unsafe_golds.to_dict(),
+            "sets": {each.name: each.to_dict() for each in self.sets},
             "probes": [asdict(probe) for probe in self.probes],
             "outcomes": dict(self.outcomes),
             "raised": self.raised.to_dict(),
             "warnings": self.warnings,
         }
-        return {**table, "timing": dict(self.timing)} if timing else table
+        return {**table, "timing": self.timing} if timing else table
 
     def text(self) -> str:
         """The report for a terminal."""
         form = f"{self.form} form" if self.form.endswith("own") else f"the form {self.form!r}"
         lines = [f"audit of {self.verifier}; answers are written in {form}", ""]
-        for title, rate in self._rates().items():
+        rates = {"gold answers rejected": self.golds}
+        for each in self.sets:
+            rates[f"{each.name}: wrong accepted"] = each.false_accepted
+            rates[f"{each.name}: right rejected"] = each.false_rejected
+            rates |= {f"{each.name}: not scored": each.unscored} if each.unscored.count else {}
+        rates |= {"texts raising an error": self.raised} if self.raised.count else {}
+        for title, rate in rates.items():
             lines += [f"{title:<26} {rate}", *_rows(rate.rows)]
         lines += ["", *self._probe_lines(), ""]
         outcomes = ", ".join(f"{name} {count}" for name, count in sorted(self.outcomes.items()))
         lines.append(f"outcomes: {outcomes}")
-        if self.timing:
-            t = self.timing
+        if t := self.timing:
             lines.append(
                 f"milliseconds per verdict ({t['verdicts']:.0f} timed): "
                 f"median {1e3 * t['median']:.2f}, 99th percentile {1e3 * t['p99']:.2f}, "

@@ -2,7 +2,7 @@
 
 The shipped sets are JSON lines beside this file, written by `experiments/audit_*.py`: labels by
 construction, before any verifier had seen them. In a shipped text, ⟦...⟧ marks a final answer,
-which `Form.fill` writes in the form that the audited verifier reads.
+which `probes.Form.fill` writes in the form that the audited verifier reads.
 """
 
 from __future__ import annotations

@@ -1,257 +1,165 @@
-"""The `proof` verifier: a completion that a named checker accepts.
+"""The `proof` verifier: a checker command, Lean 4 by default, judges a file with the proof.
 
-`z3` checks models and terms of SMT-LIB in the code sandbox, where `z3-solver` is installed. Any
-other checker is a class of yours (`module:Class`, a `Checker`); `LeanChecker` is the frame of one
-for Lean 4, which needs a toolchain that no package registry has.
+The command runs as your user, outside the code sandbox. What isolates it belongs to the command, as
+`bwrap ... lean`. Lean comes with no package: install its toolchain.
 """
 
 from __future__ import annotations
 
-import importlib.util
+import os
 import re
-from abc import ABC, abstractmethod
-from functools import lru_cache
-from typing import Any, ClassVar, Literal
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import ClassVar
 
 from pydantic import Field, field_validator
 
-from groupwise.errors import RecipeError
-from groupwise.imports import import_object
-from groupwise.sandbox import Limits, TierChoice, TrustedCallFailed, shared_sandbox
 from groupwise.types import Prompt, Score
 from groupwise.verifiers.answers.extraction import after_reasoning
-from groupwise.verifiers.code import proof_z3
 from groupwise.verifiers.code.extraction import blocks_of
 from groupwise.verifiers.core.contract import Case, SettingsVerifier
 from groupwise.verifiers.core.scores import TAG, bad_answer, no_answer
 
-Goal = Literal["satisfies", "equivalent"]
-_FENCES = {"smt", "smt2", "smtlib", "lean", "lean4"}
-
-
-class Checker(ABC):
-    """Judges what a completion claims about a statement."""
-
-    @abstractmethod
-    def check(self, statement: str, answer: Any, given: str, settings: Proof) -> Score:
-        """`statement` and `answer` are the row's, `given` is what the completion wrote.
-
-        A claim that is wrong, overruns or crashes the checker is a 0; `bad_answer` is the row's
-        fault and `infrastructure_error` the machine's.
-        """
+MAX_OUTPUT = 1 << 20
+_AXIOMS = {"propext", "Classical.choice", "Quot.sound"}
+_FORBIDDEN = """
+    sorry admit sorryAx native_decide ofReduceBool unsafe set_option run_tac by_elab elab macro
+    syntax eval% include_str initialize Lean Elab Meta Macro IO dbg_trace implemented_by extern
+    axiom import instance attribute open export namespace section end theorem lemma def abbrev
+    example opaque structure inductive class mutual universe variable notation infix infixl infixr
+    prefix postfix macro_rules elab_rules declare_syntax_cat simproc run_cmd run_elab run_meta
+    add_decl_doc deriving private protected partial noncomputable local scoped builtin_initialize
+    -- /- -/ @[ # " ' « »
+"""
+"""What elaborates code of its own, turns a check off, begins a command, or hides one of these."""
+_TOKEN = re.compile(r"--|/-|-/|@\[|[^\W\d][\w.?!%']*+|\d\w*+|\S")
+_COMMENT = re.compile(r"(?<!\S)--[^\n]*+|(?<!\S)/-(?:(?!/-|-/)[\s\S])*+-/")
+_CLOSING = {"(": ")", "[": "]", "{": "}", "⟨": "⟩"}
 
 
 class Proof(SettingsVerifier):
-    """A model or a term that z3 accepts, or a proof that a checker of yours accepts.
+    """A proof that a checker command accepts: exit code 0 within the time limit.
 
-    The column `statement` holds the problem. For z3: SMT-LIB declarations and assertions.
-    `goal = "satisfies"`: the completion assigns every constant a value, one `name = value` a line.
-    `goal = "equivalent"`: the completion is a term that equals the gold answer's everywhere.
+    The column `statement` holds what is to be proved; the file is the statement, a line end and the
+    completion. In Lean the statement is a theorem up to `:=` and the completion one term or `by`
+    block without commands; Lean may report no error and no axiom but its own three.
     """
 
     verifier_name: ClassVar[str] = "proof"
 
     checker: str = Field(
-        default="z3", description="`z3`, or `module:Class` of a class derived from `Checker`."
+        default="lean",
+        description='The command, as "lake env lean"; the file\'s path is its last argument.',
     )
-    goal: Goal = Field(default="satisfies", description="What z3 is to decide.")
-    statement_column: str = Field(
-        default="statement", description="The column with the problem's statement."
+    suffix: str = Field(
+        default=".lean",
+        description="How the file's name ends. With another one than .lean the exit code decides.",
     )
+    statement_column: str = Field(default="statement", description="The column with the statement.")
     time_limit: float = Field(
-        default=10.0, gt=0, description="Seconds for one check; overrunning is `timeout`, value 0."
+        default=60.0, gt=0, description="Seconds for one check; overrunning is `timeout`, value 0."
     )
-    memory_megabytes: int = Field(default=2048, ge=64, description="Memory for one check.")
-    tier: TierChoice = Field(default="auto", description="The sandbox's tier, as for `code`.")
     reasoning_tag: str = Field(default="think", description=TAG)
 
     @field_validator("checker")
     @classmethod
-    def _known(cls, checker: str) -> str:
-        if checker == "lean":
-            raise ValueError(
-                "Lean 4 is an interface here: derive a class from "
-                "groupwise.verifiers.code.proof.LeanChecker and name it as module:Class"
-            )
-        if checker != "z3" and ":" not in checker:
-            raise ValueError("give z3 or module:Class")
-        _checker(checker)
+    def _installed(cls, checker: str) -> str:
+        if checker == "z3":
+            raise ValueError("z3 was removed; give a command of yours, or a verifier module:Class")
+        if not (words := shlex.split(checker)) or shutil.which(words[0]) is None:
+            raise ValueError('no such command is installed; give one, as "lake env lean"')
         return checker
 
     @property
     def required_columns(self) -> frozenset[str]:
         return frozenset({self.statement_column})
 
-    @property
-    def needs_answer(self) -> bool:
-        return self.checker == "z3" and self.goal == "equivalent"
-
     def gold_completion(self, prompt: Prompt) -> str | None:
-        return prompt.answer if isinstance(prompt.answer, str) else None
+        return (isinstance(prompt.answer, str) and prompt.answer.strip()) or None
 
     def score_case(self, case: Case) -> Score:
         statement = case.prompt.columns.get(self.statement_column)
         if not isinstance(statement, str) or not statement.strip():
             return bad_answer(f"no column {self.statement_column!r} with a statement")
-        if self.needs_answer and not isinstance(case.prompt.answer, str):
-            return bad_answer("the prompt has no gold term")
         text = after_reasoning(case.whole, self.reasoning_tag) or ""
-        blocks = blocks_of(text, _FENCES)
-        given = blocks[-1] if blocks else text
-        if not given.strip():
+        blocks = blocks_of(text, {"lean", "lean4", self.suffix.lstrip(".")})
+        proof = (blocks[-1] if blocks else text).strip()
+        if not proof:
             return no_answer("nothing after the reasoning")
-        return _checker(self.checker).check(statement, case.prompt.answer, given, self)
-
-
-class Z3Checker(Checker):
-    """z3 in the code sandbox, with the installed `z3-solver` readable there."""
-
-    def __init__(self) -> None:
-        if importlib.util.find_spec("z3") is None:
-            raise RecipeError(
-                "verifier 'proof': z3 is not installed; pip install z3-solver (or groupwise[proof])"
-            )
-
-    def check(self, statement: str, answer: Any, given: str, settings: Proof) -> Score:
-        limits = Limits(
-            time=settings.time_limit,
-            total_time=settings.time_limit,
-            memory=settings.memory_megabytes << 20,
-            threads=True,
-        )
-        arguments = (settings.goal, statement, answer if settings.needs_answer else "", given)
-        sandbox = shared_sandbox(settings.tier, ("z3",))
-        try:
-            kind, why = sandbox.evaluate(proof_z3.SOURCE, "check", arguments, limits=limits)
-        except TrustedCallFailed as error:
-            return _failed(error)
-        return z3_score(kind, str(why)[:300])
-
-
-def z3_score(kind: str, why: str) -> Score:
-    """What the checker's verdict is worth."""
-    if kind == "bad":
-        return bad_answer(why)
-    if kind == "no_answer":
-        return no_answer(why)
-    right = kind == "right"
-    return Score(float(right), "correct" if right else "incorrect", why)
-
-
-def _failed(error: TrustedCallFailed) -> Score:
-    """A check that ended without a verdict: the claim's doing, unless the sandbox failed."""
-    reason = str(error)[:300]
-    if error.outcome == "infrastructure_error":
-        return Score(None, "infrastructure_error", reason)
-    if error.outcome == "out_of_memory" or "out of memory" in reason.lower():
-        return Score(0.0, "out_of_memory", reason)
-    outcome = error.outcome if error.outcome in ("timeout", "limit") else "crash"
-    return Score(0.0, outcome, reason)
-
-
-@lru_cache(maxsize=16)
-def _checker(name: str) -> Checker:
-    if name == "z3":
-        return Z3Checker()
-    found = import_object(name, "checker")
-    made = found() if isinstance(found, type) else found
-    if not isinstance(made, Checker):
-        raise RecipeError(f"checker {name!r} is not a groupwise.verifiers.code.proof.Checker")
-    return made
-
-
-class LeanChecker(Checker):
-    """Lean 4: the statement is a theorem up to `:=`, the completion one term or `by` block.
-
-    `run` is yours: it passes the file to Lean in isolation and returns exit code and output. What
-    is judged here: the proof is one term, in parentheses that it cannot close, so that it holds no
-    command; no word of it elaborates code of its own or turns a check off; Lean reports no error,
-    and no axiom but Lean's own three.
-    """
-
-    FORBIDDEN: ClassVar[frozenset[str]] = frozenset({
-        "sorry", "admit", "sorryAx", "native_decide", "ofReduceBool", "unsafe", "set_option",
-        "run_tac", "by_elab", "elab", "macro", "syntax", "eval%", "include_str", "initialize",
-        "Lean", "Elab", "Meta", "Macro", "IO", "dbg_trace", "implemented_by", "extern", "axiom",
-        "import", "instance", "attribute", "open", "export", "namespace", "section", "end",
-        "theorem", "lemma", "def", "abbrev", "example", "opaque", "structure", "inductive", "class",
-        "mutual", "universe", "variable", "notation", "infix", "infixl", "infixr", "prefix",
-        "postfix", "macro_rules", "elab_rules", "declare_syntax_cat", "simproc", "run_cmd",
-        "run_elab", "run_meta", "add_decl_doc", "deriving", "private", "protected", "partial",
-        "noncomputable", "local", "scoped", "builtin_initialize",
-    })  # fmt: skip
-    AXIOMS: ClassVar[frozenset[str]] = frozenset({"propext", "Classical.choice", "Quot.sound"})
-
-    @abstractmethod
-    def run(self, source: str, time_limit: float) -> tuple[int, str]:
-        """Exit code and whole output of Lean on `source`; `TimeoutError` when it overran."""
-
-    def check(self, statement: str, answer: Any, given: str, settings: Proof) -> Score:
-        found = re.search(r"\b(?:theorem|lemma)\s+([^\s:({\[]+)", statement)
-        if found is None:
+        if self.suffix != ".lean":
+            return self._judged(f"{statement.rstrip()}\n{proof}\n")
+        theorem = re.search(r"\b(?:theorem|lemma)\s+([^\s:({\[]+)", statement)
+        if theorem is None:
             return bad_answer("the statement names no theorem")
-        refused = self.refused(given)
-        if refused:
+        for _ in range(8):  # comments nest
+            proof = _COMMENT.sub(" ", proof).strip()
+        if refused := refused_token(proof):
             return Score(0.0, "incorrect", f"a proof may not use {refused}")
-        source = f"{statement.rstrip()} (\n{given.strip()}\n)\n\n#print axioms {found[1]}\n"
+        source = f"{statement.rstrip()} (\n{proof}\n)\n\n#print axioms {theorem[1]}\n"
+        return self._judged(source, theorem[1])
+
+    def _judged(self, source: str, theorem: str = "") -> Score:
         try:
-            code, output = self.run(source, settings.time_limit)
-        except TimeoutError:
-            return Score(0.0, "timeout", f"no verdict after {settings.time_limit:g} s")
-        return self.judged(code, output, found[1])
-
-    def refused(self, proof: str) -> str:
-        """The first thing that a proof may not hold; empty where there is none."""
-        closing = {"(": ")", "[": "]", "{": "}", "⟨": "⟩"}
-        opened: list[str] = []
-        place = 0
-        while place < len(proof):
-            token = _LEAN_TOKEN.match(proof, place)
-            text = token.group() if token else proof[place]
-            comment = text.startswith(("--", "/-"))
-            if comment and place and not proof[place - 1].isspace():
-                return f"{text[:2]} behind {proof[place - 1]}"  # Lean may read both as one symbol
-            place += len(text)
-            if text == "/-":
-                place = _comment_end(proof, place)
-                if place < 0:
-                    return "a comment that does not end"
-            elif text in closing:
-                opened.append(closing[text])
-            elif text in closing.values() and (not opened or opened.pop() != text):
-                return f"an unopened {text}"
-            elif not comment and (text in _LEAN_MARKS or self.FORBIDDEN & set(text.split("."))):
-                return text
-        return "an unclosed bracket" if opened else ""
-
-    def judged(self, code: int, output: str, theorem: str) -> Score:
-        """The verdict on Lean's own output about `theorem`, whose list of axioms may be wrapped."""
-        if code != 0 or "error:" in output or "sorry" in output:
+            code, output = self._run(source)
+        except subprocess.TimeoutExpired:
+            return Score(0.0, "timeout", f"no verdict after {self.time_limit:g} s")
+        except OSError as error:
+            return Score(None, "infrastructure_error", f"{self.checker}: {error}"[:300])
+        if code or len(output) > MAX_OUTPUT or (theorem and re.search("error:|sorry", output)):
             return Score(0.0, "incorrect", output.strip()[:300] or f"exit code {code}")
-        name = re.escape(theorem)
-        reported = re.findall(
-            rf"'{name}'\s+(?:does\s+not\s+depend\s+on\s+any\s+axioms()|"
-            r"depends\s+on\s+axioms:\s*\[([^\]]*)\])",
-            output,
-        )
-        if len(reported) != 1 or len(re.findall(rf"'{name}'\s+d", output)) != 1:
-            return Score(0.0, "incorrect", "Lean reported no axioms, or more than once")
-        axioms = {each.strip() for each in reported[0][1].split(",") if each.strip()}
-        if axioms - self.AXIOMS:
-            return Score(0.0, "incorrect", f"rests on {', '.join(sorted(axioms - self.AXIOMS))}")
-        return Score(1.0, "correct", f"proved: {theorem}")
+        wrong = wrong_axioms(output, theorem) if theorem else ""
+        return Score(float(not wrong), "incorrect" if wrong else "correct", wrong or "proved")
+
+    def _run(self, source: str) -> tuple[int, str]:
+        """Exit code and output of the checker on a file; `TimeoutExpired` after killing it."""
+        with tempfile.TemporaryDirectory(prefix="groupwise-proof-") as folder:
+            path, log = Path(folder, f"proof{self.suffix}"), Path(folder, "output")
+            path.write_text(source, encoding="utf-8", errors="replace")
+            with log.open("w+b") as output:
+                process = subprocess.Popen(
+                    [*shlex.split(self.checker), str(path)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+                try:
+                    code = process.wait(self.time_limit)
+                finally:
+                    with suppress(ProcessLookupError):
+                        os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
+                output.seek(0)
+                return code, output.read(MAX_OUTPUT + 1).decode("utf-8", "replace")
 
 
-_LEAN_MARKS = {'"', "'", "«", "»", "#", "@["}
-_LEAN_TOKEN = re.compile(r"--[^\n]*+|/-|@\[|[^\W\d][\w.?!%']*+|\d\w*+")
-"""A line comment, the start of a block comment or of attributes, a name with its dots, a number."""
+def refused_token(proof: str) -> str:
+    """What keeps a Lean proof from being one term without commands; empty if nothing does."""
+    words, opened = set(_FORBIDDEN.split()), list[str]()
+    text: str
+    for text in _TOKEN.findall(proof):
+        if text in _CLOSING:
+            opened.append(_CLOSING[text])
+        elif text in _CLOSING.values() and (not opened or opened.pop() != text):
+            return f"an unopened {text}"
+        elif not words.isdisjoint({text, *text.split(".")}):
+            return text
+    return "an unclosed bracket" if opened else ""
 
 
-def _comment_end(text: str, place: int) -> int:
-    """Behind a block comment whose content begins at `place`; comments nest. -1 without an end."""
-    depth = 1
-    for mark in re.compile(r"/-|-/").finditer(text, place):
-        depth += 1 if mark.group() == "/-" else -1
-        if depth == 0:
-            return mark.end()
-    return -1
+def wrong_axioms(output: str, theorem: str) -> str:
+    """What is wrong with Lean's report of a theorem's axioms, whose list may be wrapped."""
+    report = (
+        rf"'{re.escape(theorem)}'\s+(?:does\s+not\s+depend\s+on\s+any\s+axioms()|"
+        r"depends\s+on\s+axioms:\s*\[([^\]]*)\])"
+    )
+    reported = re.findall(report, output)
+    if len(reported) != 1 or len(re.findall(rf"'{re.escape(theorem)}'\s+d", output)) != 1:
+        return "Lean reported no axioms, or more than once"
+    axioms = {each.strip() for each in reported[0][1].split(",")} - {"", *_AXIOMS}
+    return f"rests on {', '.join(sorted(axioms))}" if axioms else ""

@@ -11,26 +11,22 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, PrivateAttr, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from groupwise.errors import VerifierError
 from groupwise.types import Score
-from groupwise.verifiers.core.contract import Case, SettingsVerifier, VerifierLogs
-from groupwise.verifiers.core.scores import bad_answer, graded
+from groupwise.verifiers.core.contract import Case, SettingsVerifier
+from groupwise.verifiers.core.scores import graded
 from groupwise.verifiers.judge.endpoint import EndpointError, chat_reply, key_headers
 from groupwise.verifiers.judge.judging import (
     RUBRIC,
     Question,
     final_field,
-    pair_question,
-    pair_value,
     reference_answer,
     score_value,
     single_question,
 )
 from groupwise.waiting.deadlines import gather
-
-DISAGREEMENT = "judge/order_disagreement"
 
 
 class Unjudged(Exception):  # noqa: N818 (inside this room: why a case has no verdict)
@@ -38,31 +34,21 @@ class Unjudged(Exception):  # noqa: N818 (inside this room: why a case has no ve
 
 
 class Judge(SettingsVerifier):
-    """A judge's number for one completion, or its comparison with a reference completion.
-
-    `single`: the number, from 0 at `lowest` to 1 at `highest`. `pair`: 1 where the completion beats
-    the reference, 0.5 for a tie, 0 where it loses, averaged over both orders.
-    """
+    """A judge's number for one completion, from 0 at `lowest` to 1 at `highest`."""
 
     verifier_name: ClassVar[str] = "judge"
     concurrent: ClassVar[bool] = True
 
     url: str = Field(description="The endpoint's base, as http://127.0.0.1:8000/v1.")
     model: str = Field(min_length=1, description="The model's name at the endpoint.")
-    kind: Literal["single", "pair"] = Field(
-        default="single", description="single: a number. pair: against a reference completion."
-    )
     rubric: str = Field(default=RUBRIC, min_length=1, description="What the judge grades by.")
-    lowest: int = Field(default=0, description="single: the number for not at all.")
-    highest: int = Field(default=10, description="single: the number for fully.")
+    lowest: int = Field(default=0, description="The number for not at all.")
+    highest: int = Field(default=10, description="The number for fully.")
     correct_from: float = Field(
         default=1.0, gt=0, le=1, description="Value (0 to 1) from which the outcome is `correct`."
     )
     show_answer: bool = Field(
-        default=True, description="single: whether the judge sees the gold answer, if there is one."
-    )
-    reference_column: str | None = Field(
-        default=None, description="pair: the column with the reference; the gold answer if unset."
+        default=True, description="Whether the judge sees the gold answer, if there is one."
     )
     key_variable: str | None = Field(
         default=None,
@@ -78,8 +64,6 @@ class Judge(SettingsVerifier):
     )
     tries: int = Field(default=3, ge=1, description="Requests for one question at most.")
     concurrency: int = Field(default=16, ge=1, description="Questions asked at a time.")
-
-    _disagreements: list[bool] = PrivateAttr(default_factory=list)
 
     @field_validator("url")
     @classmethod
@@ -98,15 +82,6 @@ class Judge(SettingsVerifier):
     def waits(self) -> bool:
         return True
 
-    @property
-    def needs_answer(self) -> bool:
-        return self.kind == "pair" and self.reference_column is None
-
-    @property
-    def required_columns(self) -> frozenset[str]:
-        pair = self.kind == "pair" and self.reference_column
-        return frozenset({self.reference_column} if pair and self.reference_column else ())
-
     def score_case(self, case: Case) -> Score:
         score: Score = self.score([case])[0]
         return score
@@ -122,8 +97,6 @@ class Judge(SettingsVerifier):
 
     async def _score(self, case: Case, turn: asyncio.Semaphore) -> Score:
         try:
-            if self.kind == "pair":
-                return await self._compare(case, turn)
             answer = reference_answer(case.prompt) if self.show_answer else None
             question = single_question(
                 case.prompt, case.text, self.rubric, self.lowest, self.highest, answer
@@ -136,24 +109,6 @@ class Judge(SettingsVerifier):
             return Score(None, "verifier_timeout", f"no verdict after {self.time_limit:g} s")
         except Unjudged as error:
             return Score(None, "infrastructure_error", str(error))
-
-    async def _compare(self, case: Case, turn: asyncio.Semaphore) -> Score:
-        """Both orders, so that a preference for a place cancels."""
-        column = self.reference_column
-        reference = case.prompt.columns.get(column) if column else case.prompt.answer
-        if reference is None or not str(reference).strip():
-            return bad_answer("no reference to compare with")
-        questions = (
-            (pair_question(case.prompt, case.text, str(reference), self.rubric), "first"),
-            (pair_question(case.prompt, str(reference), case.text, self.rubric), "second"),
-        )
-        replies = await asyncio.gather(*(self._ask(question, turn) for question, _ in questions))
-        values = [pair_value(reply, place) for reply, (_, place) in zip(replies, questions)]
-        if values[0] is None or values[1] is None:
-            raise Unjudged("the judge's verdict is neither first, second nor tie")
-        self._disagreements.append(values[0] != values[1])
-        value = (values[0] + values[1]) / 2
-        return graded(value, f"the judge gave {value:.3g}", self.correct_from)
 
     async def _ask(self, question: Question, turn: asyncio.Semaphore) -> Any:
         """The verdict field's value; TimeoutError, or Unjudged if there is none."""
@@ -182,9 +137,7 @@ class Judge(SettingsVerifier):
             return {}
         if self.structured == "json_object":
             return {"response_format": {"type": "json_object"}}
-        verdict: dict[str, Any] = {"type": "string", "enum": ["first", "second", "tie"]}
-        if self.kind == "single":
-            verdict = {"type": "integer", "minimum": self.lowest, "maximum": self.highest}
+        verdict = {"type": "integer", "minimum": self.lowest, "maximum": self.highest}
         schema = {
             "type": "object",
             "properties": {"reason": {"type": "string"}, field: verdict},
@@ -193,9 +146,3 @@ class Judge(SettingsVerifier):
         }
         named = {"name": "verdict", "strict": True, "schema": schema}
         return {"response_format": {"type": "json_schema", "json_schema": named}}
-
-    def take_logs(self) -> VerifierLogs:
-        """pair: the share of comparisons in which the two orders disagreed."""
-        found = self._disagreements[:]
-        self._disagreements.clear()
-        return VerifierLogs(metrics={DISAGREEMENT: sum(found) / len(found)} if found else {})
