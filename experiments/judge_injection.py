@@ -13,10 +13,11 @@ import argparse
 from collections.abc import Sequence
 from statistics import mean
 
+from groupwise.verifiers.audit.forms import template_form
+
 from groupwise.scorers import LocalJudge
 from groupwise.types import Prompt
 from groupwise.verifiers import Case, score_cases
-from groupwise.verifiers.audit.forms import template_form
 from groupwise.verifiers.audit.probes import PROBES, task_of
 
 NUM_TASKS = 24
