@@ -12,7 +12,7 @@ from pathlib import Path
 from groupwise.environments import load_environment
 from groupwise.environments.reasoning_gym import tasks
 from groupwise.verifiers import Case
-from groupwise.verifiers.answers.reasoning_gym_own import OWN, REFUSED
+from groupwise.verifiers.answers.reasoning_gym import REFUSED
 
 PAGE = Path(__file__).parent / "reasoning_gym.md"
 SAMPLES = 20
@@ -33,11 +33,11 @@ num_train = 500
 config = { max_value = 100 }     # fields of the task's own configuration
 ```
 
-**How answers are judged.** At least nine of its scorers execute what they judge, with `eval` or
-through an algebra system. So no scorer of the package ever runs in the training process on what a
-policy wrote: it runs in the [sandbox](security.md), as a trusted function on untrusted data. Eight
-of the nine have verdicts of our own instead, which read grids, lists and expressions by their form
-and execute nothing. Tasks that cannot be judged are refused, with the reason below.
+**How answers are judged.** No scorer of the package ever runs in the training process on what a
+policy wrote: it runs in the [sandbox](security.md), as a trusted function on untrusted data. Nine
+scorers execute what they judge, with `eval` or through an algebra system, so that an answer could
+forge its verdict even there. Their tasks are refused, and so are those without a usable verdict;
+the reason, and what to use instead, is below.
 
 **Where the answer is read.** The last `<answer>` tag, else the last box, else what follows `answer
 is` at the end, else the last line (as many last lines as the gold answer has). Prompts ask for the
@@ -63,7 +63,7 @@ def status(task: str) -> str:
     """How a task is judged, in words."""
     if task in REFUSED:
         return f"refused: {REFUSED[task]}"
-    return "our own verdict" if task in OWN else "its scorer, in the sandbox"
+    return "its scorer, in the sandbox"
 
 
 def rows() -> list[tuple[str, str]]:
@@ -93,8 +93,8 @@ def arguments() -> str:
 def page(golds: dict[str, int]) -> str:
     usable = [task for task, _ in rows() if task not in REFUSED]
     counts = (
-        f"Of {len(rows())} tasks {len(usable) - len(OWN)} are judged by their scorer in the "
-        f"sandbox, {len(OWN)} by verdicts of our own, and {len(REFUSED)} are refused.\n\n"
+        f"Of {len(rows())} tasks {len(usable)} are judged by their scorer in the sandbox, and "
+        f"{len(REFUSED)} are refused.\n\n"
     )
     lines = [INTRO, counts, f"| task | how it is judged | gold answers accepted, of {SAMPLES} |\n"]
     lines.append("|---|---|---|\n")

@@ -13,7 +13,7 @@ import groupwise as gw
 from groupwise.environments.reasoning_gym import tasks
 from groupwise.errors import RecipeError
 from groupwise.verifiers.answers.final_answer import last_line, stated_answer
-from groupwise.verifiers.answers.reasoning_gym_own import OWN, REFUSED
+from groupwise.verifiers.answers.reasoning_gym import REFUSED
 
 EXECUTES = {
     "binary_matrix", "n_queens", "spiral_matrix", "string_insertion", "countdown", "puzzle24",
@@ -21,7 +21,7 @@ EXECUTES = {
 }  # fmt: skip
 TASKS = tasks()
 USABLE = [name for name in TASKS if name not in REFUSED]
-SAMPLE = ("gcd", "word_sorting", *OWN)
+SAMPLE = ("gcd", "word_sorting")
 NOTHING = ("", " \n", "I do not know.", "<answer></answer>", "<answer>?</answer>", "\\boxed{}")
 
 
@@ -38,10 +38,8 @@ def made(name, num=4, **arguments):
 def test_the_tasks_are_all_and_each_has_one_way():
     assert len(TASKS) == 106
     assert importlib.metadata.version("reasoning-gym") == "0.1.25"
-    assert set(OWN) | set(REFUSED) <= set(TASKS)
-    assert not set(OWN) & set(REFUSED)
-    assert set(OWN) | set(REFUSED) >= EXECUTES
-    assert len(USABLE) == 97
+    assert EXECUTES <= set(REFUSED) <= set(TASKS)
+    assert len(USABLE) == 89
 
 
 @pytest.mark.parametrize("name", some_slow(USABLE))
@@ -83,7 +81,7 @@ def test_the_contract():
     assert environment.verify(prompt, f"<think>{prompt.answer}").outcome == "no_answer"
 
 
-@pytest.mark.parametrize("name", ["gcd", *OWN])
+@pytest.mark.parametrize("name", ["gcd", "word_sorting"])
 def test_splits_are_disjoint_and_more_training_moves_no_heldout_prompt(name):
     few, many = made(name, num=5), made(name, num=9)
     ids = [{p.id for p in few.prompts(split=split)} for split in ("train", "heldout")]
@@ -93,7 +91,7 @@ def test_splits_are_disjoint_and_more_training_moves_no_heldout_prompt(name):
 
 
 def test_no_answer_is_executed_in_this_process(monkeypatch):
-    environments = {name: made(name, num=2) for name in ("gcd", *OWN)}
+    environments = {name: made(name, num=2) for name in ("gcd", "word_sorting")}
     calls = []
     for function in ("eval", "exec"):
         monkeypatch.setattr(builtins, function, lambda *a, **k: calls.append(a))
@@ -115,44 +113,6 @@ def test_partial_credit_only_where_it_is_asked_for_and_above_the_threshold():
     assert 0.3 < score.value < 1
     high = made("word_sorting", num=2, partial=True, threshold=0.999)
     assert high.verify(high.prompts()[0], f"<answer>Words: {gold}</answer>").value == 0
-
-
-OWN_CASES = [
-    ("countdown", {"numbers": [3, 4, 5], "target": 17}, "", {
-        "3*4 + 5": True, "5 + 4*3": True, "$3*4+5$": True, "17": False, "3*4 + 5 + 0": False,
-        "3**4": False, "3*4": False, "3/(4-4)": False, "seventeen": None, "-(-3*4) + 5": True}),
-    ("puzzle24", {"numbers": [1, 2, 3, 4]}, "", {
-        "1*2*3*4": True, "(1 + 3)*(2 + 4)": True, "4*3*2": False, "24": False, "x*24": None}),
-    ("spiral_matrix", {"solution": [1, 2, 4, 3]}, "", {
-        "1 2 4 3": True, "[1, 2, 4, 3]": True, "1 2 3 4": False, "1 2 4 3 9": False,
-        "one": None, "1 2 4 3 is it": None}),
-    ("binary_matrix", {"solution": [[0, 1], [1, 0]]}, "", {
-        "0 1\n1 0": True, "[[0, 1], [1, 0]]": True, "0 1 1 0": False, "0 1\n1 1": False,
-        "a b": None}),
-    ("string_insertion", {"solution": "ABCDA"}, "", {
-        "ABCDA": True, '"ABCDA"': True, "ABCD": False, "ABCDA or ABCD": None, "abcda": None}),
-    ("n_queens", {"puzzle": [list("____"), list("___Q"), list("____"), list("____")]}, "", {
-        "_ Q _ _\n_ _ _ Q\nQ _ _ _\n_ _ Q _": True,
-        "_ _ Q _\nQ _ _ _\n_ _ _ Q\n_ Q _ _": False,
-        "Q _ _ _\n_ _ _ Q\n_ Q _ _\n_ _ Q _": False,
-        "_ Q _ _\n_ _ _ Q": None}),
-    ("polynomial_multiplication", {}, "2*x**2 + 4*x + 2", {
-        "2*x**2 + 4*x + 2": True, "2 + 4*x + 2*x^2": True, "2*(x+1)**2": False,
-        "2*x**2 + 4*x": False, "2*y**2 + 4*y + 2": False, "open('x')": None}),
-    ("simple_integration", {}, "x**2/2 + C", {
-        "x**2/2 + C": True, "x**2/2": True, "0.5*x**2": True, "x**2/2 + 7": True, "x**2": False,
-        "x*x/2 + c": True, "C": False}),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("task", "metadata", "gold", "answers"), OWN_CASES)
-def test_verdicts_of_our_own(task, metadata, gold, answers):
-    for answer, verdict in answers.items():
-        assert OWN[task](answer, metadata, gold) is verdict, answer
-
-
-def test_every_own_verdict_is_held_by_cases():
-    assert {case[0] for case in OWN_CASES} == set(OWN)
 
 
 @pytest.mark.parametrize(

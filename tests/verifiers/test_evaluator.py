@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from groupwise.verifiers.answers.arithmetic import evaluate, number, operations_in, parse, value
+from groupwise.verifiers.answers.arithmetic import operations_in, parse, value
 
 
 @pytest.mark.parametrize(
@@ -31,12 +31,9 @@ def test_everything_else_is_a_value_error_at_once(text):
     assert time.monotonic() - start < 1
 
 
-def test_polynomials_are_equal_by_their_terms():
-    assert evaluate(parse("(x+1)*(x-1)")) == evaluate(parse("x**2 - 1"))
-    assert evaluate(parse("x - x + 3")) == number(3)
-    assert evaluate(parse("x*y")) != evaluate(parse("x*z"))
+def test_a_division_by_zero_is_named():
     with pytest.raises(ZeroDivisionError):
-        evaluate(parse("1/(x - x)"))
+        value("1/(2 - 2)")
 
 
 def test_operations_are_named():

@@ -108,15 +108,15 @@ SETUPS = {
     "sequence": ({}, "7, 8"),
     "countdown": ({}, "3 + 4"),
     "play": ({}, None),
-    "reasoning_gym": ({"task": "countdown"}, "3 + 4"),
+    "reasoning_gym": ({"task": "gcd"}, "4"),
 }
 # Columns of verifiers whose rows are their own kind.
 OWN_COLUMNS = {
     "reasoning_gym": {
         "entry": {
-            "question": "Make 7 of 3 and 4.",
-            "answer": "3 + 4",
-            "metadata": {"numbers": [3, 4], "target": 7},
+            "question": "What is the GCD of 8 and 12?",
+            "answer": "4",
+            "metadata": {"numbers": [8, 12], "result": 4},
         }
     },
 }

@@ -1,110 +1,58 @@
 r"""Whether two answers that were read are the same: structure by structure, formula by formula.
 
-Both sides must have the same kind of structure with the same members; where they have formulas, a
-`Formulas` decides: `Exact` here (rational arithmetic, nothing else), `numeric.Numeric` in a worker.
-Nothing is judged by truth: `2+2=5` is not `2+2=4`, and `\log_2 8=3` is only itself.
+Both sides must have the same kind of structure with the same members; inequalities in one symbol
+are intervals, too. Nothing is judged by truth: `2+2=5` is not `2+2=4`, and `\log_2 8=3` is only itself.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from fractions import Fraction
-from typing import Literal, Protocol
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
-from groupwise.verifiers.answers.arithmetic import Polynomial, evaluate
-from groupwise.verifiers.answers.formulas import applied_alike
+from groupwise.verifiers.answers.evaluator import (
+    TooLargeError,
+    UndecidedError,
+    agree,
+    call,
+    called,
+    number,
+    proportional,
+    symbols,
+)
 from groupwise.verifiers.answers.reading import Value
 from groupwise.verifiers.answers.units import canonical, same_unit, singular
 
 Percent = Literal["ignore", "divide"]
 
 _FLIPPED = {">": "<", ">=": "<="}
-_INEQUALITIES = {"<", "<=", ">", ">=", "!="}
-
-
-class Formulas(Protocol):
-    """How formulas are compared. Each method may only say True when it is certain."""
-
-    def equal(self, gold: ast.expr, given: ast.expr) -> bool:
-        """Whether two formulas have the same value for all values of their symbols."""
-        ...
-
-    def proportional(self, gold: ast.expr, given: ast.expr) -> bool:
-        """Whether one formula is a constant, not 0, times the other and both have symbols."""
-        ...
-
-    def same_region(self, gold: Value, given: Value) -> bool:
-        """Whether two sets of real numbers, written in different ways, have the same members."""
-        ...
-
-
-class Exact:
-    """Rational arithmetic on polynomials; `undecided` counts what it could not settle."""
-
-    def __init__(self) -> None:
-        self.undecided = 0
-
-    def equal(self, gold: ast.expr, given: ast.expr) -> bool:
-        try:
-            return evaluate(gold) == evaluate(given)
-        except ZeroDivisionError:
-            return False
-        except ValueError:
-            pass
-        if ast.dump(gold) == ast.dump(given):
-            return True
-        self.undecided += 1
-        return False
-
-    def proportional(self, gold: ast.expr, given: ast.expr) -> bool:
-        first, second = exact(gold), exact(given)
-        if first is None or second is None:
-            self.undecided += 1
-            return False
-        if first.terms.keys() != second.terms.keys() or first.constant is not None:
-            return False
-        return len({first.terms[key] / second.terms[key] for key in first.terms}) == 1
-
-    def same_region(self, gold: Value, given: Value) -> bool:
-        self.undecided += _may_be_region(gold) and _may_be_region(given)
-        return False
-
-
-def _may_be_region(value: Value) -> bool:
-    return value.kind in ("group", "set", "sets", "builder", "relation", "list") or (
-        isinstance(value.node, ast.Name) and value.node.id == r"\mathbb R"
-    )
-
-
-def exact(node: ast.expr) -> Polynomial | None:
-    """The polynomial that a formula is, None if it is none or too large."""
-    try:
-        return evaluate(node)
-    except (ValueError, ZeroDivisionError):
-        return None
+_GREATEST = Value("expression", node=call("inf"))
+_LEAST = Value("expression", node=ast.UnaryOp(ast.USub(), call("inf")))
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How answers are compared; `words` are the prompt's, which may stand behind a number."""
+    """How answers are compared. The gold answer is always the first argument.
 
-    formulas: Formulas
+    `exact`: by rational arithmetic alone; what that cannot settle is noted in `undecided`, and else
+    raises TooLargeError beyond the bounds. `words` are the prompt's, which may stand behind a
+    number. `whole_units`: a unit may not be left out.
+    """
+
+    exact: bool = True
     percent: Percent = "ignore"
     words: Collection[str] = ()
     whole_units: bool = False
+    undecided: list[bool] = field(default_factory=list[bool])
 
     def same(self, gold: Value, given: Value) -> bool:
-        """Whether `given` is `gold`. The gold answer is always the first argument."""
+        """Whether `given` is `gold`."""
         gold, given = self.unnamed(gold, given)
-        kinds = {gold.kind, given.kind}
         if gold.kind == given.kind == "expression":
             return self._quantities(gold, given)
-        if "based" in kinds:
-            return self._based(gold, given)
-        if kinds <= {"list", "set"}:
+        if {gold.kind, given.kind} <= {"list", "set"}:
             return self._members(gold, given)
         if gold.kind == "mixed" and given.kind == "list" and given.name == "and":
             return self.same(gold, Value("mixed", given.items))
@@ -113,43 +61,54 @@ class Rule:
                 return self._all(coordinates, given.items)
             if (coordinates := _coordinates(given, gold)) is not None:
                 return self._all(gold.items, coordinates)
-            return self.formulas.same_region(gold, given)
+            intervals = _intervals(gold), _intervals(given)
+            return intervals[0].kind == intervals[1].kind and self.same(*intervals)
         match gold.kind:
             case "text":
                 return same_words(gold.name, given.name)
             case "relation":
                 return self._relations(gold, given)
             case "sets":
-                return self._sets(gold, given) or self.formulas.same_region(gold, given)
-            case "builder":
-                return self._all(gold.items, given.items) or self.formulas.same_region(gold, given)
+                return self._sets(_intervals(gold), _intervals(given))
             case "mixed":
-                return Rule(self.formulas, self.percent, (), True)._all(gold.items, given.items)
+                return replace(self, words=(), whole_units=True)._all(gold.items, given.items)
         return gold.name == given.name and self._all(gold.items, given.items)
 
     def unnamed(self, gold: Value, given: Value) -> tuple[Value, Value]:
         """Both without `x =` or `x in` before them if only one of the two has it."""
-        if (gold.kind == "relation") != (given.kind == "relation"):
-            return _named_value(gold, self), _named_value(given, self)
-        if _bounds(given, gold) or _bounds(gold, given):
-            return _named_value(gold, self), _named_value(given, self)
-        return gold, given
+        if (gold.kind == "relation") == (given.kind == "relation") and not (
+            _bounds(given, gold) or _bounds(gold, given)
+        ):
+            return gold, given
+        return self._named_value(gold), self._named_value(given)
 
     def mismatch(self, gold: Value, given: Value) -> str:
         """Why `given` is not an answer of gold's kind; empty if it is."""
         gold, given = self.unnamed(gold, given)
-        if _shape(gold) != _shape(given):
-            return f"{_shape(given)}, not {_shape(gold)}"
+        if _SHAPES[gold.kind] != _SHAPES[given.kind]:
+            return f"{_SHAPES[given.kind]}, not {_SHAPES[gold.kind]}"
         if given.unit and not gold.unit and not self._is_unit(given.unit):
             return f"with the words {given.unit[:40]!r}"
         return ""
+
+    def _decided(self, decide: Callable[[], bool], first: Any = None, second: Any = None) -> bool:
+        """What `decide` says; of what it cannot settle, whether both trees are alike."""
+        try:
+            return decide()
+        except (UndecidedError, TooLargeError):
+            if first is not None and ast.dump(first) == ast.dump(second):
+                return True
+            if not self.exact:
+                raise
+            self.undecided.append(True)
+            return False
+        except (ValueError, ZeroDivisionError):
+            return False
 
     def _all(self, gold: Sequence[Value], given: Sequence[Value]) -> bool:
         return len(gold) == len(given) and all(map(self.same, gold, given))
 
     def _quantities(self, gold: Value, given: Value) -> bool:
-        assert gold.node is not None
-        assert given.node is not None
         if self.percent == "divide":
             gold, given = _share(gold), _share(given)
         if gold.unit and given.unit:
@@ -158,34 +117,31 @@ class Rule:
             fits = gold.unit == given.unit
         else:
             fits = self._is_unit(gold.unit or given.unit)
-        assert gold.node is not None
-        assert given.node is not None
-        return fits and self.formulas.equal(*applied_alike(gold.node, given.node))
+        first, second = gold.node, given.node
+        assert first is not None
+        assert second is not None
+        return fits and self._decided(lambda: agree(first, second, exact=self.exact), first, second)
 
     def _is_unit(self, unit: str) -> bool:
-        return (
-            not unit
-            or canonical(unit) is not None
-            or all(singular(word) in self.words for word in unit.split())
-        )
+        known = not unit or canonical(unit) is not None
+        return known or all(singular(word) in self.words for word in unit.split())
 
     def _members(self, gold: Value, given: Value) -> bool:
         """The same members in any order, as often; a set's own repetitions do not count."""
         if gold.kind == given.kind == "list" and not _same_joiner(gold, given):
             return False
-        names = [_names(gold), _names(given) if _names(gold) else _letters(given)]
+        names = [_names(gold), _names(given)]
+        if not names[0]:  # of `x_1=2, x_2=3` one name
+            names[1] = {re.sub(r"_\w+", "", name) for name in names[1]}
         if not all(names) and max(map(len, names)) > 1:
             return False  # `x=1, y=2` says more than `1, 2`
-        wanted, found = self._distinct(gold), self._distinct(given)
-        if len(wanted) != len(found):
-            return False
-        return self._matched(wanted, found)
+        return self._matched(self._distinct(gold), self._distinct(given))
 
     def _matched(self, wanted: Sequence[Value], found: Sequence[Value]) -> bool:
         rest = list(found)
         for each in wanted:
             place = next((p for p, other in enumerate(rest) if self.same(each, other)), None)
-            if place is None:
+            if place is None or len(wanted) != len(found):
                 return False
             rest.pop(place)
         return not rest
@@ -205,36 +161,40 @@ class Rule:
             return False
         if self._all(gold.items, given.items):
             return True
-        if set(gold.operators) == {"="}:
-            if len(gold.items) == 2 and self._all(gold.items, given.items[::-1]):
-                return True
-            first, second = _difference(gold), _difference(given)
-            if first is not None and second is not None:
-                return self.formulas.proportional(first, second)
-        return False
+        if set(gold.operators) != {"="}:
+            return False
+        if len(gold.items) == 2 and self._all(gold.items, given.items[::-1]):
+            return True
+        first, second = _difference(gold), _difference(given)
+        if first is None or second is None:
+            return False
+        return self._decided(lambda: proportional(first, second, exact=self.exact))
 
     def _sets(self, gold: Value, given: Value) -> bool:
         if gold.operators != given.operators:
             return False
         if len(set(gold.operators)) == 1 and gold.operators[0] in "|&":
-            return len(gold.items) == len(given.items) and self._matched(gold.items, given.items)
+            return self._matched(gold.items, given.items)
         return self._all(gold.items, given.items)
 
-    def _based(self, gold: Value, given: Value) -> bool:
-        """Digits with their base; the gold digits alone too, or the value of gold without base."""
-        if gold.kind == given.kind:
-            return (gold.name, gold.operators) == (given.name, given.operators)
-        based, other = (gold, given) if gold.kind == "based" else (given, gold)
-        number = None if other.kind != "expression" or other.unit else exact(other.node or _NONE)
-        if number is None or number.constant is None:
-            return False
-        base = int(based.operators[0])
-        if based is given:
-            return number.constant == int(based.name, base)
-        return based.name.isdigit() and number.constant == int(based.name)
+    def _named_value(self, value: Value) -> Value:
+        r"""The last side of `x = 5`, `f(x) = 3 + 4 = 7`, `x \in [0,1]`; else the value itself."""
+        if value.kind != "relation" or set(value.operators) not in ({"="}, {"in"}):
+            return value
+        *sides, last = value.items
+        named = _is_name(sides[0])
+        if value.operators == ("in",):
+            return last if named else value
+        others = sides[1:] if named else sides
+        return last if all(self.same(side, last) for side in others) else value
 
 
-_NONE = ast.Name("")
+_SHAPES = {
+    "expression": "a value", "group": "a tuple or interval", "set": "a list", "list": "a list",
+    "builder": "a set", "sets": "a set", "text": "words", "relation": "a relation",
+    "matrix": "a matrix", "mixed": "several parts",
+}  # fmt: skip
+"""The kinds in words, for a reason."""
 
 
 def same_words(gold: str, given: str) -> bool:
@@ -249,8 +209,7 @@ def same_words(gold: str, given: str) -> bool:
     if len(wanted) != len(found):
         return False
     for first, second in zip(wanted, found):
-        letters = sum(map(str.isalpha, first))
-        ordinary = letters > 1 and (first.islower() or first.istitle())
+        ordinary = sum(map(str.isalpha, first)) > 1 and (first.islower() or first.istitle())
         forms = {first.lower(), first.upper(), first.title()}
         if re.search(r"[^\W\d_]{2}", first):
             forms.add(first.capitalize())
@@ -259,30 +218,9 @@ def same_words(gold: str, given: str) -> bool:
     return True
 
 
-def _shape(value: Value) -> str:
-    """The kind in words, for a reason."""
-    names = {"expression": "a value", "group": "a tuple or interval", "set": "a list",
-             "list": "a list", "builder": "a set", "sets": "a set", "text": "words",
-             "relation": "a relation", "matrix": "a matrix", "mixed": "several parts",
-             "based": "a value"}  # fmt: skip
-    return names[value.kind]
-
-
-def _named_value(value: Value, rule: Rule) -> Value:
-    r"""The last side of `x = 5`, `f(x) = 3 + 4 = 7`, `x \in [0,1]`; the value itself otherwise."""
-    *sides, last = value.items if value.kind == "relation" else (value,)
-    if not sides or set(value.operators) not in ({"="}, {"in"}):
-        return value
-    named = _is_name(sides[0])
-    others = sides[1:] if named else sides
-    if value.operators == ("in",):
-        return last if named else value
-    return last if all(rule.same(side, last) for side in others) else value
-
-
 def _bounds(inequality: Value, element: Value) -> bool:
     r"""Whether `element` is `x \in ...` and `inequality` one about the same `x`."""
-    if element.operators != ("in",) or not set(inequality.operators) <= _INEQUALITIES:
+    if element.operators != ("in",) or not set(inequality.operators) <= {*"<>", "<=", ">="}:
         return False
     nodes = [side.node for side in (element.items[0], *inequality.items)]
     name, *sides = [ast.dump(node) if node is not None else "" for node in nodes]
@@ -294,15 +232,11 @@ def _is_name(value: Value) -> bool:
         return all(map(_is_name, value.items))
     if value.kind == "text":
         return True
-    if value.kind != "expression" or value.unit or value.node is None:
+    if value.unit or value.node is None:
         return False
-    node = value.node
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        return node.func.id.startswith("apply ")
-    return all(
-        isinstance(each, (ast.Name, ast.BinOp, ast.Mult, ast.Div, ast.expr_context))
-        for each in ast.walk(node)
-    )
+    named = (ast.Name, ast.BinOp, ast.Mult, ast.Div, ast.expr_context)
+    applied = called(value.node).startswith("apply ")
+    return applied or all(isinstance(each, named) for each in ast.walk(value.node))
 
 
 def _coordinates(gold: Value, given: Value) -> tuple[Value, ...] | None:
@@ -311,9 +245,7 @@ def _coordinates(gold: Value, given: Value) -> tuple[Value, ...] | None:
         return None
     named: dict[str, Value] = {}
     for item in gold.items:
-        if item.kind != "relation" or item.operators != ("=",):
-            return None
-        name = item.items[0].node
+        name = item.items[0].node if item.operators == ("=",) else None
         if not isinstance(name, ast.Name) or name.id in named:
             return None
         named[name.id] = item.items[1]
@@ -323,19 +255,13 @@ def _coordinates(gold: Value, given: Value) -> tuple[Value, ...] | None:
 def _share(value: Value) -> Value:
     if value.unit != "%" or value.node is None:
         return value
-    hundred = ast.Constant(Fraction(100))  # type: ignore[arg-type]
-    return Value("expression", node=ast.BinOp(value.node, ast.Div(), hundred))
+    return Value("expression", node=ast.BinOp(value.node, ast.Div(), number(100)))
 
 
 def _names(value: Value) -> set[str]:
     """What is before the equals signs of the members."""
     sides = [item.items[0] for item in value.items if item.kind == "relation"]
     return {ast.dump(side.node) if side.node else side.name for side in sides}
-
-
-def _letters(value: Value) -> set[str]:
-    """The names before the equals signs without their indices: of `x_1=2, x_2=3`, one."""
-    return {re.sub(r"_\w+", "", name) for name in _names(value)}
 
 
 def _same_joiner(gold: Value, given: Value) -> bool:
@@ -361,3 +287,49 @@ def _difference(relation: Value) -> ast.expr | None:
     if left.unit or right.unit:
         return None
     return ast.BinOp(left.node, ast.Sub(), right.node)
+
+
+def _intervals(value: Value) -> Value:
+    r"""Inequalities in one symbol, a set-builder and `\mathbb R` as intervals; others unchanged."""
+    match value.kind:
+        case "expression" if _is_line(value):
+            return Value("group", (_LEAST, _GREATEST), "()")
+        case "builder" if _variables(value.items[0]) == _variables(value.items[1]):
+            return _intervals(value.items[1])
+        case "list" if value.name == "or" and len(_variables(value)) == 1:
+            parts = tuple(map(_intervals, value.items))
+            if all(each.kind == "group" for each in parts):
+                return Value("sets", parts, operators=("|",) * (len(parts) - 1))
+        case "sets" if value.operators == ("-",) and _is_line(value.items[0]):
+            if value.items[1].kind == "set" and len(value.items[1].items) == 1:
+                return _all_but(value.items[1].items[0])
+        case "relation" if value.operators == ("!=",):
+            if isinstance(value.items[0].node, ast.Name) and not _variables(value.items[1]):
+                return _all_but(value.items[1])
+        case "relation" if set(value.operators) <= {"<", "<=", ">", ">="}:
+            value = _directed(value)
+            items, marks = value.items, value.operators
+            if isinstance(items[0].node, ast.Name):
+                items, marks = (_LEAST, *items), ("<", *marks)
+            if isinstance(items[-1].node, ast.Name):
+                items, marks = (*items, _GREATEST), (*marks, "<")
+            if len(items) == 3 and isinstance(items[1].node, ast.Name):
+                ends = (items[0], items[2])
+                if not any(map(_variables, ends)):
+                    brackets = f"{'(['[marks[0] == '<=']}{')]'[marks[1] == '<=']}"
+                    return Value("group", ends, brackets)
+    return value
+
+
+def _is_line(value: Value) -> bool:
+    return isinstance(value.node, ast.Name) and value.node.id == r"\mathbb R"
+
+
+def _all_but(hole: Value) -> Value:
+    below, above = (Value("group", ends, "()") for ends in ((_LEAST, hole), (hole, _GREATEST)))
+    return Value("sets", (below, above), operators=("|",))
+
+
+def _variables(value: Value) -> set[str]:
+    own = symbols(value.node) if value.node else set()
+    return own.union(*map(_variables, value.items))

@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from groupwise.types import Prompt, Score
-from groupwise.verifiers.answers.arithmetic import evaluate, numbers_in, operations_in, parse
+from groupwise.verifiers.answers.arithmetic import numbers_in, operations_in, parse
+from groupwise.verifiers.answers.evaluator import evaluate
 from groupwise.verifiers.answers.final_answer import FinalAnswer
 from groupwise.verifiers.core.contract import Case
 from groupwise.verifiers.core.scores import BadAnswer, no_answer, shorten
@@ -79,7 +80,7 @@ class Countdown(FinalAnswer):
         offered, target = self._task(prompt)
         try:
             expressions, stated = _sides(_DRESSING.sub("", given))
-            values = [evaluate(each).constant for each in expressions]
+            values = [evaluate(each) for each in expressions]
         except ValueError as error:
             return no_answer(f"no expression: {error}"[:120])
         except ZeroDivisionError:

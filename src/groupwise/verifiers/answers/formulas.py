@@ -1,17 +1,16 @@
 r"""Formulas as `ast` trees: sums, products, powers, roots, functions, in LaTeX or plain notation.
 
 Recursive descent over tokens, bounded in depth. A tree has numbers (as fractions), names, the
-operators of Python and calls; nothing in it is ever executed.
+operators of Python and calls (`evaluator.py` says what they mean).
 """
 
 from __future__ import annotations
 
 import ast
-import copy
-import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
+from groupwise.verifiers.answers.evaluator import call, number
 from groupwise.verifiers.answers.tokens import CLOSING, GREEK, OPENING, Token, UnreadableError
 
 MAX_DEPTH = 80
@@ -28,6 +27,10 @@ _PAIRS = {"|": ("|", "abs"), r"\lvert": (r"\rvert", "abs"), r"\vert": (r"\vert",
           r"\lfloor": (r"\rfloor", "floor"), r"\lceil": (r"\rceil", "ceil")}  # fmt: skip
 _STARTS = {"(", "[", "{", r"\sqrt", r"\frac", *_BINOMIALS, *_PAIRS, *_CONSTANTS, *_SYMBOLS,
            *_DECORATIONS}  # fmt: skip
+_OPERATORS: dict[str, type[ast.operator]] = {
+    "+": ast.Add, "-": ast.Sub, "*": ast.Mult, r"\cdot": ast.Mult, r"\times": ast.Mult,
+    "/": ast.Div, r"\div": ast.Div, r"\over": ast.Div,
+}  # fmt: skip
 _APPLIED = frozenset("fghFGH")
 """Letters that are functions before a parenthesis."""
 
@@ -50,8 +53,6 @@ class Reader:
     """Recursive descent over the tokens of one part."""
 
     def __init__(self, tokens: Tokens, depth: int) -> None:
-        if depth > MAX_DEPTH:
-            raise UnreadableError(f"more than {MAX_DEPTH} brackets inside each other")
         self.tokens = tokens
         self.depth = depth
         self.place = 0
@@ -91,24 +92,21 @@ class Reader:
     def sum(self) -> ast.expr:
         node = self.term()
         while sign := self.take_if("+", "-"):
-            operator = ast.Add() if sign == "+" else ast.Sub()
-            node = ast.BinOp(node, operator, self.term(signed=self.at("-")))
-        if mark := self.take_if(r"\choose", r"\over"):
-            below = self.sum()
-            over = ast.BinOp(node, ast.Div(), below)
-            return over if mark == r"\over" else call("binomial", node, below)
-        return call("mod", node, self.term()) if self.take_if(r"\bmod") else node
+            node = ast.BinOp(node, _OPERATORS[sign](), self.term(signed=self.at("-")))
+        if self.take_if(r"\choose"):
+            return call("binomial", node, self.sum())
+        if self.take_if(r"\over"):
+            return ast.BinOp(node, ast.Div(), self.sum())
+        return node
 
     def term(self, signed: bool = True) -> ast.expr:
         if signed and (sign := self.take_if("+", "-")):
-            node = self.term(signed=False)
-            return node if sign == "+" else ast.UnaryOp(ast.USub(), node)
+            return _signed(sign, self.term(signed=False))
         node = self.power()
         while not self.done():
-            if self.take_if("*", r"\cdot", r"\times"):
-                node = ast.BinOp(node, ast.Mult(), self.operand())
-            elif self.take_if("/", r"\div"):
-                node = ast.BinOp(node, ast.Div(), self.operand())
+            if mark := self.take_if("*", r"\cdot", r"\times", "/", r"\div"):
+                factor = _signed(self.take_if("+", "-"), self.power())
+                node = ast.BinOp(node, _OPERATORS[mark](), factor)
             elif self.starts():
                 node = self._juxtaposed(node)
             else:
@@ -116,37 +114,27 @@ class Reader:
         return node
 
     def _juxtaposed(self, node: ast.expr) -> ast.expr:
-        r"""A product without a sign; `2\frac12` and `2 1/2` are mixed numbers, and sums."""
+        r"""A product without a sign; `2\frac12` and `2 1/2` are mixed numbers."""
         before = self.tokens[self.place - 1]
-        power = [each.text for each in self.tokens[self.place + 1 : self.place + 2]] == ["^"]
-        factor_of_its_own = before.text == "!" or (power and before.kind != "number")
-        if self.token.kind == "number" and not factor_of_its_own:
-            top, slash, bottom = (each.text for each in [*self.tokens, *[Token("op", "")] * 3][
-                self.place : self.place + 3])  # fmt: skip
-            if (
-                before.kind != "number"
-                or slash != "/"
-                or not (top.isdecimal() and bottom.isdecimal())
-            ):
-                raise UnreadableError(f"{top!r} stands directly behind {before.text!r}")
+        texts = [each.text for each in self.tokens[self.place : self.place + 3]]
+        power = texts[1:2] == ["^"] and before.kind != "number"  # n2^n
+        if self.token.kind == "number" and before.text != "!" and not power:
+            fraction = texts[1:2] == ["/"] and all(map(str.isdecimal, texts[::2]))
+            if before.kind != "number" or not fraction or len(texts) < 3:
+                raise UnreadableError(f"{texts[0]!r} stands directly behind {before.text!r}")
             self.place += 3
-            factor: ast.expr = ast.BinOp(number(int(top)), ast.Div(), number(int(bottom)))
+            factor: ast.expr = ast.BinOp(number(int(texts[0])), ast.Div(), number(int(texts[2])))
         else:
             factor = self.power()
-        mixed = before.kind == "number" and isinstance(factor, ast.BinOp) and (
-            isinstance(factor.op, ast.Div) and _is_whole(factor.left) and _is_whole(factor.right)
-        )  # fmt: skip
-        if mixed and not _is_whole(node):
-            raise UnreadableError("a mixed number behind another factor")
-        product = ast.BinOp(node, ast.Add() if mixed else ast.Mult(), factor)
-        product.mixed = mixed  # type: ignore[attr-defined]
-        return product
-
-    def operand(self) -> ast.expr:
-        """A factor behind an explicit operator: it may have a sign."""
-        sign = self.take_if("+", "-")
-        node = self.power()
-        return ast.UnaryOp(ast.USub(), node) if sign == "-" else node
+        match factor:
+            case ast.BinOp(op=ast.Div(), left=top, right=bottom) if (
+                before.kind == "number" and _is_whole(top) and _is_whole(bottom)
+            ):
+                if not _is_whole(node):
+                    raise UnreadableError("a mixed number behind another factor")
+                parts = [Fraction(each.value) for each in (node, top, bottom)]  # type: ignore[attr-defined]
+                return number(parts[0] + parts[1] / parts[2])
+        return ast.BinOp(node, ast.Mult(), factor)
 
     def starts(self) -> bool:
         """Whether a factor starts here."""
@@ -165,14 +153,11 @@ class Reader:
             exponent = self.argument() if self.at("{") else self.power()
             if self.at("^", "!"):
                 raise UnreadableError(f"{self.token.text!r} behind a power")
-            exponent = ast.UnaryOp(ast.USub(), exponent) if sign == "-" else exponent
-            node = ast.BinOp(node, ast.Pow(), exponent)
+            node = ast.BinOp(node, ast.Pow(), _signed(sign, exponent))
         return node
 
     def argument(self) -> ast.expr:
         r"""What a command takes: `{...}`, or as in TeX one digit, letter or command."""
-        if self.at("{"):
-            return self.expression(self.inside()[0])
         if not self.done() and self.token.kind == "number" and len(self.token.text) > 1:
             digits = self.token.text
             if not digits.isdigit():
@@ -186,8 +171,6 @@ class Reader:
         if brackets not in ("", "()", "[]", "{}"):
             raise UnreadableError("brackets of two kinds around a formula")
         reader = Reader(tokens, self.depth + 1)
-        if reader.done():
-            raise UnreadableError("nothing between brackets")
         node = reader.sum()
         if not reader.done():
             raise UnreadableError(f"{reader.token.text!r} is not expected there")
@@ -202,7 +185,7 @@ class Reader:
         return node
 
     def _primary(self) -> ast.expr:
-        kind, text = token = self.take()
+        kind, text = self.take()
         if kind == "number":
             return self._decimal(text)
         if kind == "letter" or text in _SYMBOLS or text in _CONSTANTS:
@@ -218,23 +201,21 @@ class Reader:
         if text in _BINOMIALS:
             return call("binomial", self.argument(), self.argument())
         if text == r"\sqrt":
-            index = None
-            if self.at("["):
-                inner, closing = self.inside()
-                index = self.expression(inner, f"[{closing}")
-            body = self.argument() if self.at("{") else self.primary()
-            return call("sqrt", body) if index is None else call("root", index, body)
+            if not self.at("["):
+                return call("sqrt", self.primary())
+            inner, closing = self.inside()
+            return call("root", self.expression(inner, f"[{closing}"), self.primary())
         if text in _PAIRS:
             return self._pair(*_PAIRS[text])
         if text in _DECORATIONS:
             return self._symbol(f"{text} {self._name()}")
-        raise UnreadableError(f"{token.text!r} is not expected there")
+        raise UnreadableError(f"{text!r} is not expected there")
 
     def _decimal(self, text: str) -> ast.expr:
         value = Fraction(f"0{text}" if text.startswith(".") else text.rstrip("."))
         if "." in text and self.take_if(r"\overline", r"\bar", r"\dot"):
             period = self._name()
-            if not re.fullmatch(r"\d{1,15}", period):
+            if not period.isdecimal() or len(period) > 15:
                 raise UnreadableError("a period that is not digits")
             shift = 10 ** len(text.partition(".")[2])
             value += Fraction(int(period), (10 ** len(period) - 1) * shift)
@@ -252,21 +233,9 @@ class Reader:
             return ast.Name(f"{text}_{self._name()}")
         if text in _CONSTANTS:
             return call(_CONSTANTS[text])
-        if self.at("(") and (condition := self._conditional()):
-            return ast.Name(f"{text}({condition})")
         if text in _APPLIED and self.at("("):
             return call(f"apply {text}", self.primary())
         return ast.Name(text)
-
-    def _conditional(self) -> str:
-        """What stands in the parentheses here if one bar is in it: `A|B` of `P(A|B)`."""
-        start = self.place
-        inner, closing = self.inside()
-        texts = ["|" if each.text == r"\mid" else each.text for each in inner]
-        if texts.count("|") == 1 and closing == ")":
-            return " ".join(texts)
-        self.place = start
-        return ""
 
     def _pair(self, closing: str, name: str) -> ast.expr:
         """Absolute value, floor or ceiling."""
@@ -284,7 +253,7 @@ class Reader:
             elif exponent is None and self.take_if("^"):
                 exponent = self.argument()
         if isinstance(exponent, ast.UnaryOp):  # \sin^{-1}
-            if name not in ("sin", "cos", "tan") or ast.dump(exponent) != ast.dump(_MINUS_ONE):
+            if name not in ("sin", "cos", "tan") or ast.dump(exponent) != _MINUS_ONE:
                 raise UnreadableError(f"a negative power of {name}")
             name, exponent = f"arc{name}", None
         node = self.primary() if self.at("(", "{", "[", *_PAIRS) else self._bare_argument()
@@ -295,63 +264,20 @@ class Reader:
         r"""The factors up to the next function or sign: of `\sin 2x \cos y`, `2x`."""
         if self.take_if("-"):
             return ast.UnaryOp(ast.USub(), self._bare_argument())
-        if not self.done() and self.token.kind == "function":
-            return self.power()
+        function = not self.done() and self.token.kind == "function"
         node = self.power()
-        while not self.done() and self.starts() and self.token.kind not in ("function", "number"):
+        while not self.done() and self.starts() and not function:
+            if self.token.kind in ("function", "number"):
+                break
             node = ast.BinOp(node, ast.Mult(), self.power())
         return node
 
 
-def number(value: Fraction | int) -> ast.Constant:
-    """A leaf of a tree."""
-    return ast.Constant(Fraction(value))  # type: ignore[arg-type]
+_MINUS_ONE = ast.dump(ast.UnaryOp(ast.USub(), number(1)))
 
 
-def call(name: str, *arguments: ast.expr) -> ast.Call:
-    """A function of formulas; without any, a constant such as pi."""
-    return ast.Call(ast.Name(name), list(arguments), [])
-
-
-def called(node: ast.AST | None) -> str:
-    """The name of the function that a node is, else nothing."""
-    return node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
-
-
-def applied_alike(first: ast.expr, second: ast.expr) -> tuple[ast.expr, ast.expr]:
-    """Both with a letter before a parenthesis as a factor where either has the letter alone.
-
-    So `g(1-k)` is `g-gk`, while `f(-x)` stays a value of f.
-    """
-    nodes = [*ast.walk(first), *ast.walk(second)]
-    alone = {node.id for node in nodes if isinstance(node, ast.Name)}
-    letters = {name for node in nodes if (name := called(node)) and name[6:] in alone}
-    if not letters:
-        return first, second
-    return tuple(_AsFactor(letters).visit(copy.deepcopy(node)) for node in (first, second))
-
-
-class _AsFactor(ast.NodeTransformer):
-    def __init__(self, letters: set[str]) -> None:
-        self.letters = letters
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        self.generic_visit(node)
-        if called(node) not in self.letters:
-            return node
-        return ast.BinOp(ast.Name(called(node)[6:]), ast.Mult(), node.args[0])
-
-    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
-        base = node.left
-        if isinstance(node.op, ast.Pow) and isinstance(base, ast.Call) and (
-            called(base) in self.letters  # g(x)^2
-        ):  # fmt: skip
-            power = ast.BinOp(base.args[0], ast.Pow(), node.right)
-            node = ast.BinOp(ast.Name(called(base)[6:]), ast.Mult(), power)
-        return self.generic_visit(node)
-
-
-_MINUS_ONE = ast.UnaryOp(ast.USub(), number(1))
+def _signed(sign: str, node: ast.expr) -> ast.expr:
+    return ast.UnaryOp(ast.USub(), node) if sign == "-" else node
 
 
 def _is_whole(node: ast.expr) -> bool:

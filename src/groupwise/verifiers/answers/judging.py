@@ -1,35 +1,31 @@
-"""One answer against one gold answer, as far as exact arithmetic decides."""
+"""One answer against one gold answer: read, compared, and why it is no answer."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
-from groupwise.verifiers.answers.comparing import Exact, Percent, Rule, exact, same_words
+from groupwise.verifiers.answers.comparing import Percent, Rule, same_words
+from groupwise.verifiers.answers.evaluator import TooLargeError, rational
 from groupwise.verifiers.answers.numbers import parse_number, same_number
 from groupwise.verifiers.answers.reading import Value, read, words_alone
-from groupwise.verifiers.answers.tokens import (
-    UnreadableError,
-    normal,
-    unwrapped,
-    without_ending,
-)
+from groupwise.verifiers.answers.tokens import UnreadableError, normal, unwrapped, without_ending
 from groupwise.verifiers.answers.units import singular
 
-Judgement = Literal["equal", "different", "no_answer", "undecided", "bad_answer"]
+Judgement = Literal["equal", "different", "no_answer", "undecided", "bad_answer", "limit"]
 _NAMED = re.compile(r"^\s*\\?[A-Za-z](?:_\{?\w\}?)?\s*=\s*(?=[^=])")
+_ONE = re.compile(r"(?<=[_^])\{(\w)\}")
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The judgement, its reason, and whether single letters were read as units."""
+    """The judgement and its reason."""
 
     kind: Judgement
     reason: str = ""
-    unit_letters: bool = False
 
 
 @lru_cache(maxsize=4096)
@@ -41,7 +37,7 @@ def read_gold(gold: str) -> Value | str:
     try:
         return read(gold)
     except UnreadableError:
-        text = written(gold)
+        text = _written(gold)
         if not text or not _is_balanced(text):
             raise
         return text
@@ -55,36 +51,56 @@ def judge(
     words: Collection[str] = (),
     tolerance: float = 0.0,
     relative_tolerance: float = 0.0,
+    exact: bool = True,
 ) -> Judged:
-    """What `given` is against `gold`; `undecided` where it takes more than rational arithmetic."""
+    """What `given` is against `gold`.
+
+    `exact`: by rational arithmetic alone; what takes more is `undecided`. Without, what is beyond
+    the bounds is `limit`.
+    """
     try:
         wanted = read_gold(gold)
     except UnreadableError as error:
         return Judged("bad_answer", f"{gold[:60]!r} cannot be read: {error}")
     if isinstance(wanted, str):
-        same = written(given) == wanted
-        return Judged("equal" if same else "different")
-    if wanted.kind == "text" and same_words(bare_words(gold), bare_words(given)):
+        return Judged("equal" if _written(given) == wanted else "different")
+    if wanted.kind == "text" and same_words(_bare_words(gold), _bare_words(given)):
         return Judged("equal")
-    letters = _has_unit(wanted)
-    if tolerance or relative_tolerance:
-        return _within(gold, given, percent, words, tolerance, relative_tolerance)
+    if (tolerance or relative_tolerance) and (first := parse_number(_NAMED.sub("", gold))):
+        second = parse_number(_NAMED.sub("", given), words)
+        if second is None:
+            return Judged("no_answer", f"{given[:60]!r} is not a number")
+        right = same_number(first, second, tolerance=tolerance,
+                            relative_tolerance=relative_tolerance, percent=percent)  # fmt: skip
+        return Judged("equal" if right else "different")
     try:
-        found = read(given, unit_letters=letters)
+        found = read(given, unit_letters=_has_unit(wanted))
     except UnreadableError as error:
-        if bare_words(gold) == bare_words(given):
+        if _bare_words(gold) == _bare_words(given):
             return Judged("equal")
         return Judged("no_answer", f"{given[:60]!r} is not one answer: {error}")
-    wanted, found = as_words(wanted, gold, found, given)
-    formulas = Exact()
-    rule = Rule(formulas, percent, words)
-    if rule.same(wanted, found):
-        return Judged("equal")
-    mismatch = rule.mismatch(wanted, found)
+    wanted, found = _as_words(wanted, gold, found, given)
+    rule = Rule(exact, percent, words)
+    try:
+        if rule.same(wanted, found):
+            return Judged("equal")
+        mismatch = rule.mismatch(wanted, found)
+    except TooLargeError:
+        return Judged("limit")
     reason = f"{given[:60]!r} is {mismatch}" if mismatch else ""
-    if formulas.undecided:
-        return Judged("undecided", reason, letters)
-    return Judged("no_answer" if mismatch else "different", reason)
+    kind: Judgement = "no_answer" if mismatch else "different"
+    return Judged("undecided" if rule.undecided else kind, reason)
+
+
+def make() -> Callable[[tuple[Any, ...]], str]:
+    """The function of a worker: the judgement of gold, given, percent policy, prompt's words."""
+
+    def work(job: tuple[Any, ...]) -> str:
+        gold, given, percent, words = job
+        return judge(gold, given, percent=percent, words=frozenset(words), exact=False).kind
+
+    work(("x+1", r"\sqrt{x}", "ignore", ()))
+    return work
 
 
 def same_value(gold: str, mutant: str) -> bool:
@@ -96,12 +112,10 @@ def same_value(gold: str, mutant: str) -> bool:
         first, second = read(gold), read(mutant)
     except UnreadableError:
         return False
-    if first.kind != "expression" or second.kind != "expression" or first.unit != second.unit:
+    if first.node is None or second.node is None or first.unit != second.unit:
         return False
-    assert first.node is not None
-    assert second.node is not None
-    value = exact(first.node)
-    return value is not None and value == exact(second.node)
+    value = rational(first.node)
+    return value is not None and value == rational(second.node)
 
 
 def prompt_words(text: str) -> frozenset[str]:
@@ -109,31 +123,13 @@ def prompt_words(text: str) -> frozenset[str]:
     return frozenset(singular(word) for word in re.findall(r"[^\W\d_]+", text[:20_000]))
 
 
-_ONE = re.compile(r"(?<=[_^])\{(\w)\}")
-
-
-def written(text: str) -> str:
+def _written(text: str) -> str:
     """How an answer is compared that the grammar has no rule for: as written, without blanks."""
     text = normal(text).replace(r"\rightarrow", r"\to")
     return _ONE.sub(r"\1", "".join(without_ending(text).split()).strip("$"))
 
 
-def _within(
-    gold: str, given: str, percent: Percent, words: Collection[str], absolute: float, share: float
-) -> Judged:
-    first = parse_number(_NAMED.sub("", gold))
-    second = parse_number(_NAMED.sub("", given), words)
-    if first is None:
-        return judge(gold, given, percent=percent, words=words)
-    if second is None:
-        return Judged("no_answer", f"{given[:60]!r} is not a number")
-    right = same_number(
-        first, second, tolerance=absolute, relative_tolerance=share, percent=percent
-    )
-    return Judged("equal" if right else "different")
-
-
-def as_words(wanted: Value, gold: str, found: Value, given: str) -> tuple[Value, Value]:
+def _as_words(wanted: Value, gold: str, found: Value, given: str) -> tuple[Value, Value]:
     """Both as words where one of them is words and the other could be: `no` is not n times o."""
     if (wanted.kind == "text") == (found.kind == "text"):
         return wanted, found
@@ -144,12 +140,12 @@ def as_words(wanted: Value, gold: str, found: Value, given: str) -> tuple[Value,
     if words is not None:
         return Value("text", name=words), found
     try:
-        return wanted, read(bare_words(given))
+        return wanted, read(_bare_words(given))
     except UnreadableError:
         return wanted, found
 
 
-def bare_words(text: str) -> str:
+def _bare_words(text: str) -> str:
     r"""The answer without fonts and dollars: `Alice, Bob` of `\text{Alice, Bob}`."""
     words = unwrapped(normal(text)).replace("$", " ").replace(",", ", ")
     return " ".join(without_ending(words).split())

@@ -1,8 +1,8 @@
 r"""The `math` verifier: one mathematical answer, equal to the gold one in structure and in value.
 
 An answer is read whole by one grammar (`reading.py`) and compared member by member
-(`comparing.py`); formulas that rational arithmetic does not settle are compared by their values in
-killable workers (`numeric.py`), under a deadline and a memory limit.
+(`comparing.py`); what rational arithmetic does not settle is compared in killable workers, under a
+deadline and a memory limit.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from groupwise.verifiers.core.scores import (
 )
 from groupwise.waiting.processes import Reply, WorkerPool, shared_pool
 
-WORKER = "groupwise.verifiers.answers.numeric:make"
+WORKER = "groupwise.verifiers.answers.judging:make"
 MAX_CHARACTERS = 2000
 """A longer gold answer is refused."""
 MAX_KNOWN = 100_000
@@ -138,15 +138,12 @@ class Math(FinalAnswer):
             found = judge(gold, given, percent=self.percent, words=words)
             answers.append((found.kind, found.reason))
             if found.kind == "undecided":
-                jobs[row] = (gold, given, self.percent, tuple(words), found.unit_letters)
+                jobs[row] = (gold, given, self.percent, tuple(words))
         if jobs:
             replies = self._pool.map(list(jobs.values()), self.time_limit, tries=2)
             for row, reply in zip(jobs, replies):
                 kind, reason = _answered(reply)
-                mismatch = answers[row][1]
-                answers[row] = (kind, reason)
-                if kind == "different" and mismatch:
-                    answers[row] = ("no_answer", mismatch)
+                answers[row] = (kind, reason or answers[row][1])
         return answers
 
     def refusals(self, golds: Sequence[str]) -> dict[str, str | None]:

@@ -13,8 +13,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from fractions import Fraction
 
-from groupwise.verifiers.answers.arithmetic import evaluate
 from groupwise.verifiers.answers.comparing import Percent
+from groupwise.verifiers.answers.evaluator import rational
 from groupwise.verifiers.answers.reading import Value, read
 from groupwise.verifiers.answers.runs import formula_runs
 from groupwise.verifiers.answers.tokens import UnreadableError
@@ -28,10 +28,6 @@ class Quantity:
     value: Fraction
     unit: str = ""
 
-    @property
-    def is_percent(self) -> bool:
-        return self.unit == "%"
-
 
 def parse_number(answer: object, words: Collection[str] | None = None) -> Quantity | None:
     r"""The number that `answer` is as a whole, or None.
@@ -41,15 +37,14 @@ def parse_number(answer: object, words: Collection[str] | None = None) -> Quanti
     >>> parse_number(r"2\frac{1}{2}").value, parse_number("8,000").value, parse_number("(0,1)")
     (Fraction(5, 2), Fraction(8000, 1), None)
     """
-    if isinstance(answer, bool) or answer is None:
+    if answer is None or isinstance(answer, bool):
         return None
     if isinstance(answer, float) and not math.isfinite(answer):
         return None
     try:
-        value = read(str(answer))
+        return _quantity(read(str(answer)), words)
     except UnreadableError:
         return None
-    return _quantity(value, words)
 
 
 def last_number(text: str) -> Quantity | None:
@@ -63,13 +58,11 @@ def last_number(text: str) -> Quantity | None:
     (None, None, None)
     """
     runs = [run for run in formula_runs(text) if any(map(str.isnumeric, run))]
-    if not runs:
-        return None
     try:
-        value = read(runs[-1].replace("$", " "))
+        value = read(runs[-1].replace("$", " ")) if runs else Value("text")
     except UnreadableError:
         return None
-    if value.kind == "relation" and set(value.operators) <= {"=", "~"}:
+    if value.kind == "relation" and set(value.operators) <= {"="}:
         value = value.items[-1]
     return _quantity(value, None)
 
@@ -90,28 +83,21 @@ def same_number(
     """
     if gold.unit and given.unit and not same_unit(gold.unit, given.unit):
         return False
-    a, b = (_percent(each, percent) for each in (gold, given))
+    shares = [100 if percent == "divide" and each.unit == "%" else 1 for each in (gold, given)]
+    a, b = gold.value / shares[0], given.value / shares[1]
     allowed = max(Fraction(str(tolerance)), Fraction(str(relative_tolerance)) * abs(a))
     return abs(a - b) <= allowed
 
 
-def _percent(quantity: Quantity, policy: Percent) -> Fraction:
-    divide = quantity.is_percent and policy == "divide"
-    return quantity.value / 100 if divide else quantity.value
-
-
 def _quantity(value: Value, words: Collection[str] | None) -> Quantity | None:
-    if value.kind != "expression" or value.node is None or not _is_number(value.node):
+    if value.node is None or not _is_number(value.node):
         return None
     unit = value.unit
     known = words is None or not unit or canonical(unit) is not None
     if not known and not all(singular(word) in (words or ()) for word in unit.split()):
         return None
-    try:
-        number = evaluate(value.node).constant
-    except (ValueError, ZeroDivisionError):
-        return None
-    return None if number is None else Quantity(number, "%" if canonical(unit) == "%" else unit)
+    found = rational(value.node)
+    return None if found is None else Quantity(found, "%" if canonical(unit) == "%" else unit)
 
 
 def _is_number(node: ast.expr) -> bool:
@@ -121,24 +107,9 @@ def _is_number(node: ast.expr) -> bool:
             return True
         case ast.UnaryOp():
             return _is_number(node.operand)
+        case ast.BinOp(op=ast.Mult(), right=ast.BinOp(op=ast.Pow(), left=ast.Constant(value=10))):
+            return _is_number(node.left)
         case ast.BinOp(op=ast.Div() | ast.Pow()):
-            return _is_leaf(node.left) and _is_leaf(node.right)
-        case ast.BinOp(op=ast.Add(), left=ast.Constant(), right=ast.BinOp(op=ast.Div())):
-            return _is_mixed(node)
-        case ast.BinOp(op=ast.Mult()):  # scientific, or `5 million`
-            match node.right:
-                case ast.BinOp(op=ast.Pow(), left=ast.Constant(value=10)):
-                    return _is_number(node.left)
-            return _is_number(node.left) and getattr(node.right, "scale", False)
+            return not any(isinstance(each, (ast.BinOp, ast.Call, ast.Name)) for each in
+                           (*ast.walk(node.left), *ast.walk(node.right)))  # fmt: skip
     return False
-
-
-def _is_leaf(node: ast.expr) -> bool:
-    if isinstance(node, ast.UnaryOp):
-        return _is_leaf(node.operand)
-    return isinstance(node, ast.Constant)
-
-
-def _is_mixed(node: ast.BinOp) -> bool:
-    r"""Whether a sum was written as a mixed number, `2\frac12`, and not with a sign."""
-    return bool(getattr(node, "mixed", False))

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Literal
 
-from groupwise.verifiers.answers.arithmetic import TooLargeError, check_depth
-from groupwise.verifiers.answers.formulas import MAX_DEPTH, Reader, Tokens, number, split
+from groupwise.verifiers.answers.arithmetic import check_depth
+from groupwise.verifiers.answers.evaluator import TooLargeError, number, rational
+from groupwise.verifiers.answers.formulas import MAX_DEPTH, Reader, Tokens, split
 from groupwise.verifiers.answers.tokens import (
     CLOSING,
     OPENING,
@@ -31,9 +32,8 @@ MAX_MEMBERS = 100
 """Members of one list or set; a longer gold answer is compared as it is written."""
 
 Kind = Literal[
-    "expression", "text", "group", "set", "builder", "list", "sets", "relation", "matrix", "mixed",
-    "based",
-]  # fmt: skip
+    "expression", "text", "group", "set", "builder", "list", "sets", "relation", "matrix", "mixed"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,8 @@ class Value:
 
     An `expression` is a tree in `node`, with its `unit` if one is written; `text` is words in
     `name`; all other kinds have `items`. `name` is the bracket pair of a `group`, the separator of
-    a `list`, the digits of `based`. `operators` are those between the items of a `relation` or of
-    `sets` (unions and their like); the base of `based`.
+    a `list`. `operators` are those between the items of a `relation` or of `sets` (unions and their
+    like).
     """
 
     kind: Kind
@@ -66,7 +66,6 @@ _RELATIONS = {
 _SET_OPERATORS = {r"\cup": "|", r"\cap": "&", r"\setminus": "-", r"\backslash": "-"}
 _MATRICES = ("matrix", "pmatrix", "bmatrix", "Bmatrix", "array", "smallmatrix")
 _WORD = re.compile(r"[^\W\d_]+(?:['-][^\W\d_]+)*")
-_BASED = re.compile(r"\(?([0-9][0-9A-Za-z]*|[0-9A-Z]{2,}|[0-9a-f]{2,})\)?_\{?\(?(\d{1,2})\)?\}?")
 
 
 def read(text: str, *, unit_letters: bool = False) -> Value:
@@ -77,15 +76,8 @@ def read(text: str, *, unit_letters: bool = False) -> Value:
     >>> read(r"\{1,2\}").kind, read("x=5").kind, read("7 or 8").kind, read(r"(0,1]").name
     ('set', 'relation', 'list', '(]')
     """
-    based = _BASED.fullmatch(text.strip().strip("$").replace(" ", "").replace(r"\text", ""))
-    if based is not None:
-        digits, base = based.group(1).casefold(), int(based.group(2))
-        if 2 <= base <= 36 and all(int(digit, 36) < base for digit in digits):
-            return Value("based", name=digits.lstrip("0") or "0", operators=(str(base),))
     words = words_alone(text)
-    if words is not None and any(
-        len(each) > 2 and not is_name(each) for each in re.split(r"[\s-]", words)
-    ):
+    if words and any(len(each) > 2 and not is_name(each) for each in re.split(r"[\s-]", words)):
         return Value("text", name=words)
     try:
         tokens = tokenized(text, unit_letters)
@@ -114,17 +106,13 @@ def words_alone(text: str) -> str | None:
 
 def _list(tokens: Tokens, depth: int) -> Value:
     r"""A value, or several with separators between them; one with `\pm` is two."""
-    if depth > MAX_DEPTH:
-        raise UnreadableError(f"more than {MAX_DEPTH} brackets inside each other")
     pieces, joiners = split(tokens, lambda token: token.kind == "separator")
     values = [_item(each, depth) for piece in pieces for each in _by_sign(piece)]
     words = {joiner for joiner in joiners if joiner != ","}
-    if len(words) > 1:
-        raise UnreadableError("both `and` and `or`")
+    if len(words) > 1 or len(values) > MAX_MEMBERS:
+        raise UnreadableError(f"both `and` and `or`, or more than {MAX_MEMBERS} members")
     if len(values) == 1:
         return values[0]
-    if len(values) > MAX_MEMBERS:
-        raise UnreadableError(f"more than {MAX_MEMBERS} members")
     return Value("list", tuple(values), words.pop() if words else ",")
 
 
@@ -144,14 +132,12 @@ def _item(tokens: Tokens, depth: int) -> Value:
     """A relation, a set, an expression with its unit, words, or a mixture."""
     modulus: tuple[Value, ...] = ()
     for place, token in enumerate(tokens):
-        if token.text in (r"\pmod", r"\mod"):
-            modulus = (_sets(tokens[place + 1 :], depth + 1),)
-        elif [each.text for each in tokens[place : place + 2]] == ["(", r"\bmod"]:
-            if tokens[-1].text != ")":
+        in_parentheses = [each.text for each in tokens[place : place + 2]] == ["(", r"\bmod"]
+        if token.text in (r"\pmod", r"\mod") or in_parentheses:
+            if in_parentheses and tokens[-1].text != ")":
                 raise UnreadableError("a modulus is not closed")
-            modulus = (_sets(tokens[place + 2 : -1], depth + 1),)
-        if modulus:
-            tokens = tokens[:place]
+            rest = tokens[place + 2 : -1] if in_parentheses else tokens[place + 1 :]
+            modulus, tokens = (_sets(rest, depth + 1),), tokens[:place]
             break
     sides, operators = split(tokens, lambda token: token.text in _RELATIONS)
     values = tuple(_sets(side, depth) for side in sides) + modulus
@@ -178,8 +164,9 @@ def _parts(tokens: Tokens, depth: int) -> Value:
             parts.append(reader.value())
             continue
         words = reader.words()
-        if parts and parts[-1].kind == "expression" and not parts[-1].unit:
-            parts[-1] = _with_unit(parts[-1].node, words)
+        last = parts[-1] if parts else None
+        if last is not None and last.node is not None and not last.unit:
+            parts[-1] = _with_unit(last.node, words)
         else:
             parts.append(Value("text", name=words))
     if not parts:
@@ -187,15 +174,14 @@ def _parts(tokens: Tokens, depth: int) -> Value:
     return parts[0] if len(parts) == 1 else Value("mixed", tuple(parts))
 
 
-def _with_unit(node: ast.expr | None, words: str) -> Value:
+def _with_unit(node: ast.expr, words: str) -> Value:
     """The words behind a number are its unit; those of `SCALES` multiply it."""
-    assert node is not None
     money, words = (words[0], words[2:]) if words[:2] in ("$ ", "€ ", "£ ", "¥ ") else ("", words)
     first, _, rest = words.partition(" ")
     while first.casefold() in SCALES:
-        scale = number(SCALES[first.casefold()])
-        scale.scale = True  # type: ignore[attr-defined]
-        node = ast.BinOp(node, ast.Mult(), scale)
+        scale, known = SCALES[first.casefold()], rational(node)
+        scaled = ast.BinOp(node, ast.Mult(), number(scale))
+        node = scaled if known is None else number(known * scale)
         first, _, rest = rest.partition(" ")
     return Value("expression", node=node, unit=f"{first} {rest}".strip() or money)
 
@@ -207,14 +193,12 @@ class _Parts(Reader):
         """Text tokens, with the marks of units between them: `cm^2`, `m/s`."""
         start = self.place
         while not self.done():
-            rest = [each.text for each in self.tokens[self.place : self.place + 4]]
+            behind = self.tokens[self.place + 1 : self.place + 2]
             if self.token.kind == "text":
                 self.place += 1
-            elif rest[0] == "^" and len(rest) > 1 and (rest[1].isdigit() or rest[1] == "{"):
-                self.place += 2 if rest[1] != "{" else 4
-            elif rest[0] == "/" and self.tokens[self.place + 1 :][:1]:
-                if self.tokens[self.place + 1].kind != "text":
-                    break
+            elif self.at("^") and behind and (behind[0].text.isdigit() or behind[0].text == "{"):
+                self.place += 2 if behind[0].text != "{" else 4
+            elif self.at("/") and behind and behind[0].kind == "text":
                 self.place += 1
             else:
                 break
@@ -245,9 +229,9 @@ class _Parts(Reader):
     def _container(self) -> Value | None:
         """A tuple, an interval, a set, a vector or a matrix; None for brackets of a formula."""
         opening = self.token.text
-        if opening == r"\begin":
-            return self._matrix()
         inner, closing = self.inside()
+        if opening == r"\begin":
+            return self._matrix(inner)
         if opening == r"\{":
             parts, marks = split(inner, lambda token: token.text in ("|", r"\mid", ":"))
             if len(marks) == 1 and all(parts):
@@ -262,15 +246,13 @@ class _Parts(Reader):
             raise UnreadableError("brackets that are not of a formula around one value")
         return None if value.kind == "expression" and not value.unit else value
 
-    def _matrix(self) -> Value:
-        inner, _ = self.inside()
+    def _matrix(self, inner: Tokens) -> Value:
         name = inner[0].text if inner else ""
         if name not in _MATRICES or self.take().text != name:
             raise UnreadableError(f"an environment {name!r}")
         lines, _ = split(inner[1:], lambda token: token.text == r"\\")
         rows = [split(line, lambda token: token.text == "&")[0] for line in lines if line]
-        if not rows or len({len(row) for row in rows}) != 1:
+        if len({len(row) for row in rows}) != 1:
             raise UnreadableError("a matrix with rows of different lengths")
-        return Value("matrix", tuple(
-            Value("group", tuple(_item(cell, self.depth + 1) for cell in row)) for row in rows
-        ))  # fmt: skip
+        cells = [tuple(_item(cell, self.depth + 1) for cell in row) for row in rows]
+        return Value("matrix", tuple(Value("group", row) for row in cells))

@@ -1,9 +1,8 @@
 """The `reasoning_gym` verifier: reasoning-gym's own scorer, run in the sandbox.
 
-At least nine of its scorers execute the answer, so `score_answer` never runs in this process: it
-runs as a trusted function on untrusted data in the sandbox. Eight of the nine have verdicts of our
-own instead (`reasoning_gym_own.py`), in this process and without executing anything; tasks that
-cannot be judged are refused.
+`score_answer` never runs in this process: it runs as a trusted function on untrusted data in the
+sandbox. Scorers that execute the answer could be made to forge their verdict even there, so their
+tasks are refused, and so are those without a usable verdict.
 
 Without box and tag the answer is the last line, or as many last lines as the gold answer has.
 """
@@ -18,11 +17,11 @@ from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
 
-from groupwise.sandbox import Limits, Sandbox, TierChoice, TrustedCallFailed, shared_sandbox
+from groupwise.errors import RecipeError
+from groupwise.sandbox import Limits, TierChoice, TrustedCallFailed, shared_sandbox
 from groupwise.types import Prompt, Score
 from groupwise.verifiers.answers.extraction import after_reasoning
 from groupwise.verifiers.answers.final_answer import last_line, stated_answer
-from groupwise.verifiers.answers.reasoning_gym_own import OWN, REFUSED
 from groupwise.verifiers.core.contract import Case, SettingsVerifier
 from groupwise.verifiers.core.names import unknown_name
 from groupwise.verifiers.core.scores import TAG, bad_answer, no_answer
@@ -42,14 +41,29 @@ SCORER = """
 import json
 from reasoning_gym.factory import create_dataset
 
-def score(task, config, answer, entry):
-    return scores(task, config, [[answer, entry]])[0]
-
 def scores(task, config, pairs):
     dataset = create_dataset(task, **json.loads(config))
     return [float(dataset.score_answer(answer, entry)) for answer, entry in pairs]
 """
 """The trusted side, in the sandbox; `entry` is the data set's own, the answer is the policy's."""
+
+_NO_ANSWER = "its entries have no answer, so no verdict can be checked against one"
+_EXECUTES = "its scorer executes the answer, which could forge the verdict"
+_PUZZLE = f"{_EXECUTES}; use the environment `countdown`"
+REFUSED: dict[str, str] = {
+    **dict.fromkeys(("boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour"),
+                    _NO_ANSWER),
+    **dict.fromkeys(("countdown", "puzzle24"), _PUZZLE),
+    **dict.fromkeys(("binary_matrix", "n_queens", "spiral_matrix", "string_insertion"),
+                    f"{_EXECUTES}; use your own rows with the verifier `exact`, `sequence` or "
+                    "`module:function`"),
+    **dict.fromkeys(("polynomial_multiplication", "simple_integration", "intermediate_integration"),
+                    f"{_EXECUTES}; use your own rows with the verifier `math`"),
+    "coin_flip": "its scorer accepts any long run of zeros",
+    "composite": "it is a mixture of other tasks and has none of its own; mix environments instead",
+    "game_of_life_halting": "its scorer gives full marks to any text",
+}  # fmt: skip
+"""Tasks that cannot be trained on, with the reason and what to use."""
 
 GOLDS = 50
 """Gold answers that are judged in one process: they are the data's own and trusted."""
@@ -111,54 +125,20 @@ class ReasoningGym(SettingsVerifier):
 
     def check_answers(self, prompts: Sequence[Prompt]) -> list[str | None]:
         """As the contract says; many gold answers a process, since they are trusted."""
-        if self.task in OWN:
-            return super().check_answers(prompts)
-        reasons: list[str | None] = []
-        for start in range(0, len(prompts), GOLDS):
-            reasons += self._checked(prompts[start : start + GOLDS])
-        return reasons
-
-    def _checked(self, prompts: Sequence[Prompt]) -> list[str | None]:
         golds = [Case(prompt, self.gold_completion(prompt) or "") for prompt in prompts]
-        given = [self._prepared(case) for case in golds]
-        pairs = [
-            [each, case.prompt.columns["entry"]]
-            for each, case in zip(given, golds)
-            if isinstance(each, str)
-        ]
-        limits = Limits(time=self.time_limit * GOLDS, total_time=self.time_limit * GOLDS)
-        arguments = [self.task, json.dumps(self.config), pairs]
-        try:
-            sandbox = shared_sandbox(self.tier, (PACKAGE,))
-            values = iter(
-                sandbox.evaluate(SCORER, "scores", arguments, limits=limits, read_files=True)
-            )
-        except TrustedCallFailed as error:
-            return [str(error)[:300]] * len(prompts)
-        scores = [self._scored(next(values)) if isinstance(each, str) else each for each in given]
-        return [None if score.outcome == "correct" else score.reason for score in scores]
+        scores: list[Score] = []
+        for start in range(0, len(golds), GOLDS):
+            scores += self._judged(golds[start : start + GOLDS])
+        return [None if each.outcome == "correct" else each.reason for each in scores]
 
     def score_case(self, case: Case) -> Score:
-        score: Score = self.score([case])[0]
-        return score
+        return self._judged([case])[0]
 
     def score(self, cases: Sequence[Case]) -> list[Any]:
-        """As many at a time as the sandbox has zygotes; own verdicts in this process."""
-        found = [self._prepared(case) for case in cases]
-        rows = [row for row, each in enumerate(found) if not isinstance(each, Score)]
-        scores: list[Any] = list(found)
-        if self.task in OWN:
-            for row in rows:
-                scores[row] = self._own(found[row], cases[row].prompt)
-        elif rows:
-            sandbox = shared_sandbox(self.tier, (PACKAGE,))
-            with ThreadPoolExecutor(min(sandbox.size, len(rows))) as pool:
-                judged = pool.map(
-                    lambda row: self._judged(sandbox, found[row], cases[row].prompt), rows
-                )
-                for row, score in zip(rows, judged):
-                    scores[row] = score
-        return scores
+        """As many at a time as the sandbox has zygotes."""
+        size = shared_sandbox(self.tier, (PACKAGE,)).size
+        with ThreadPoolExecutor(max(1, min(size, len(cases)))) as pool:
+            return list(pool.map(self.score_case, cases))
 
     def _prepared(self, case: Case) -> Any:
         """The answer as it is written, or why there is none."""
@@ -176,35 +156,41 @@ class ReasoningGym(SettingsVerifier):
             return no_answer(f"an answer of {len(given)} characters")
         return given
 
-    def _own(self, given: Any, prompt: Prompt) -> Score:
-        entry = prompt.columns["entry"]
-        verdict = OWN[self.task](str(given), entry["metadata"], entry["answer"])
-        if verdict is None:
-            return no_answer("the answer does not have the form that is asked for")
-        return Score(float(verdict), "correct" if verdict else "incorrect", "by the task's rules")
+    def _judged(self, cases: Sequence[Case]) -> list[Score]:
+        """The scorer's verdicts, of one process. A scorer that fails on an answer rejects it."""
+        found = [self._prepared(case) for case in cases]
+        pairs = [(given, case.prompt.columns["entry"]) for given, case in zip(found, cases)
+                 if isinstance(given, str)]  # fmt: skip
+        values = self._values(pairs) if pairs else []
+        rest = iter(values if isinstance(values, list) else [values] * len(pairs))
+        return [self._scored(next(rest)) if isinstance(each, str) else each for each in found]
 
-    def _judged(self, sandbox: Sandbox, given: Any, prompt: Prompt) -> Score:
-        """The scorer's verdict. A scorer that fails on the answer rejects it."""
-        limits = Limits(time=self.time_limit, total_time=self.time_limit)
-        arguments = [self.task, json.dumps(self.config), str(given), prompt.columns["entry"]]
-        cause = outcome = ""
+    def _values(self, pairs: Sequence[tuple[str, Any]]) -> Any:
+        """The scorer's values; the one score of all where it gave none."""
+        time = self.time_limit * len(pairs)
+        limits = Limits(time=time, total_time=time)
+        arguments = [self.task, json.dumps(self.config), pairs]
+        sandbox = shared_sandbox(self.tier, (PACKAGE,))
+        outcome = cause = ""
         for _ in range(2):
             try:
-                value = sandbox.evaluate(SCORER, "score", arguments, limits=limits, read_files=True)
-                return self._scored(value)
+                return sandbox.evaluate(SCORER, "scores", arguments, limits=limits, read_files=True)
             except TrustedCallFailed as error:
-                cause, outcome = str(error).removeprefix("score: ")[:300], error.outcome
+                outcome, cause = error.outcome, str(error).removeprefix("scores: ")[:300]
                 if outcome != "timeout":
                     break
-        if outcome == "infrastructure_error":
-            return Score(None, "infrastructure_error", cause)
-        if outcome == "timeout":
-            return Score(0.0, "timeout", f"no verdict after {self.time_limit:g} s, twice")
-        if outcome == "out_of_memory":
-            return Score(0.0, "out_of_memory", cause)
+        match outcome:
+            case "infrastructure_error":
+                return Score(None, "infrastructure_error", cause)
+            case "timeout":
+                return Score(0.0, "timeout", f"no verdict after {time:g} s, twice")
+            case "out_of_memory":
+                return Score(0.0, "out_of_memory", cause)
         return Score(0.0, "incorrect", f"the scorer rejects it: {cause}")
 
     def _scored(self, value: Any) -> Score:
+        if isinstance(value, Score):
+            return value
         if not isinstance(value, float) or not math.isfinite(value):
             return Score(None, "infrastructure_error", f"the scorer gave {value!r:.80}")
         if value >= FULL:
@@ -222,8 +208,6 @@ def _unmarked(text: str, num_lines: int) -> str | None:
 
 def check_task(name: str, tasks: Sequence[str]) -> None:
     """Why a task cannot be used, by name: unknown (with the nearest one), or refused."""
-    from groupwise.errors import RecipeError
-
     if name not in tasks:
         raise unknown_name("reasoning-gym task", name, tasks)
     if name in REFUSED:
