@@ -68,6 +68,7 @@ def random_case(
         top_lp=top_lp,
         top_mu=top_mu,
         max_tokens=longest,
+        teacher=near(lp),
     )
 
 
@@ -117,7 +118,7 @@ class Step:
 def as_step(case: Case, extra: int = 0, fill: float = 0.0) -> Step:
     """Tensors padded to the longest row plus `extra` columns; padding holds `fill`."""
     width = max(1, max(len(row) for row in case.lp)) + extra
-    names = ("lp", "old", "mu", "ref", "entropy", "values")
+    names = ("lp", "old", "mu", "ref", "entropy", "values", "teacher")
     tokens = {name: pad(getattr(case, name), width, fill) for name in names}
     for name in ("top_lp", "top_mu"):
         rows = getattr(case, name)
@@ -165,6 +166,7 @@ def advantages_of(algorithm: Algorithm, step: Step) -> Tensor:
         ref_logprobs=t["ref"],
         greedy_rewards=torch.tensor([case.greedy[g] for g in names], dtype=torch.float64),
         values=t["values"],
+        teacher_logprobs=t["teacher"],
         prompt_ids=[str(g) for g in names],
         state=history(algorithm, case),
     )
@@ -197,6 +199,8 @@ def token_inputs(algorithm: Algorithm, step: Step) -> dict[str, Tensor]:
         out["ref_logprobs"] = t["ref"]
     if needs.sampler_logprobs:
         out["sampler_logprobs"] = t["mu"]
+    if needs.teacher == "distribution":  # any number a token will do
+        out["divergences"] = (t["lp"] - t["teacher"]).square()
     if needs.entropies != "none":
         out["entropies"] = t["entropy"]
     if needs.top_k:

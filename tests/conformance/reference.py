@@ -38,6 +38,7 @@ class Case:
     top_lp: list[list[Row]]
     top_mu: list[list[Row]]
     max_tokens: int
+    teacher: list[Row]
     earlier: dict[int, list[Row]] = field(default_factory=dict)
 
 
@@ -350,6 +351,10 @@ def dynamic_clip(r: float, a: float, lp: float, anchor: float) -> tuple[float, f
 
 def plain_logp(r: float, a: float, lp: float, anchor: float) -> tuple[float, float]:
     return a * lp, 1.0
+
+
+def unclipped(r: float, a: float, lp: float, anchor: float) -> tuple[float, float]:
+    return r * a, r
 
 
 def cispo(r: float, a: float, lp: float, anchor: float) -> tuple[float, float]:
@@ -853,6 +858,16 @@ def raft(case: Case) -> Result:
     return token_loss(case, advantages, rows, token_mean, plain_logp, None)
 
 
+def on_policy_distillation(case: Case) -> Result:
+    """A = log p_T - log p_S at the start of the step, whatever the reward; no token counts another."""
+    scored = set(scored_rows(case))
+    advantages = [
+        [p - s if i in scored else 0.0 for p, s in zip(case.teacher[i], row, strict=True)]
+        for i, row in enumerate(case.old)
+    ]
+    return token_loss(case, advantages, training_rows(case), token_mean, unclipped, case.old)
+
+
 def ppo(case: Case) -> Result:
     gae = []
     for tokens, values in zip(token_rewards(case, 0.05), case.values, strict=True):
@@ -925,6 +940,7 @@ REFERENCE: dict[str, Callable[[Case], Result]] = {
     "grpo_s": grpo_s,
     "dcpo": dcpo,
     "raft": raft,
+    "on_policy_distillation": on_policy_distillation,
     "ppo": ppo,
     "batch_norm_clip_higher": batch_norm_clip_higher,
     "ref_surprise_weight": ref_surprise_weight,

@@ -44,8 +44,8 @@ SCALE_INVARIANT = frozenset(
     }
 )  # fmt: skip
 """Advantages are tested to stay where every reward is multiplied by one factor."""
-NO_BASELINE = frozenset({"ppo", "reinforce_pp", "raft"})
-"""These learn from rewards that are all equal: they compare with no other row."""
+NO_BASELINE = frozenset({"ppo", "reinforce_pp", "raft", "on_policy_distillation"})
+"""These learn where rewards are all equal: they compare with no other row."""
 UNDER = {
     "dapo": " (without its shaper)",
     "dapo_per_prompt": " (without its shaper)",
@@ -74,6 +74,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in 
     "clip_cov, often": ("clip_cov", {"filters": [{"kind": "clip_cov", "share": 0.2, "low": -9.0}]}),
     "kl_cov, often": ("kl_cov", {"surrogate": {"share": 0.3}}),
     "reinforce_pp_baseline, rows": ("reinforce_pp_baseline", {"scale": {"over": "rows"}}),
+    "grpo and a teacher": ("grpo", {"extras": [{"kind": "distillation", "discount": 0.5}]}),
+    "grpo and a teacher's distribution": ("grpo", {"extras": [{"kind": "distillation", "form": "jsd"}]}),
     "dcpo, total": ("dcpo", {"weight": "per_sequence_total"}),
 }
 
@@ -334,6 +336,7 @@ def test_rewarded_token_becomes_likelier(name: str) -> None:
         ref_logprobs=still,
         greedy_rewards=[0.5],
         values=torch.zeros(2, 1, dtype=torch.float64),
+        teacher_logprobs=still + (rewards - 0.5).unsqueeze(1),
     )
     out = algorithm.loss(
         logprobs, mask=mask, advantages=advantages, group_ids=[0, 0], max_tokens=1, **inputs

@@ -1,7 +1,7 @@
 """The way from rewards to advantages through the slots, and nothing of any method.
 
 transform -> (KL in the sequence reward) -> baseline -> scale -> (KL in the token reward) -> spread
--> batch whitening. With a critic, GAE over the token rewards replaces baseline to spread.
+-> batch whitening -> what a teacher adds. With a critic, GAE over the token rewards replaces baseline to spread.
 
 Statistics are in float64 (float32 on a device without it); the result has the rewards' dtype.
 """
@@ -111,6 +111,13 @@ def run(algorithm: Algorithm, inputs: AdvantageInputs) -> tuple[Tensor, Tensor |
         advantages = algorithm.spread(values, signal, inputs)
     present = _present(advantages, inputs)
     advantages = algorithm.scale.finish(advantages, present, inputs)
+    for extra in algorithm.extras:
+        added = extra.token_advantages(inputs)
+        if added is not None:
+            advantages = added + (
+                advantages.unsqueeze(1) if advantages.dim() == 1 else advantages
+            )
+            present = _present(advantages, inputs)
     return torch.where(present, advantages, 0), returns
 
 

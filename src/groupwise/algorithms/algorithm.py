@@ -162,6 +162,7 @@ class Algorithm:
         ref_logprobs: Any = None,
         greedy_rewards: Any = None,
         values: Any = None,
+        teacher_logprobs: Any = None,
         prompt_ids: Sequence[str] | None = None,
         state: AlgorithmState | None = None,
     ) -> Tensor:
@@ -169,8 +170,8 @@ class Algorithm:
 
         `rewards` [P, G], or [B] with `group_ids` [B] (any order, any sizes); NaN = not scored: its
         advantage is 0 and it is outside every statistic. `components` [..., R]; `step_rewards` and
-        `step_ends` one list a row; `mask`, `entropies`, `old_logprobs`, `ref_logprobs`, `values`
-        [B, T]; `greedy_rewards` and `prompt_ids` one a prompt (ascending group id) or one a row.
+        `step_ends` one list a row; `mask`, `entropies`, `old_logprobs`, `ref_logprobs`, `values`,
+        `teacher_logprobs` (NaN in rows without a teacher) [B, T]; `greedy_rewards` and `prompt_ids` one a prompt (ascending group id) or one a row.
         `state` is updated in place; None = the first visit of every prompt. Raises ValueError
         naming the part whose input is missing, or the rewards where one is infinite.
         """
@@ -187,6 +188,7 @@ class Algorithm:
             ref_logprobs=ref_logprobs,
             greedy_rewards=greedy_rewards,
             values=values,
+            teacher_logprobs=teacher_logprobs,
             prompt_ids=prompt_ids,
             state=state,
         )
@@ -330,13 +332,15 @@ class Algorithm:
         entropies: Tensor | None = None,
         top_logprobs: Tensor | None = None,
         sampler_top_logprobs: Tensor | None = None,
+        divergences: Tensor | None = None,
         group_ids: Any = None,
         max_tokens: int | None = None,
         state: AlgorithmState | None = None,
     ) -> LossOutput:
         """The loss of one whole optimiser update, and its metrics.
 
-        [B, T] tensors; `advantages` [B] or [B, T]; top-K ones [B, T, K]. `old_logprobs` None =
+        [B, T] tensors; `advantages` [B] or [B, T]; top-K ones [B, T, K]; `divergences` from the
+        teacher are live. `old_logprobs` None =
         on-policy (ratio exactly 1). The loss has the log-probabilities' dtype (float32 below that).
         Raises ValueError naming the part whose input is missing.
         """
@@ -350,6 +354,7 @@ class Algorithm:
             entropies=entropies,
             top_logprobs=top_logprobs,
             sampler_top_logprobs=sampler_top_logprobs,
+            divergences=divergences,
         )
         plan = self.plan_update(
             mask,

@@ -399,6 +399,22 @@ entry(
     filters=["min_reward"],
 )
 entry(
+    "on_policy_distillation",
+    "On-policy distillation: a teacher scores the student's own tokens",
+    "Agarwal et al. 2023, GKD, arXiv 2306.13649; the sampled form: Thinking Machines 2025 [I]",
+    "coefficient 1, discount 0, group size 1 to 4, learning rate 4e-5 to 1e-4 with LoRA",
+    misread="unbiased for the reverse KL of whole completions: with discount 0 each token answers "
+    "only for its own next-token distribution (discount = 1 counts the later ones); a JSD of beta "
+    "0 or 1 taken for a KL: by the paper's equation it is 0 there",
+    base=PLAIN,
+    transform="no_reward",
+    anchor="old",
+    ratio="token",
+    surrogate="unclipped",
+    weight="per_token",
+    extras=["distillation"],
+)
+entry(
     "ppo",
     "PPO with a critic: the comparator",
     "Schulman et al. 2017, arXiv 1707.06347; GAE, arXiv 1506.02438",

@@ -19,6 +19,7 @@ from torch import Tensor
 
 Anchor = Literal["old", "sampler", "none"]
 EntropyNeed = Literal["none", "detached", "live"]
+TeacherNeed = Literal["none", "logprobs", "distribution"]
 Scope = Literal["row", "step", "token"]
 Tokens: TypeAlias = Float[Tensor, "B T"]
 TokenMask: TypeAlias = Bool[Tensor, "B T"]
@@ -51,6 +52,7 @@ class Needs:
     with a gradient. `top_k`: log-probabilities a position at the sampler's top K ids.
     `max_tokens`: the weight divides by the generation budget. `group_size`: the exact one, or
     None; `min_group_size`: the smallest legal one. `keep`: dynamic sampling's rule, or None.
+    `teacher`: "logprobs" of the sampled tokens, or its whole "distribution" at every token.
     `whole_groups`: a micro-batch must not split a group. `state`: `init_state()` holds something,
     keep it in the checkpoint and pass it in.
     """
@@ -59,6 +61,7 @@ class Needs:
     ref_logprobs: bool = False
     sampler_logprobs: bool = False
     entropies: EntropyNeed = "none"
+    teacher: TeacherNeed = "none"
     top_k: int = 0
     greedy: bool = False
     step_rewards: bool = False

@@ -265,6 +265,7 @@ def _needs(a: Algorithm) -> tuple[str, ...]:
         (n.step_rewards, "step rewards from the verifier"),
         (n.components, "the reward's components (two or more verifiers)"),
         (n.values, "a critic"),
+        (n.teacher != "none", "a teacher (the recipe's [teacher] table)"),
         (n.max_tokens, "sampling.max_tokens, as the constant of its weight"),
         (n.state, "a memory of every prompt's earlier rewards, kept in the checkpoint"),
         (n.whole_groups, "whole groups in a micro-batch"),

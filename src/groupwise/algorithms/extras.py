@@ -12,6 +12,7 @@ from torch import Tensor
 
 from groupwise.algorithms.contracts import Needs, Tokens
 from groupwise.algorithms.parts import NonNegative, Number, Part, number, part
+from groupwise.algorithms.signals import AdvantageInputs
 from groupwise.algorithms.state import AlgorithmState
 from groupwise.algorithms.surrogates import TokenTerms
 from groupwise.imports import import_object
@@ -32,6 +33,14 @@ class Extra(Part):
 
     def entropy_coefficient(self, state: AlgorithmState | None) -> float | None:
         """Of the mean entropy that is subtracted from the loss."""
+        return None
+
+    def token_advantages(self, inputs: AdvantageInputs) -> Tokens | None:
+        """What is added to the advantage of every token."""
+        return None
+
+    def divergence_coefficient(self) -> float | None:
+        """Of the weighted divergence from the teacher that is added to the loss."""
         return None
 
     def end_update(self, metrics: Mapping[str, float], state: AlgorithmState) -> None:

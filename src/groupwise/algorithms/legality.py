@@ -86,6 +86,12 @@ def check_context(
             f"compares the {needs.top_k} most likely tokens of two policies, and a distribution "
             "that is cut may not hold them; sample with top_p = 1, top_k = 0, min_p = 0"
         )
+    if (top_p < 1 or top_k > 0 or min_p > 0) and needs.teacher != "none":
+        raise RecipeError(
+            f"sampling.top_p = {top_p}, top_k = {top_k}, min_p = {min_p}: algorithm {name!r} "
+            "compares the student's distribution with the teacher's whole one, not with one that "
+            "is cut; sample with top_p = 1, top_k = 0, min_p = 0"
+        )
     if needs.ref_logprobs and reference is False:
         raise RecipeError(
             f"algorithm {name!r} has a term against a reference, and there is none; set "

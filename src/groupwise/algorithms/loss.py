@@ -1,6 +1,7 @@
 """One micro-batch's part of the loss, through the slots, with its metrics.
 
-loss = sum_{b,t} weight (-f * correction * token weights + coef * kl) - entropy bonus, with the
+loss = sum_{b,t} weight (-f * correction * token weights + coef * kl) - entropy bonus + divergence
+from the teacher, with the
 `weight` of the update's plan. Everything under a False mask is replaced by 0 before any arithmetic,
 so junk there changes no bit. Log-probabilities below float32 are computed with in float32.
 """
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LossInputs:
-    """A micro-batch after `clean_inputs`: one dtype, 0 under a False mask. `logprobs` and
-    `entropies` are live; `old_logprobs` are the learner's own at the start of the update."""
+    """A micro-batch after `clean_inputs`: one dtype, 0 under a False mask. `logprobs`,
+    `entropies` and `divergences` (from the teacher) are live; `old_logprobs` are the learner's own at the start of the update."""
 
     mask: Bool[Tensor, "B T"]
     logprobs: Float[Tensor, "B T"]
@@ -39,6 +40,7 @@ class LossInputs:
     entropies: Float[Tensor, "B T"] | None = None
     top_logprobs: Float[Tensor, "B T K"] | None = None
     sampler_top_logprobs: Float[Tensor, "B T K"] | None = None
+    divergences: Float[Tensor, "B T"] | None = None
 
 
 def clean_inputs(
@@ -62,7 +64,7 @@ def clean_inputs(
     found: dict[str, Any] = {"old_logprobs": live.detach()}
     for name, value in others.items():
         if value is not None:
-            given = value if name == "entropies" else value.detach()
+            given = value if name in ("entropies", "divergences") else value.detach()
             found[name] = _cleaned(name, given, keep, work)
     cleaned_advantages = torch.where(keep, advantages.detach().to(work), 0)
     return LossInputs(keep, live, cleaned_advantages, **found)
@@ -136,6 +138,11 @@ def compute(
             if x.entropies is None:
                 raise ValueError(f"extra {extra.kind} needs entropies, which were not given")
             loss = loss - coef * x.entropies.sum() / max(plan.num_tokens, 1)
+        coef = extra.divergence_coefficient()
+        if coef is not None:
+            if x.divergences is None:
+                raise ValueError(f"extra {extra.kind} needs divergences, which were not given")
+            loss = loss + coef * (weight * x.divergences).sum()
     sums = _sums(algorithm, x, terms, shaped, correction, surrogate)
     return LossTerms(loss + 0.0, sums)
 
@@ -258,6 +265,8 @@ def _sums(
         gap = (x.old_logprobs - x.sampler_logprobs).abs()
         means["sampler_gap/mean"] = (_total(mask, gap), tokens)
         highs["sampler_gap/max"] = _extremes(mask, gap)[1]
+    if x.divergences is not None:
+        means["teacher/divergence"] = (_total(mask, x.divergences), tokens)
     sums = MetricSums(means, {"surrogate": surrogate, "tokens": tokens}, lows, highs)
     return (sums if correction is None else sums + _correction_sums(correction, mask)).read()
 

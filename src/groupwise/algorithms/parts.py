@@ -19,7 +19,7 @@ from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 from torch import Tensor
 
-from groupwise.algorithms.contracts import EntropyNeed, Needs, Scope, UpdateInputs
+from groupwise.algorithms.contracts import EntropyNeed, Needs, Scope, TeacherNeed, UpdateInputs
 from groupwise.errors import RecipeError
 from groupwise.imports import import_object
 from groupwise.suggestions import unknown
@@ -77,6 +77,7 @@ class Part(metaclass=_PartType):
     # Traits, by slot.
     active: ClassVar[bool] = True  # any slot: False = this part does nothing ("none")
     standardised: ClassVar[bool] = False  # transform: its values are advantages already
+    ignores_reward: ClassVar[bool] = False  # transform: nothing is learned from the rewards
     critic: ClassVar[bool] = False  # baseline: `estimate` makes advantages from values
     final: ClassVar[bool] = False  # baseline: scales too
     divides: ClassVar[bool] = True  # scale: `__call__` divides
@@ -343,6 +344,7 @@ def number(value: float) -> str:
 
 
 _ENTROPY_ORDER: tuple[EntropyNeed, ...] = ("none", "detached", "live")
+_TEACHER_ORDER: tuple[TeacherNeed, ...] = ("none", "logprobs", "distribution")
 
 
 def merge_needs(needs: Iterable[Needs]) -> Needs:
@@ -356,6 +358,7 @@ def merge_needs(needs: Iterable[Needs]) -> Needs:
     return Needs(
         **found,
         entropies=max((n.entropies for n in every), key=_ENTROPY_ORDER.index, default="none"),
+        teacher=max((n.teacher for n in every), key=_TEACHER_ORDER.index, default="none"),
         top_k=max((n.top_k for n in every), default=0),
         group_size=next((n.group_size for n in every if n.group_size is not None), None),
         min_group_size=max((n.min_group_size for n in every), default=1),

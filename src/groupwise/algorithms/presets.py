@@ -6,7 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
-from groupwise.algorithms import divergences, entropy_shaping  # noqa: F401 (found by kind)
+from groupwise.algorithms import (  # noqa: F401 (found by kind)
+    distillation,
+    divergences,
+    entropy_shaping,
+)
 from groupwise.algorithms.algorithm import LISTS, SLOTS, Algorithm
 from groupwise.algorithms.contracts import Anchor
 from groupwise.algorithms.kl import Kl

@@ -39,6 +39,7 @@ class AdvantageInputs:
     ref_logprobs: Float[Tensor, "B T"] | None = None
     greedy_rewards: Float[Tensor, " B"] | None = None
     values: Float[Tensor, "B T"] | None = None
+    teacher_logprobs: Float[Tensor, "B T"] | None = None
     prompt_ids: tuple[str, ...] | None = None
     state: AlgorithmState | None = None
 
