@@ -99,13 +99,16 @@ def make_batch(
     old_logprobs: Tensor | None = None,
     ref_logprobs: Tensor | None = None,
     values: Tensor | None = None,
+    teacher_logprobs: Tensor | None = None,
+    taught: Tensor | None = None,
     equal_prompts: bool = False,
 ) -> Batch:
     """Shaped rewards, advantages and the filtered mask of one step.
 
     `max_tokens` is the generation limit (never the padded width). `old_logprobs` and `ref_logprobs`
     [B, T] are needed here only by algorithms that put a KL term into the reward, `values` [B, T] by
-    those with a critic. `equal_prompts` is passed on. `state` is updated in place. Raises
+    those with a critic, `teacher_logprobs` [B, T] by those with a teacher; rows that have none
+    (`taught` [B] False) do not train where nothing else is learned from. `equal_prompts` is passed on. `state` is updated in place. Raises
     ValueError, naming the part, where one lacks its input.
     """
     needs = algorithm.needs
@@ -145,9 +148,19 @@ def make_batch(
         ref_logprobs=ref_logprobs,
         greedy_rewards=_greedy_rewards(groups) if needs.greedy else None,
         values=values,
+        teacher_logprobs=teacher_logprobs,
         prompt_ids=prompt_ids,
         state=state,
     )
+    trains, metrics = filtered.mask, dict(filtered.counts)
+    if taught is not None:
+        metrics["teacher/untaught"] = float((~taught).sum())
+        if algorithm.transform.ignores_reward:
+            trains = trains & taught.unsqueeze(1)
+    if teacher_logprobs is not None:
+        known = trains & ~teacher_logprobs.isnan()
+        gap = torch.where(known, old - teacher_logprobs, 0).double().sum()
+        metrics["teacher/kl"] = float(gap / known.sum()) if bool(known.any()) else nan
     returns = None
     if needs.values:
         returns = algorithm.returns(
@@ -160,7 +173,7 @@ def make_batch(
         )
     return Batch(
         rows=rows,
-        mask=filtered.mask,
+        mask=trains,
         rewards=rewards,
         advantages=advantages,
         max_tokens=max_tokens,
@@ -168,7 +181,7 @@ def make_batch(
         ref_logprobs=ref_logprobs,
         values=values,
         returns=returns,
-        metrics=filtered.counts,
+        metrics=metrics,
         equal_prompts=equal_prompts,
     )
 

@@ -36,6 +36,7 @@ from groupwise.policies import ModelSettings
 from groupwise.records import CheckpointSettings, EvaluationSettings
 from groupwise.records.compare import flatten
 from groupwise.samplers import SamplingSettings
+from groupwise.scorers import TeacherSettings
 from groupwise.selection import SelectionSettings
 from groupwise.suggestions import expectation
 from groupwise.templates import TemplateSettings
@@ -67,6 +68,9 @@ class Recipe(BaseModel):
     )
     environment: EnvironmentSettings = Field(description="Prompts, turns and verifier.")
     algorithm: Algorithm = Field(description="A preset, with any part replaced.")
+    teacher: TeacherSettings | None = Field(
+        default=None, description="Who is learned from, where the algorithm needs a teacher."
+    )
     sampling: SamplingSettings = Field(
         default_factory=SamplingSettings, description="How completions are sampled."
     )
@@ -321,6 +325,18 @@ def check(recipe: Recipe) -> None:
         raise RecipeError(
             f"training.minibatches = {training.minibatches}: a minibatch is whole groups and a "
             f"step has {training.prompts_per_step}; give at most {training.prompts_per_step}"
+        )
+    taught = algorithm.needs.teacher != "none"
+    if taught and recipe.teacher is None:
+        raise RecipeError(
+            f"algorithm {algorithm.name!r} learns from a teacher, and the recipe has no [teacher] "
+            'table; for example: name = "path/to/a/model"'
+        )
+    if recipe.teacher is not None and not taught:
+        raise RecipeError(
+            f"teacher.name = {recipe.teacher.name!r}, and algorithm {algorithm.name!r} does not "
+            'learn from a teacher; set algorithm.preset = "on_policy_distillation", or add '
+            'extras = ["distillation"]'
         )
     algorithm.check(
         group_size=sampling.group_size,

@@ -127,7 +127,7 @@ def test_the_two_ends_of_the_jsd() -> None:
     low, high = (generalised_jsd(student, teacher, beta).item() for beta in (1e-6, 1 - 1e-6))
     assert low / 1e-6 == pytest.approx(FORWARD, rel=1e-5)
     assert high / 1e-6 == pytest.approx(REVERSE, rel=1e-5)
-    assert FORWARD != pytest.approx(REVERSE, rel=0.1)
+    assert pytest.approx(REVERSE, rel=0.1) != FORWARD
     swapped = generalised_jsd(teacher, student, 0.25).item()
     assert swapped == pytest.approx(generalised_jsd(student, teacher, 0.75).item(), abs=1e-12)
     assert swapped != pytest.approx(JSD, rel=0.01)
@@ -165,7 +165,9 @@ OLD = f64([[-1.0, -2.0, -0.5], [-1.0, -1.0, 9.0], [-3.0, 9.0, 9.0]])
 LOGPROBS_T = f64([[-0.5, -2.5, -0.25], [math.nan] * 3, [-1.0, math.nan, math.inf]])
 
 
-def sampled(rewards: Any = ((1.0, 0.0, 0.0),), name: str = "on_policy_distillation", **over: Any) -> Tensor:
+def sampled(
+    rewards: Any = ((1.0, 0.0, 0.0),), name: str = "on_policy_distillation", **over: Any
+) -> Tensor:
     algorithm = preset(name, **over)
     return algorithm.advantages(
         f64(rewards), mask=MASK, old_logprobs=OLD, teacher_logprobs=LOGPROBS_T
@@ -205,7 +207,8 @@ def test_the_gradient_raises_what_the_teacher_likes() -> None:
 
 def test_the_divergence_is_weighted_like_every_token_and_live() -> None:
     algorithm = preset(
-        "on_policy_distillation", extras=[{"kind": "distillation", "form": "reverse_kl", "coef": 3.0}]
+        "on_policy_distillation",
+        extras=[{"kind": "distillation", "form": "reverse_kl", "coef": 3.0}],
     )
     values = f64([[1.0, 2.0, 3.0], [4.0, 5.0, math.nan], [6.0, math.inf, -1.0]]).requires_grad_()
     out = algorithm.loss(

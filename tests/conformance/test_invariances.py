@@ -75,7 +75,10 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in 
     "kl_cov, often": ("kl_cov", {"surrogate": {"share": 0.3}}),
     "reinforce_pp_baseline, rows": ("reinforce_pp_baseline", {"scale": {"over": "rows"}}),
     "grpo and a teacher": ("grpo", {"extras": [{"kind": "distillation", "discount": 0.5}]}),
-    "grpo and a teacher's distribution": ("grpo", {"extras": [{"kind": "distillation", "form": "jsd"}]}),
+    "grpo and a teacher's distribution": (
+        "grpo",
+        {"extras": [{"kind": "distillation", "form": "jsd"}]},
+    ),
     "dcpo, total": ("dcpo", {"weight": "per_sequence_total"}),
 }
 

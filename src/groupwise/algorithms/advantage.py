@@ -114,9 +114,7 @@ def run(algorithm: Algorithm, inputs: AdvantageInputs) -> tuple[Tensor, Tensor |
     for extra in algorithm.extras:
         added = extra.token_advantages(inputs)
         if added is not None:
-            advantages = added + (
-                advantages.unsqueeze(1) if advantages.dim() == 1 else advantages
-            )
+            advantages = added + (advantages.unsqueeze(1) if advantages.dim() == 1 else advantages)
             present = _present(advantages, inputs)
     return torch.where(present, advantages, 0), returns
 

@@ -30,7 +30,7 @@ Form = Literal["sampled", "reverse_kl", "forward_kl", "jsd"]
 
 def reverse_kl(
     student: Float[Tensor, "... V"], teacher: Float[Tensor, "... V"]
-) -> Float[Tensor, "..."]:
+) -> Float[Tensor, ...]:
     """KL(p_S || p_T) = sum_v p_S (log p_S - log p_T) of log-probabilities: seeks the teacher's
     modes. Gradient through p_S; `d/dz_v = p_S(v) (log p_S(v) - log p_T(v) - KL)`."""
     return (student.exp() * (student - teacher)).sum(-1)
@@ -38,14 +38,14 @@ def reverse_kl(
 
 def forward_kl(
     student: Float[Tensor, "... V"], teacher: Float[Tensor, "... V"]
-) -> Float[Tensor, "..."]:
+) -> Float[Tensor, ...]:
     """KL(p_T || p_S) = sum_v p_T (log p_T - log p_S): covers the teacher; `d/dz = p_S - p_T`."""
     return (teacher.exp() * (teacher - student)).sum(-1)
 
 
 def generalised_jsd(
     student: Float[Tensor, "... V"], teacher: Float[Tensor, "... V"], beta: float
-) -> Float[Tensor, "..."]:
+) -> Float[Tensor, ...]:
     """beta KL(p_T || m) + (1 - beta) KL(p_S || m), m = beta p_T + (1 - beta) p_S; GKD, equation 1.
 
     0 at both ends: D/beta tends to KL(p_T || p_S) as beta tends to 0, and D/(1 - beta) to
@@ -139,7 +139,7 @@ class Distillation(Extra):
 
     def divergence(
         self, student: Float[Tensor, "... V"], teacher: Float[Tensor, "... V"]
-    ) -> Float[Tensor, "..."]:
+    ) -> Float[Tensor, ...]:
         """The form's divergence of two tables of log-probabilities, live in the student's."""
         if self.top_k:
             student, teacher = with_rest(student, teacher, self.top_k)

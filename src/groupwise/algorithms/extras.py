@@ -43,6 +43,10 @@ class Extra(Part):
         """Of the weighted divergence from the teacher that is added to the loss."""
         return None
 
+    def divergence(self, student: Tensor, teacher: Tensor) -> Tensor:
+        """Of two tables of log-probabilities [..., V], where there is a coefficient."""
+        raise TypeError(f"extra {self.kind} compares no distributions")
+
     def end_update(self, metrics: Mapping[str, float], state: AlgorithmState) -> None:
         """One optimiser update with these metrics is done."""
 

@@ -23,7 +23,13 @@ from groupwise.errors import NonFiniteError
 from groupwise.learner.critic import CriticLearner, value_metrics
 from groupwise.learner.optimizers import clipped_norm, make_optimizer, step_optimizer
 from groupwise.learner.settings import TrainingSettings, learning_rate_at
-from groupwise.policies import LogprobOutput, Policy, forward_tokens, sequence_logprobs
+from groupwise.policies import (
+    LogprobOutput,
+    Policy,
+    Teaching,
+    forward_tokens,
+    sequence_logprobs,
+)
 from groupwise.types import Batch, Rows
 
 Divide = Callable[[Rows, Tensor, int], list[Tensor]]
@@ -32,11 +38,12 @@ Divide = Callable[[Rows, Tensor, int], list[Tensor]]
 @dataclass(frozen=True, slots=True)
 class FixedLogprobs:
     """Fixed log-probabilities (and a critic's values) of a step's rows, [B, T] float32; None where
-    nothing needs them."""
+    nothing needs them. The teacher's are NaN in rows without one."""
 
     old_logprobs: Tensor | None = None
     ref_logprobs: Tensor | None = None
     values: Tensor | None = None
+    teacher_logprobs: Tensor | None = None
 
 
 @dataclass(slots=True)
@@ -117,8 +124,10 @@ class Learner:
 
     # --- evidence -------------------------------------------------------------------------------
 
-    def evidence(self, rows: Rows, updates: list[Tensor]) -> FixedLogprobs:
-        """The old and reference log-probabilities that this step needs.
+    def evidence(
+        self, rows: Rows, updates: list[Tensor], teaching: Teaching | None = None
+    ) -> FixedLogprobs:
+        """The old, reference and teacher's log-probabilities that this step needs.
 
         With a single update on the step's own rollouts the ratio to the old policy is exactly 1, so
         no old log-probabilities are computed unless a part asks for them by name. Rows are divided
@@ -134,7 +143,13 @@ class Learner:
             values = self._fixed_values(self.critic, rows, updates)
         if self.reference is not None:
             ref, _ = self._fixed(self.reference, rows, updates)
-        return FixedLogprobs(old, ref, values)
+        teacher = None
+        if needs.teacher == "logprobs" and teaching is not None:
+            table = _Table(rows)
+            for index in self._parts(rows, updates):
+                table.put(index, teaching.logprobs(rows, index))
+            teacher = table.masked()
+        return FixedLogprobs(old, ref, values, teacher)
 
     @torch.no_grad()
     def _fixed(
@@ -161,7 +176,12 @@ class Learner:
         return [part for update in updates for part in self.divide(rows, update, budget)]
 
     def _forward(
-        self, policy: Policy, rows: Rows, index: Tensor, entropies: bool = False
+        self,
+        policy: Policy,
+        rows: Rows,
+        index: Tensor,
+        entropies: bool = False,
+        compare: Callable[[Tensor, Any], Tensor] | None = None,
     ) -> LogprobOutput:
         chosen = index.tolist()
         prompts = [rows.prompt_ids[row] for row in chosen]
@@ -177,6 +197,7 @@ class Learner:
             entropies=entropies,
             top_ids=None if rows.top_ids is None else rows.top_ids[index],
             value_head=self._value_head(policy),
+            compare=compare,
             supports=None if rows.supports is None else [rows.supports[row] for row in chosen],
         )
 
@@ -196,6 +217,7 @@ class Learner:
         *,
         step: int,
         state: AlgorithmState | None = None,
+        teaching: Teaching | None = None,
     ) -> dict[str, float | None]:
         """Every optimiser update of one step; returns its metrics.
 
@@ -206,7 +228,7 @@ class Learner:
         before = value_metrics(batch)
         updates = [index for each in passes for index in each]
         for number, index in enumerate(updates):
-            if self._update(batch, index, report, step=step, state=state):
+            if self._update(batch, index, report, step=step, state=state, teaching=teaching):
                 report.skipped += len(updates) - number
                 break
         coefficient = getattr(state, "entropy_coef", None)
@@ -222,6 +244,7 @@ class Learner:
         *,
         step: int,
         state: AlgorithmState | None,
+        teaching: Teaching | None,
     ) -> bool:
         """One optimiser update on whole groups. True where the KL stop forbids it and the rest."""
         mask = batch.mask[index]
@@ -239,7 +262,7 @@ class Learner:
             equal_prompts=batch.equal_prompts,
         )
         self._zero_grad()
-        made = self._accumulate(batch, index, plan, step=step, state=state)
+        made = self._accumulate(batch, index, plan, step=step, state=state, teaching=teaching)
         rows = int(mask.any(dim=1).sum())
         if self.settings.kl_stop is not None and made.moved / rows > self.settings.kl_stop:
             self._zero_grad()
@@ -262,12 +285,19 @@ class Learner:
         *,
         step: int,
         state: AlgorithmState | None,
+        teaching: Teaching | None,
     ) -> _Accumulated:
         """Backward through every micro-batch of one update; gradients and sums add up."""
         position = {row: place for place, row in enumerate(index.tolist())}
         made = _Accumulated()
         for part in self.divide(batch.rows, index, self.settings.micro_batch_tokens):
-            output = self._forward(self.policy, batch.rows, part, entropies=True)
+            output = self._forward(
+                self.policy,
+                batch.rows,
+                part,
+                entropies=True,
+                compare=self._comparison(batch.rows, part, teaching),
+            )
             local = torch.tensor([position[row] for row in part.tolist()], dtype=torch.int64)
             width = output.logprobs.shape[1]
             place = (part, width, output.logprobs.device)
@@ -285,6 +315,7 @@ class Learner:
                 entropies=output.entropies,
                 top_logprobs=output.top_logprobs,
                 sampler_top_logprobs=_cut(batch.rows.sampler_top_logprobs, *place),
+                divergences=output.divergences,
                 state=state,
             )
             self._check(float(terms.loss.detach()), _culprit(output), step)
@@ -299,6 +330,15 @@ class Learner:
             made.loss += float(terms.loss.detach())
             made.moved += _moved(output.logprobs, old, mask)
         return made
+
+    def _comparison(
+        self, rows: Rows, part: Tensor, teaching: Teaching | None
+    ) -> Callable[[Tensor, Any], Tensor] | None:
+        """What compares the policy with its teacher's whole distribution, where a part asks."""
+        if teaching is None or self.algorithm.needs.teacher != "distribution":
+            return None
+        found = next(e for e in self.algorithm.extras if e.divergence_coefficient() is not None)
+        return teaching.divergence(rows, part, found.divergence, self.policy, self.temperature)
 
     def _check(self, value: float, culprit: str, step: int) -> None:
         if not math.isfinite(value):

@@ -21,9 +21,9 @@ from torch.utils.checkpoint import checkpoint
 from groupwise.policies.heads import Head, LogitRule
 
 # Bytes of one chunk's float32 logits: enough for full matrix products, small beside weights.
-_CHUNK_BYTES = 64 * 2**20
+CHUNK_BYTES = 64 * 2**20
 # The logit of an id that was not kept: its probability is exactly 0, and 0 times it is 0.
-_NOT_KEPT = -1e30
+NOT_KEPT = -1e30
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class Supports:
         kept = logits[place]
         sunk = ~self.whole[start : start + logits.shape[0], None]
         if logits.requires_grad:
-            return logits.masked_fill(sunk, _NOT_KEPT).index_put(place, kept)
-        return logits.masked_fill_(sunk, _NOT_KEPT).index_put_(place, kept)
+            return logits.masked_fill(sunk, NOT_KEPT).index_put(place, kept)
+        return logits.masked_fill_(sunk, NOT_KEPT).index_put_(place, kept)
 
 
 def token_logprobs(
@@ -85,7 +85,7 @@ def token_logprobs(
     """
     linear = head.linear
     if isinstance(linear, nn.Linear) and type(linear) is nn.Linear:
-        chunk = chunk_tokens or max(16, _CHUNK_BYTES // (4 * linear.out_features))
+        chunk = chunk_tokens or max(16, CHUNK_BYTES // (4 * linear.out_features))
         settings = _Settings(head.rule, temperature, chunk, supports, absent, entropies, products)
         apply: Any = _ChunkedHead.apply
         return cast(
@@ -125,8 +125,8 @@ class _Settings:
         if self.absent is None:
             return logits
         if logits.requires_grad:
-            return logits.index_fill(1, self.absent, _NOT_KEPT)
-        return logits.index_fill_(1, self.absent, _NOT_KEPT)
+            return logits.index_fill(1, self.absent, NOT_KEPT)
+        return logits.index_fill_(1, self.absent, NOT_KEPT)
 
 
 def _plain_head(
@@ -139,7 +139,7 @@ def _plain_head(
     logits = settings.sink_(logits, start)
     logprobs = logits.log_softmax(-1)
     chosen = logprobs.gather(1, targets)
-    chosen = torch.where(chosen < 0.5 * _NOT_KEPT, chosen.detach(), chosen)
+    chosen = torch.where(chosen < 0.5 * NOT_KEPT, chosen.detach(), chosen)
     return chosen, -(logprobs.exp() * logprobs).sum(-1)
 
 
@@ -194,7 +194,7 @@ class _ChunkedHead(torch.autograd.Function):
             if grad_chosen is not None:
                 at_targets = grad_chosen[part] / settings.temperature
                 if settings.sinks:
-                    at_targets.masked_fill_(z.gather(1, targets[part]) == _NOT_KEPT, 0.0)
+                    at_targets.masked_fill_(z.gather(1, targets[part]) == NOT_KEPT, 0.0)
             grad = _grad_logits(
                 z,
                 targets[part],

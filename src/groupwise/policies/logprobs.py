@@ -9,7 +9,7 @@ vocabulary, K ids asked for at a position, M = 1 + K.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import index
@@ -33,13 +33,15 @@ class LogprobOutput:
     """Per-token values of B completions, float32 or better, 0 behind a row's end.
 
     `logprobs` [B, T]; `entropies` [B, T] in nats, of the same tempered distribution, with gradient;
-    `top_logprobs` [B, T, K] of the ids asked for; `values` [B, T] of the value head that was given.
+    `top_logprobs` [B, T, K] of the ids asked for; `values` [B, T] of the value head that was given;
+    `divergences` [B, T] as `compare` gave them, with gradient.
     """
 
     logprobs: Tensor
     entropies: Tensor | None = None
     top_logprobs: Tensor | None = None
     values: Tensor | None = None
+    divergences: Tensor | None = None
 
 
 def sequence_logprobs(
@@ -51,6 +53,7 @@ def sequence_logprobs(
     entropies: bool = False,
     top_ids: Tensor | None = None,
     value_head: nn.Module | None = None,
+    compare: Callable[[Tensor, Head], Tensor] | None = None,
     supports: Sequence[Sequence[Sequence[int] | None]] | None = None,
     chunk_tokens: int | None = None,
 ) -> LogprobOutput:
@@ -66,6 +69,7 @@ def sequence_logprobs(
         entropies: also give the entropies, from the same pass.
         top_ids: [B, >=T, K] ids whose log-probabilities are wanted too.
         value_head: [N, D] hidden states to [N, 1]: also give its values (a critic's shared trunk).
+        compare: [N, D] hidden states and the head to [N]: also give its values (a teacher's).
         supports: for every completion token the ids that sampling kept, None where it kept all: the
             distribution is then over those, log-probabilities and entropies included.
         chunk_tokens: completion tokens projected at once; memory only. Default: by vocabulary.
@@ -100,6 +104,7 @@ def sequence_logprobs(
         entropies=token_table(entropy, lengths) if entropies and entropy is not None else None,
         top_logprobs=token_table(chosen[:, 1:], lengths) if top_ids is not None else None,
         values=None if value_head is None else token_table(value_head(hidden)[:, 0], lengths),
+        divergences=None if compare is None else token_table(compare(hidden, head), lengths),
     )
 
 

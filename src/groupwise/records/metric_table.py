@@ -74,6 +74,9 @@ clip/dual
 sampler_gap/mean lower
 sampler_gap/max lower
 correction/<name>
+teacher/untaught lower whole
+teacher/kl lower
+teacher/divergence lower
 filter/<name>
 value/<name>
 algorithm/<name>

@@ -10,6 +10,7 @@ from groupwise.evaluation import EvaluationSets, evaluation_sets
 from groupwise.planning import Fit, MemoryInputs, fit_learning, shape_from_config
 from groupwise.policies import ModelInfo, choose_device, choose_dtype, describe_model
 from groupwise.recipe import Recipe
+from groupwise.scorers import check_teachers
 from groupwise.selection import curriculum_of
 from groupwise.templates import Template
 from groupwise.training.process import kept_directory
@@ -62,6 +63,14 @@ def prepare(recipe: Recipe) -> Prepared:
         f"and sampling.max_tokens = {recipe.sampling.max_tokens} leaves {room} for a prompt. "
         "Shorten these prompts, lower sampling.max_tokens, or set environment.drop_too_long = true",
     ).values()
+    if recipe.teacher is not None:
+        check_teachers(
+            recipe.teacher,
+            model,
+            environment,
+            max(lengths) + recipe.sampling.max_tokens,
+            recipe.model.trust_remote_code,
+        )
     curriculum_of(environment, recipe.selection)
     fit_of(recipe, model, max(lengths))
     return Prepared(

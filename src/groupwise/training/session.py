@@ -30,6 +30,7 @@ from groupwise.policies import (
 from groupwise.randomness import stream_key
 from groupwise.recipe import Recipe
 from groupwise.samplers import Sampler, make_sampler
+from groupwise.scorers import SELF, Teachers
 from groupwise.templates import Template
 from groupwise.training.collecting import Collector
 from groupwise.training.preparing import Prepared, fit_of, text_notes
@@ -51,6 +52,7 @@ class Session:
     learner: Learner
     collector: Collector
     state: AlgorithmState
+    teachers: Teachers | None = None
     tokens_total: int = 0
     first_step: int = 0
     seconds_before: float = 0.0
@@ -198,6 +200,7 @@ def open_session(prepared: Prepared) -> Session:
         learner=learner,
         collector=Collector(recipe, prepared.environment, sampler, prepared.model.template, state),
         state=state,
+        teachers=teachers_of(prepared, policy),
         base=base_identity(policy.model) if has_adapter(policy.model) else None,
         threads_before=threads_before,
     )
@@ -225,6 +228,35 @@ def sampler_of(recipe: Recipe, policy: Policy) -> Sampler:
         policy,
         batch_rows=settings.batch_rows,
         cache_gigabytes=settings.cache_gigabytes,
+    )
+
+
+def teachers_of(prepared: Prepared, policy: Policy) -> Teachers | None:
+    """The recipe's teachers, frozen; the policy as it is now for one that teaches itself."""
+    recipe = prepared.recipe
+    settings = recipe.teacher
+    if settings is None:
+        return None
+    policies = {}
+    for name in settings.names:
+        if name == SELF:
+            policies[name] = frozen_copy(policy)
+            continue
+        model = recipe.model
+        policies[name] = load_policy(
+            name,
+            dtype=model.dtype,
+            device=model.device,
+            trust_remote_code=model.trust_remote_code,
+            seed=recipe.seed,
+        )
+        policies[name].model.requires_grad_(False)
+    return Teachers(
+        settings,
+        policies,
+        prepared.environment,
+        prepared.model.template,
+        settings.temperature or recipe.sampling.temperature,
     )
 
 

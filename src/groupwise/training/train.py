@@ -14,6 +14,7 @@ from torch import Tensor
 from groupwise.batches import align, make_batch, split_groups
 from groupwise.checkpoints import prune, save_checkpoint, training_state
 from groupwise.evaluation import evaluate
+from groupwise.policies import Teaching
 from groupwise.records import RunWriter, Value
 from groupwise.training.callbacks import Callback, Clock
 from groupwise.training.collecting import Collected
@@ -46,8 +47,9 @@ class Loop:
             self.clock = Clock()
             with self.clock("step"):
                 collected = self.collect(step)
-                batch = self.make_batch(collected, step)
-                learned = self.learn(batch, step)
+                teaching = self.teach(collected)
+                batch = self.make_batch(collected, step, teaching)
+                learned = self.learn(batch, step, teaching)
                 self.load(step + 1)
                 evaluated = self.evaluate_if_due(step + 1)
             self.record(step, collected, batch, {**learned, **evaluated})
@@ -75,11 +77,22 @@ class Loop:
         self.report.collected(collected, step)
         return collected
 
-    def make_batch(self, collected: Collected, step: int) -> Batch:
+    def teach(self, collected: Collected) -> Teaching | None:
+        """Who teaches each row, where the recipe has a teacher."""
+        teachers = self.session.teachers
+        if teachers is None or not collected.groups:
+            return None
+        teachers.refresh(self.session.policy)
+        return teachers.teach(collected.groups)
+
+    def make_batch(
+        self, collected: Collected, step: int, teaching: Teaching | None = None
+    ) -> Batch:
         """Rows, their fixed log-probabilities, and what the algorithm makes of their rewards."""
         rows = align(collected.groups)
         with self.clock("logprobs"):
-            fixed = self.session.learner.evidence(rows, self._passes(rows.group_ids, step)[0])
+            first = self._passes(rows.group_ids, step)[0]
+            fixed = self.session.learner.evidence(rows, first, teaching)
         return make_batch(
             collected.groups,
             rows,
@@ -89,13 +102,17 @@ class Loop:
             old_logprobs=fixed.old_logprobs,
             ref_logprobs=fixed.ref_logprobs,
             values=fixed.values,
+            teacher_logprobs=fixed.teacher_logprobs,
+            taught=None if teaching is None else teaching.taught,
             equal_prompts=self.recipe.selection.sizes is not None,
         )
 
-    def learn(self, batch: Batch, step: int) -> dict[str, Value]:
+    def learn(self, batch: Batch, step: int, teaching: Teaching | None = None) -> dict[str, Value]:
         passes = self._passes(batch.rows.group_ids, step)
         with self.clock("learn"):
-            return self.session.learner.learn(batch, passes, step=step, state=self.session.state)
+            return self.session.learner.learn(
+                batch, passes, step=step, state=self.session.state, teaching=teaching
+            )
 
     def load(self, version: int) -> None:
         """The sampler takes the new weights."""
