@@ -108,8 +108,8 @@ def make_batch(
     `max_tokens` is the generation limit (never the padded width). `old_logprobs` and `ref_logprobs`
     [B, T] are needed here only by algorithms that put a KL term into the reward, `values` [B, T] by
     those with a critic, `teacher_logprobs` [B, T] by those with a teacher; rows that have none
-    (`taught` [B] False) do not train where nothing else is learned from. `equal_prompts` is passed on. `state` is updated in place. Raises
-    ValueError, naming the part, where one lacks its input.
+    (`taught` [B] False) do not train where nothing else is learned from. `equal_prompts` is passed
+    on. `state` is updated in place. Raises ValueError, naming the part, where one lacks its input.
     """
     needs = algorithm.needs
     rollouts = [rollout for group in groups for rollout in group.rollouts]

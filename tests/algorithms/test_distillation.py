@@ -132,9 +132,9 @@ def test_the_two_ends_of_the_jsd() -> None:
     assert swapped == pytest.approx(generalised_jsd(student, teacher, 0.75).item(), abs=1e-12)
     assert swapped != pytest.approx(JSD, rel=0.01)
     for beta in (0.0, 1.0):
-        with pytest.raises(RecipeError, match="distillation.beta"):
+        with pytest.raises(RecipeError, match=r"distillation\.beta"):
             Distillation(form="jsd", beta=beta)
-        with pytest.raises(ValueError, match="give 0.5"):
+        with pytest.raises(ValueError, match=r"give 0\.5"):
             generalised_jsd(student, teacher, beta)
 
 

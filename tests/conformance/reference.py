@@ -859,7 +859,7 @@ def raft(case: Case) -> Result:
 
 
 def on_policy_distillation(case: Case) -> Result:
-    """A = log p_T - log p_S at the start of the step, whatever the reward; no token counts another."""
+    """A = log p_T - log p_S at the start of the step, whatever the reward."""
     scored = set(scored_rows(case))
     advantages = [
         [p - s if i in scored else 0.0 for p, s in zip(case.teacher[i], row, strict=True)]

@@ -1,7 +1,8 @@
 """The way from rewards to advantages through the slots, and nothing of any method.
 
 transform -> (KL in the sequence reward) -> baseline -> scale -> (KL in the token reward) -> spread
--> batch whitening -> what a teacher adds. With a critic, GAE over the token rewards replaces baseline to spread.
+-> batch whitening -> what a teacher adds. With a critic, GAE over the token rewards replaces
+baseline to spread.
 
 Statistics are in float64 (float32 on a device without it); the result has the rewards' dtype.
 """

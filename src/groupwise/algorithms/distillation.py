@@ -1,8 +1,8 @@
 """Learning from a teacher's probabilities: divergences of two distributions, and the part for them.
 
 Sources: generalised JSD and on-policy distillation, Agarwal et al. 2023, GKD, arXiv 2306.13649 [I];
-the sampled form with its discount, Thinking Machines' tinker-cookbook and ports of it [I]. All distributions are
-after temperature, a temperature a side; no factor of temperature squared is applied.
+the sampled form with its discount, Thinking Machines' tinker-cookbook and ports of it [I]. All
+distributions are after temperature, one a side; no factor of temperature squared is applied.
 Legend: V vocabulary, K ids of the teacher, t tokens of a completion.
 """
 

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LossInputs:
-    """A micro-batch after `clean_inputs`: one dtype, 0 under a False mask. `logprobs`,
-    `entropies` and `divergences` (from the teacher) are live; `old_logprobs` are the learner's own at the start of the update."""
+    """A micro-batch after `clean_inputs`: one dtype, 0 under a False mask. `logprobs`, `entropies`
+    and `divergences` (from the teacher) are live; `old_logprobs` are the learner's own at the start
+    of the update."""
 
     mask: Bool[Tensor, "B T"]
     logprobs: Float[Tensor, "B T"]

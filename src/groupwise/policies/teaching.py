@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 from jaxtyping import Float
@@ -49,7 +48,8 @@ class Side:
 
     @property
     def rows(self) -> int:
-        return int(self.head.linear.weight.shape[0])  # type: ignore[union-attr, arg-type]
+        """Rows of the output layer."""
+        return next(self.head.linear.parameters()).shape[0]
 
 
 def token_divergences(
@@ -145,5 +145,5 @@ class Teaching:
     def _ids(
         self, rows: Rows, chosen: Sequence[int]
     ) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
-        completions = [cast(tuple[int, ...], rows.completion_ids[row]) for row in chosen]
-        return [self.prompt_ids[row] for row in chosen], completions
+        ids = [rows.completion_ids[row] for row in chosen]
+        return [self.prompt_ids[row] for row in chosen], ids

@@ -83,7 +83,7 @@ class Teachers:
     temperature: float
 
     def refresh(self, student: Policy) -> None:
-        """A self-teacher that follows its student takes the student's weights, at a step's start."""
+        """A self-teacher that follows its student takes its weights, at a step's start."""
         if not (self.settings.is_self and self.settings.weights == "step"):
             return
         own = self.policies[SELF].model.parameters()

@@ -1,4 +1,4 @@
-"""The recipe's [teacher] table: who teaches, and what it reads that the student does not. No torch."""
+"""The recipe's [teacher] table: who teaches, and what it reads beside the prompt. No torch."""
 
 from __future__ import annotations
 
