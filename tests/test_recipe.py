@@ -107,7 +107,7 @@ def test_every_field_is_described_once() -> None:
     assert [name for name, _, _, words in rows if not words] == []
     assert set(Recipe.model_fields) == {
         "seed", "model", "template", "environment", "algorithm", "sampling", "training",
-        "selection", "evaluation",
+        "selection", "evaluation", "teacher",
         "checkpoints",
     }  # fmt: skip
 

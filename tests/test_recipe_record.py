@@ -156,7 +156,9 @@ def test_free_arguments_survive_their_record(arguments: dict[str, Any]) -> None:
 def test_every_preset_survives_its_record(name: str) -> None:
     pairs = name in ("two_grpo", "online_pair_logistic")
     sampling = {"group_size": 2 if pairs else 8}
-    survives(load_recipe({**BASE, "algorithm": {"preset": name}, "sampling": sampling}))
+    taught = PRESETS[name].algorithm.needs.teacher != "none"
+    teacher = {"teacher": {"name": "tiny"}} if taught else {}
+    survives(load_recipe({**BASE, **teacher, "algorithm": {"preset": name}, "sampling": sampling}))
 
 
 @pytest.mark.parametrize(

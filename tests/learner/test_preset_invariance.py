@@ -12,7 +12,7 @@ import torch
 from groupwise.algorithms import PRESETS, Algorithm, preset
 from groupwise.batches import align, make_batch, split_groups, split_rows
 from groupwise.learner import CriticLearner, Learner, TrainingSettings
-from groupwise.policies import make_critic
+from groupwise.policies import Teaching, make_critic
 from groupwise.types import Group, Rows
 from helpers import make_policy, make_rich_groups
 
@@ -72,7 +72,11 @@ def moved(learner: Learner, groups: list[Group], extra: int = 0) -> torch.Tensor
     passes = [
         split_groups(rows.group_ids, 1, seed=0, step=0, pass_index=number) for number in range(2)
     ]
-    evidence = learner.evidence(rows, passes[0])
+    teaching = None
+    if learner.algorithm.needs.teacher != "none":
+        teacher = make_policy(seed=2, dtype=torch.float64)
+        teaching = Teaching([teacher], [0] * rows.num_rows, rows.prompt_ids)
+    evidence = learner.evidence(rows, passes[0], teaching)
     state = learner.algorithm.init_state()
     batch = make_batch(
         groups,
@@ -83,8 +87,9 @@ def moved(learner: Learner, groups: list[Group], extra: int = 0) -> torch.Tensor
         old_logprobs=evidence.old_logprobs,
         ref_logprobs=evidence.ref_logprobs,
         values=evidence.values,
+        teacher_logprobs=evidence.teacher_logprobs,
     )
-    metrics = learner.learn(batch, passes, step=0, state=state)
+    metrics = learner.learn(batch, passes, step=0, state=state, teaching=teaching)
     assert metrics["updates"] in (1, 2)  # a tight clip may silence all of the second
     weights = list(learner.policy.model.parameters())
     if learner.critic is not None:

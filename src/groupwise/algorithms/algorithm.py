@@ -172,8 +172,9 @@ class Algorithm:
         advantage is 0 and it is outside every statistic. `components` [..., R]; `step_rewards` and
         `step_ends` one list a row; `mask`, `entropies`, `old_logprobs`, `ref_logprobs`, `values`,
         `teacher_logprobs` (NaN in rows without a teacher) [B, T]; `greedy_rewards` and `prompt_ids`
-        one a prompt (ascending group id) or one a row. `state` is updated in place; None = the first visit of every prompt. Raises ValueError
-        naming the part whose input is missing, or the rewards where one is infinite.
+        one a prompt (ascending group id) or one a row. `state` is updated in place; None = the
+        first visit of every prompt. Raises ValueError naming the part whose input is missing, or
+        the rewards where one is infinite.
         """
         given = torch.as_tensor(rewards)
         out, _ = self._advantages_and_returns(

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
 
 from groupwise.environments import Environment
-from groupwise.errors import RecipeError
-from groupwise.policies import ModelInfo, Policy, Teaching, describe_model
+from groupwise.errors import GroupwiseError, RecipeError
+from groupwise.policies import ModelInfo, Policy, Teaching, describe_model, weights_hash
 from groupwise.scorers.teacher_settings import SELF, WORDINGS, TeacherSettings
 from groupwise.templates import Template
 from groupwise.types import Group, Prompt, Rollout
@@ -81,6 +82,21 @@ class Teachers:
     environment: Environment
     template: Template
     temperature: float
+
+    @cached_property
+    def hashes(self) -> dict[str, str]:
+        """Of each teacher's weights, but for a policy that teaches itself."""
+        named = {n: dict(p.model.named_parameters()) for n, p in self.policies.items() if n != SELF}
+        return {name: weights_hash(tensors) for name, tensors in named.items()}
+
+    def same(self, before: Mapping[str, str]) -> None:
+        """Refuse teachers whose weights are not those of the checkpoint. Raises GroupwiseError."""
+        for name, found in self.hashes.items():
+            if before.get(name) != found:
+                raise GroupwiseError(
+                    f"the weights of teacher {name!r} are not those that the checkpoint was "
+                    "trained with; put the old ones back"
+                )
 
     def refresh(self, student: Policy) -> None:
         """A self-teacher that follows its student takes its weights, at a step's start."""

@@ -67,11 +67,14 @@ class Session:
             "learner": self.learner.state_dict(),
             "tokens_total": self.tokens_total,
             "algorithm": self.state.state_dict(),
+            "teachers": {} if self.teachers is None else self.teachers.hashes,
         }
 
     def load_counters(self, counters: Mapping[str, Any], step: int) -> None:
         """Put back what `counters` gave. GroupwiseError if the frozen weights differ."""
         same_base(counters, self.base)
+        if self.teachers is not None:
+            self.teachers.same(counters["teachers"])
         self.learner.load_state_dict(counters["learner"])
         self.seconds_before = float(counters["seconds"])
         self.tokens_total = int(counters["tokens_total"])
