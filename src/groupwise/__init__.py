@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from groupwise.samplers import sample as sample
     from groupwise.sandbox import CodeResult as CodeResult
     from groupwise.sandbox import run_code as run_code
+    from groupwise.stages.runner import train as train
     from groupwise.training.callbacks import Callback as Callback
-    from groupwise.training.start import train as train
     from groupwise.types import Batch as Batch
     from groupwise.types import Completion as Completion
     from groupwise.types import Group as Group

@@ -15,7 +15,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import NoneType
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import tomli_w
 from pydantic import (
@@ -44,6 +44,8 @@ from groupwise.templates import TemplateSettings
 NONE = "none"
 """What a TOML file and the command line write for None in a field that may be None."""
 _NONE_INSIDE = {"none": True}
+
+M = TypeVar("M", bound=BaseModel)
 
 # What `--small` means for a recipe without a [small] table of its own.
 SMALL: dict[str, Any] = {
@@ -99,7 +101,13 @@ class Recipe(BaseModel):
 
     def to_toml(self) -> str:
         """The resolved recipe as text; loading it gives an equal recipe."""
-        return tomli_w.dumps(_written(self.model_dump(), Recipe))
+        return tomli_w.dumps(plain_table(self))
+
+
+def plain_table(model: BaseModel) -> dict[str, Any]:
+    """A model of tables as TOML holds it; `validated` gives an equal model back."""
+    table: dict[str, Any] = _written(model.model_dump(), type(model))
+    return table
 
 
 def _written(value: Any, annotation: Any) -> Any:
@@ -150,27 +158,40 @@ def load_recipe(
     `overrides` maps `"training.steps"` to a value, or to its TOML text. `small` shrinks the run
     first, by the recipe's own `[small]` table where it has one. Raises RecipeError.
     """
-    table = _read(source)
+    table = read_table(source)
+    if "stages" in table or "kind" in table:
+        raise RecipeError(
+            "this is a pipeline ([[stages]]) or one of its stages, and the command takes a recipe "
+            "of one RL run; name a run folder or recipe of an rl stage, as RUN/stages/NAME"
+        )
     own_small = table.pop("small", None)
     if small:
         for dotted, value in flatten(own_small if own_small is not None else SMALL).items():
-            _set(table, dotted, value)
+            set_field(table, dotted, value)
     for dotted, value in (overrides or {}).items():
-        _set(table, dotted, parse_value(value))
-    recipe = _validate(_with_nones(table, Recipe))
+        set_field(table, dotted, parse_value(value))
+    return checked_recipe(table)
+
+
+def checked_recipe(table: Mapping[str, Any]) -> Recipe:
+    """The recipe of resolved tables, every check made. Raises RecipeError."""
+    for required, hint in _REQUIRED.items():
+        if required not in table:
+            raise RecipeError(f"the recipe has no [{required}] table; for example: {hint}")
+    recipe = validated(table, Recipe)
     check(recipe)
-    _check_record(recipe)
+    check_record(recipe)
     return recipe
 
 
-def _check_record(recipe: Recipe) -> None:
-    """Refuse a recipe whose record would load as another one; `to_toml` is what a run writes."""
+def check_record(model: BaseModel) -> None:
+    """Refuse tables whose record would load as others. Raises RecipeError naming the field."""
     try:
-        again = _validate(_with_nones(tomllib.loads(recipe.to_toml()), Recipe))
+        again = validated(tomllib.loads(tomli_w.dumps(plain_table(model))), type(model))
     except (TypeError, ValueError) as error:  # what pydantic and tomli_w raise
         raise RecipeError(f"the recipe cannot be written as TOML: {error}") from error
-    if again != recipe:
-        now, then = (flatten(each.model_dump()) for each in (recipe, again))
+    if again != model:
+        now, then = (flatten(each.model_dump()) for each in (model, again))
         differing = (key for key in {**now, **then} if now.get(key) != then.get(key))
         field = next(differing, "the recipe")
         raise RecipeError(
@@ -179,7 +200,8 @@ def _check_record(recipe: Recipe) -> None:
         )
 
 
-def _read(source: str | Path | Mapping[str, Any]) -> dict[str, Any]:
+def read_table(source: str | Path | Mapping[str, Any]) -> dict[str, Any]:
+    """A recipe's tables as they are written, a copy. Raises RecipeError for a file without them."""
     if isinstance(source, Mapping):
         return {key: _copy(value) for key, value in source.items()}
     path = Path(source)
@@ -229,7 +251,8 @@ def parse_value(value: Any) -> Any:
         return value
 
 
-def _set(table: dict[str, Any], dotted: str, value: Any) -> None:
+def set_field(table: dict[str, Any], dotted: str, value: Any) -> None:
+    """Set one dotted field, list indices included. Raises RecipeError where it cannot be there."""
     *parents, last = dotted.split(".")
     node: Any = table
     for depth, part in enumerate(parents):
@@ -252,25 +275,28 @@ def _index(node: Sequence[Any], part: str, dotted: str) -> int:
     return int(part)
 
 
-def _validate(table: Mapping[str, Any]) -> Recipe:
-    for required in ("model", "environment", "algorithm"):
-        if required not in table:
-            example = {"model": 'name = "tiny"', "environment": 'name = "arithmetic"'}
-            hint = example.get(required, 'preset = "grpo"')
-            raise RecipeError(f"the recipe has no [{required}] table; for example: {hint}")
+_REQUIRED = {
+    "model": 'name = "tiny"',
+    "environment": 'name = "arithmetic"',
+    "algorithm": 'preset = "grpo"',
+}
+
+
+def validated(table: Mapping[str, Any], model: type[M]) -> M:
+    """The model of some tables. Raises RecipeError: one line for each field that is wrong."""
     try:
-        return Recipe.model_validate(table)
+        return model.model_validate(_with_nones(table, model))
     except ValidationError as error:
-        raise RecipeError("\n".join(_explain(item) for item in error.errors())) from error
+        raise RecipeError("\n".join(_explain(item, model) for item in error.errors())) from error
 
 
-def _explain(item: Mapping[str, Any]) -> str:
+def _explain(item: Mapping[str, Any], model: type[BaseModel]) -> str:
     # pydantic adds which alternative of a union it tried, as `literal['auto']`
     location = [str(part) for part in item["loc"]]
     location = [part for part in location if "[" not in part and "constrained-" not in part]
     field = ".".join(location)
     if item["type"] == "extra_forbidden":
-        names = _names_at(location[:-1])
+        names = _names_at(location[:-1], model)
         near = difflib.get_close_matches(location[-1], names, n=1, cutoff=0.5)
         hint = (
             f"did you mean {'.'.join([*location[:-1], near[0]])!r}?"
@@ -284,8 +310,8 @@ def _explain(item: Mapping[str, Any]) -> str:
         return f"{field} = {item['input']!r}: expected a list; write {_list_text(item['input'])}"
     if item["type"] == "value_error":
         message = str(item["ctx"]["error"])
-        return message if location[-1] in message else f"{field}: {message}"
-    table = _table_at(location[:-1])
+        return message if not location or location[-1] in message else f"{field}: {message}"
+    table = _table_at(location[:-1], model)
     info = None if table is None else table.model_fields.get(location[-1])
     message = expectation(item, info)
     if info is not None and NoneType in get_args(info.annotation):
@@ -300,16 +326,16 @@ def _list_text(value: Any) -> str:
     return json.dumps([value], default=str)
 
 
-def _names_at(location: Sequence[str]) -> list[str]:
-    table = _table_at(location)
+def _names_at(location: Sequence[str], model: type[BaseModel]) -> list[str]:
+    table = _table_at(location, model)
     if table is None:
         return []
     return [*table.model_fields, "small"] if table is Recipe else list(table.model_fields)
 
 
-def _table_at(location: Sequence[str]) -> type[BaseModel] | None:
+def _table_at(location: Sequence[str], model: type[BaseModel]) -> type[BaseModel] | None:
     """The table at a dotted place, list indices included; None where there is none."""
-    table: type[BaseModel] | None = Recipe
+    table: type[BaseModel] | None = model
     for part in location:
         if table is None or part.isdecimal():
             continue

@@ -80,8 +80,8 @@ def train(
     """Train by a recipe: progress on standard error, the closing table on standard output."""
     from groupwise.cli.overrides import parse_overrides
     from groupwise.cli.progress import ProgressDisplay
-    from groupwise.cli.tables import closing_table
-    from groupwise.training.start import train as run_training
+    from groupwise.cli.tables import closing_table, stages_table
+    from groupwise.stages import train as run_training
 
     own = ("output", "resume", "overwrite", "small", "quiet")
     display = ProgressDisplay(Console(stderr=True, quiet=quiet, emoji=False, markup=False))
@@ -97,7 +97,8 @@ def train(
         )
     finally:
         display.stop()
-    _out().print(closing_table(run.summary))
+    summary = run.summary
+    _out().print(stages_table(summary) if "stages" in summary else closing_table(summary))
     _out().print(f"the run's record is in {run.folder}")
 
 
@@ -154,11 +155,20 @@ def plan(
 ) -> None:
     """Show what a recipe will sample, train on, hold in memory and write, without loading it."""
     from groupwise.cli.overrides import parse_overrides
+    from groupwise.cli.pipeline_plan import PipelinePlan
     from groupwise.cli.plans import comparison_of, plan_of
     from groupwise.recipe import find_recipe, load_recipe
+    from groupwise.stages import is_pipeline, load_pipeline
     from groupwise.training.preparing import prepare
 
     overrides = parse_overrides(context.args, ("small", "compare", "json"))
+    if is_pipeline(find_recipe(recipe)):
+        whole = PipelinePlan(load_pipeline(find_recipe(recipe), overrides, small=small), compare)
+        if as_json:
+            print(json.dumps(whole.to_dict(), indent=2))  # noqa: T201
+        else:
+            whole.print(_out())
+        return
     prepared = prepare(load_recipe(find_recipe(recipe), overrides, small=small))
     made = plan_of(prepared) if compare is None else comparison_of(prepared, compare)
     if as_json:

@@ -14,9 +14,12 @@ from rich.padding import Padding
 from groupwise.environments import settings_class
 from groupwise.errors import RecipeError
 from groupwise.recipe import field_table, model_fields_table
+from groupwise.stages import stage_fields
 
 FieldRow = tuple[str, str, str, str]
 _ELSEWHERE = {
+    "stages": "The tables of an ordinary recipe (training, sampling, ...) are fields of an rl "
+    "stage: groupwise recipe",
     "environment": "Every other key is an argument of the named environment: "
     "groupwise recipe environment.arithmetic",
     "algorithm": "Presets: groupwise algorithms. The parts and fields of one: "
@@ -37,10 +40,11 @@ class RecipeField:
 def recipe_fields(name: str = "") -> list[RecipeField]:
     """The field called `name`, all fields of the table `name`, or every field.
 
-    `environment.<built-in name>` gives that environment's own arguments. Raises RecipeError with
-    the nearest name.
+    `environment.<built-in name>` gives that environment's own arguments, `stages` those of every
+    kind of stage, `stages.<kind>` of one. Raises RecipeError with the nearest name.
     """
-    rows = field_table()
+    is_stage = name.partition(".")[0] == "stages"
+    rows = stage_fields() if is_stage else field_table()
     found = _within(rows, name)
     if not found and name.startswith("environment."):
         _, environment, *argument = name.split(".", 2)

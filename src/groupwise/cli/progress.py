@@ -31,6 +31,14 @@ _SHOWN = (
     ("tokens_per_second", "tokens/s", "{:.0f}"),
     ("seconds/step", "s/step", "{:.2f}"),
 )
+_SHOWN_FITTING = (
+    ("loss", "loss", "{:.4f}"),
+    ("fit/eval_loss", "held-out loss", "{:.4f}"),
+    ("grad_norm", "grad norm", "{:.3f}"),
+    ("learning_rate", "learning rate", "{:.2g}"),
+    ("tokens/trained", "tokens", "{:.0f}"),
+    ("seconds/step", "s/step", "{:.2f}"),
+)
 _NOTE = (
     "The loss value is not a progress signal (at ratio 1 it is near 0 while the policy learns): "
     "read reward, accuracy and gradient norm."
@@ -58,6 +66,12 @@ class ProgressDisplay(Callback):
         )
         self.task = self.progress.add_task("steps", total=1)
 
+    def on_stage(self, name: str, kind: str, folder: Path) -> None:
+        self.stop()
+        self.lines.clear()
+        self.accuracies.clear()
+        self._say(f"stage {name} ({kind})")
+
     def on_start(self, prepared: Prepared, folder: Path) -> None:
         from groupwise.cli.plans import plan_of
 
@@ -79,7 +93,9 @@ class ProgressDisplay(Callback):
 
     def on_evaluation(self, version: int, values: Mapping[str, Value]) -> None:
         self.accuracies[version] = values
-        if self.live is None:
+        if "fit/eval_loss" in values:
+            self._say(f"after {version} steps: held-out loss {values['fit/eval_loss']:.4f}")
+        elif self.live is None:
             self._say(f"after {version} steps: {_accuracy(values)}")
 
     def on_step(self, line: Mapping[str, Value]) -> None:
@@ -88,7 +104,8 @@ class ProgressDisplay(Callback):
         if self.live is not None:
             self.live.update(self._render())
             return
-        parts = [f"{label} {show(line.get(key), form)}" for key, label, form in _SHOWN]
+        shown = _SHOWN_FITTING if "fit/examples" in line else _SHOWN
+        parts = [f"{label} {show(line.get(key), form)}" for key, label, form in shown]
         self._say(f"step {line['step']}: {', '.join(parts)}")
 
     def on_warning(self, message: str) -> None:

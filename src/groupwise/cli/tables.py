@@ -43,6 +43,36 @@ def closing_table(summary: Mapping[str, Any]) -> Table:
     return table
 
 
+def stages_table(summary: Mapping[str, Any]) -> Table:
+    """A pipeline's stages: loss, and the guard set's figures after each, 95 % intervals."""
+    stages = summary["stages"]
+    names = {
+        key.removeprefix("guard/verifier/"): None
+        for stage in stages
+        for key in stage["last"]
+        if key.startswith("guard/verifier/")
+    }
+    verifiers = list(names) if len(names) > 1 else []
+    table = Table(title=f"{len(stages)} stages, {summary['status']}")
+    for column in ("stage", "kind", "status"):
+        table.add_column(column)
+    for column in ("loss", "accuracy", "greedy", *verifiers, "tokens"):
+        table.add_column(column, justify="right")
+    for values, row in [
+        (stages[0]["first"], ("before", "", "")),
+        *((stage["last"], (stage["name"], stage["kind"], stage["status"])) for stage in stages),
+    ]:
+        table.add_row(
+            *row,
+            show(values.get("loss"), "{:.4g}"),
+            _with_interval(values, "guard/accuracy"),
+            _with_interval(values, "guard/greedy"),
+            *(show(values.get(f"guard/verifier/{name}"), "{:.3g}") for name in verifiers),
+            show(values.get("guard/tokens_mean"), "{:.1f}"),
+        )
+    return table
+
+
 def _verifier_rows(last: Mapping[str, Value]) -> list[tuple[str, str]]:
     rows = []
     for kind, prefix in (

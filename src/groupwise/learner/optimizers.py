@@ -8,12 +8,12 @@ from collections.abc import Iterable
 import torch
 
 from groupwise.errors import NonFiniteError
-from groupwise.learner.settings import TrainingSettings
+from groupwise.learner.settings import OptimizerSettings
 
 
 def make_optimizer(
     parameters: Iterable[torch.nn.Parameter],
-    settings: TrainingSettings,
+    settings: OptimizerSettings,
     learning_rate: float | None = None,
 ) -> torch.optim.Optimizer:
     """The optimiser over the parameters that require a gradient; the settings' rate by default."""

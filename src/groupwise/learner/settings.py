@@ -1,4 +1,7 @@
-"""The `[training]` table, and the learning rate as a function of the count of updates. No torch."""
+"""The `[training]` table, and the learning rate as a function of the count of updates. No torch.
+
+`OptimizerSettings` is what every kind of training shares; `TrainingSettings` adds the rollouts.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
-class TrainingSettings(BaseModel):
-    """The `[training]` table: how rollouts become optimiser updates."""
+class OptimizerSettings(BaseModel):
+    """How gradients become updates, and the memory and threads that computing them takes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    prompts_per_step: int = Field(16, ge=1, description="Prompts sampled in one step.")
-    steps: int = Field(200, ge=0, description="Steps: collections of rollouts learned from.")
-    passes: int = Field(1, ge=1, description="How often a step's rollouts are used.")
-    minibatches: int = Field(
-        1, ge=1, description="Optimiser updates that one pass is split into (whole groups)."
-    )
     learning_rate: float = Field(1e-6, gt=0, description="Peak learning rate.")
     optimizer: Literal["adamw", "sgd"] = Field("adamw", description="AdamW or plain SGD.")
     betas: tuple[Decay, Decay] = Field(
@@ -42,24 +39,11 @@ class TrainingSettings(BaseModel):
     max_grad_norm: float | None = Field(
         1.0, gt=0, description='Clip the global gradient norm to this; "none" for no clipping.'
     )
-    kl_stop: float | None = Field(
-        None,
-        gt=0,
-        description="Drop the step's remaining updates once the policy has moved this far (mean "
-        "over completions of the k3 sum to the step's first policy, nats).",
-    )
     micro_batch_tokens: int = Field(
         2048,
         ge=1,
         description="Tokens in one forward and backward pass, a prompt counted once for all of its "
         "completions there; memory only, not the result.",
-    )
-    memory_budget: float | None = Field(
-        None,
-        gt=0,
-        description="Gigabytes that learning may take by the plan's formulas (weights, moments, "
-        "gradients, activations): where it is more, activations are recomputed as by "
-        "model.gradient_checkpointing, then micro_batch_tokens is lowered. No limit if left out.",
     )
     keep_memory: bool = Field(
         True,
@@ -70,6 +54,40 @@ class TrainingSettings(BaseModel):
         "auto",
         description="Threads that one operation uses on a CPU. auto: 1 for a small model (its "
         "parameters times the step's completions below 100 million), else all that PyTorch has.",
+    )
+
+    @property
+    def num_updates(self) -> int:
+        """Updates of the whole run; 1 where the settings do not say."""
+        return 1
+
+    @property
+    def schedule_length(self) -> int:
+        """Updates until the rate of a decaying schedule is 0."""
+        return self.schedule_updates or self.num_updates
+
+
+class TrainingSettings(OptimizerSettings):
+    """The `[training]` table: how rollouts become optimiser updates."""
+
+    prompts_per_step: int = Field(16, ge=1, description="Prompts sampled in one step.")
+    steps: int = Field(200, ge=0, description="Steps: collections of rollouts learned from.")
+    passes: int = Field(1, ge=1, description="How often a step's rollouts are used.")
+    minibatches: int = Field(
+        1, ge=1, description="Optimiser updates that one pass is split into (whole groups)."
+    )
+    kl_stop: float | None = Field(
+        None,
+        gt=0,
+        description="Drop the step's remaining updates once the policy has moved this far (mean "
+        "over completions of the k3 sum to the step's first policy, nats).",
+    )
+    memory_budget: float | None = Field(
+        None,
+        gt=0,
+        description="Gigabytes that learning may take by the plan's formulas (weights, moments, "
+        "gradients, activations): where it is more, activations are recomputed as by "
+        "model.gradient_checkpointing, then micro_batch_tokens is lowered. No limit if left out.",
     )
     measure_kl: bool = Field(
         False, description="Hold a reference to report KL even where the loss has no KL term."
@@ -89,7 +107,7 @@ class TrainingSettings(BaseModel):
 
     @model_validator(mode="after")
     def _schedule_covers_the_run(self) -> TrainingSettings:
-        total = self.steps * self.updates_per_step
+        total = self.num_updates
         if self.schedule_updates is not None and self.schedule_updates < total:
             raise ValueError(
                 f"schedule_updates = {self.schedule_updates}: the run has {total} updates (steps x "
@@ -103,9 +121,8 @@ class TrainingSettings(BaseModel):
         return self.passes * self.minibatches
 
     @property
-    def schedule_length(self) -> int:
-        """Updates until the rate of a decaying schedule is 0."""
-        return self.schedule_updates or self.steps * self.updates_per_step
+    def num_updates(self) -> int:
+        return self.steps * self.updates_per_step
 
     @property
     def critic_peak(self) -> float:
@@ -113,7 +130,7 @@ class TrainingSettings(BaseModel):
         return self.critic_learning_rate or 10.0 * self.learning_rate
 
 
-def learning_rate_at(update: int, settings: TrainingSettings, peak: float | None = None) -> float:
+def learning_rate_at(update: int, settings: OptimizerSettings, peak: float | None = None) -> float:
     """The learning rate of update number `update`, counted from 0.
 
     Warm-up rises linearly to the peak; a decay starts at the peak and is exactly 0 at the last

@@ -80,6 +80,7 @@ teacher/divergence lower
 filter/<name>
 value/<name>
 algorithm/<name>
+fit/<name>
 selection/rounds whole
 selection/trained whole
 selection/discarded whole

@@ -16,6 +16,9 @@ from groupwise.training.session import Session
 class Callback:
     """What may watch a run. Every method does nothing unless overridden; none may change it."""
 
+    def on_stage(self, name: str, kind: str, folder: Path) -> None:
+        """A stage of a pipeline starts or resumes."""
+
     def on_start(self, prepared: Prepared, folder: Path) -> None:
         """Data is checked, weights are not loaded yet."""
 

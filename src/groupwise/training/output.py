@@ -98,17 +98,24 @@ def same_run(folder: Path, recipe: Recipe) -> None:
     """
     before = _with_schedule(tomllib.loads((folder / "recipe.toml").read_text(encoding="utf-8")))
     now = _with_schedule(tomllib.loads(recipe.to_toml()))
-    changed = [
-        f"{key} ({before.get(key, 'unset')!r} there, {now.get(key, 'unset')!r} now)"
-        for key in sorted(before.keys() | now.keys())
-        if before.get(key) != now.get(key) and not key.startswith(_FREE_ON_RESUME)
-    ]
+    changed = changed_fields(before, now, _FREE_ON_RESUME)
     if changed:
         raise RecipeError(
             f"{str(folder)!r} was made by another recipe: {', '.join(changed)}. A resumed run "
             f"equals the unbroken one only with the same recipe (free: training.steps, "
             "[evaluation], [checkpoints]); name another output, or give the recipe it was made with"
         )
+
+
+def changed_fields(
+    before: Mapping[str, Any], now: Mapping[str, Any], free: tuple[str, ...]
+) -> list[str]:
+    """The dotted fields that differ, with both values; those that begin with `free` may."""
+    return [
+        f"{key} ({before.get(key, 'unset')!r} there, {now.get(key, 'unset')!r} now)"
+        for key in sorted(before.keys() | now.keys())
+        if before.get(key) != now.get(key) and not key.startswith(free)
+    ]
 
 
 def _with_schedule(recipe: Mapping[str, Any]) -> dict[str, Any]:

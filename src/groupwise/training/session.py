@@ -192,7 +192,8 @@ def open_session(prepared: Prepared) -> Session:
     if recipe.training.keep_memory and policy.device.type == "cpu":
         keep_freed_memory()
     threads_before = torch.get_num_threads()
-    torch.set_num_threads(_threads(recipe, policy))
+    rows = training.prompts_per_step * recipe.sampling.group_size
+    torch.set_num_threads(num_threads(training.threads, policy, rows))
     return Session(
         recipe=recipe,
         environment=prepared.environment,
@@ -214,12 +215,10 @@ _SMALL = 100_000_000
 operations take a few microseconds, about what it takes to wake the thread."""
 
 
-def _threads(recipe: Recipe, policy: Policy) -> int:
-    """Threads of one operation: the recipe's number, or by the size of the model and the step."""
-    settings = recipe.training
-    if settings.threads != "auto":
-        return settings.threads
-    rows = settings.prompts_per_step * recipe.sampling.group_size
+def num_threads(setting: int | str, policy: Policy, rows: int) -> int:
+    """Threads of one operation: the setting, or by the size of the model and the rows of a step."""
+    if isinstance(setting, int):
+        return setting
     is_small = policy.device.type == "cpu" and policy.num_parameters * rows < _SMALL
     return 1 if is_small else torch.get_num_threads()
 

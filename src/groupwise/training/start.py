@@ -57,7 +57,7 @@ def train(
     GroupwiseError (a run that failed), Interrupted (SIGINT or SIGTERM; a checkpoint was written
     first).
     """
-    _check_callbacks(callbacks)
+    check_callbacks(callbacks)
     source = recipe if isinstance(recipe, Mapping) else find_recipe(str(recipe))
     resolved = load_recipe(source, overrides, small=small)
     name = "run" if isinstance(source, Mapping) else source.stem
@@ -103,7 +103,8 @@ def train(
     return open_run(place)
 
 
-def _check_callbacks(callbacks: Any) -> None:
+def check_callbacks(callbacks: Any) -> None:
+    """Raises TypeError for anything but a list of callbacks."""
     if not isinstance(callbacks, Sequence):
         raise TypeError(f"callbacks = {callbacks!r}; give a list of them")
     for place, callback in enumerate(callbacks):
@@ -192,7 +193,7 @@ def _restore(session: Session, writer: RunWriter, resuming: bool) -> list[str]:
     """
     notes: list[str] = []
     if resuming:
-        path, notes = _checkpoint_of(writer)
+        path, notes = checkpoint_to_resume(writer)
         step = 0
         if path is not None:
             checkpoint = load_checkpoint(path)
@@ -206,8 +207,11 @@ def _restore(session: Session, writer: RunWriter, resuming: bool) -> list[str]:
     return notes
 
 
-def _checkpoint_of(writer: RunWriter) -> tuple[Path | None, list[str]]:
-    """The newest whole checkpoint that the record reaches, and why newer ones were skipped."""
+def checkpoint_to_resume(writer: RunWriter) -> tuple[Path | None, list[str]]:
+    """The newest whole checkpoint that the record reaches, and why newer ones were skipped.
+
+    Raises GroupwiseError where there are checkpoints and none can be used.
+    """
     folder = writer.folder / "checkpoints"
     clean_leftovers(folder)
     recorded, notes = writer.steps_recorded, list[str]()

@@ -14,10 +14,10 @@ from groupwise.checkpoints import (
     restore_model,
 )
 from groupwise.errors import RecipeError
-from groupwise.evaluation import evaluate
+from groupwise.evaluation import EvaluationResult, evaluate
 from groupwise.policies import Policy, base_identity, has_adapter
 from groupwise.recipe import Recipe, find_recipe, load_recipe
-from groupwise.training.preparing import prepare
+from groupwise.training.preparing import Prepared, prepare
 from groupwise.training.session import policy_of, same_base, sampler_of
 
 
@@ -38,9 +38,18 @@ def evaluate_source(
     prepared = prepare(load_recipe(file, overrides))
     recipe = prepared.recipe
     policy = trained_policy(source, step=step, best=best) if is_run else policy_of(recipe)
+    try:
+        return dict(evaluate_prepared(prepared, policy).metrics)
+    finally:
+        prepared.environment.close()
+
+
+def evaluate_prepared(prepared: Prepared, policy: Policy) -> EvaluationResult:
+    """The evaluation of a policy by a prepared recipe."""
+    recipe = prepared.recipe
     sampler = sampler_of(recipe, policy)
     try:
-        result = evaluate(
+        return evaluate(
             prepared.environment,
             sampler,
             prepared.model.template,
@@ -52,8 +61,6 @@ def evaluate_source(
         )
     finally:
         sampler.close()
-        prepared.environment.close()
-    return dict(result.metrics)
 
 
 def trained_policy(run: str | Path, *, step: int | None = None, best: bool = False) -> Policy:

@@ -1,0 +1,49 @@
+"""The plan of a pipeline, stage by stage, from what is known before any weight loads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+
+from groupwise.cli.plans import plan_of
+from groupwise.cli.tables import plain_table
+from groupwise.errors import RecipeError
+from groupwise.planning import Plan
+from groupwise.stages import Pipeline, check_pipeline
+
+
+class PipelinePlan:
+    """The plan of every stage of a pipeline, in the order of the run."""
+
+    def __init__(self, pipeline: Pipeline, compare: str | None = None) -> None:
+        if compare is not None:
+            raise RecipeError(f"--compare {compare}: it takes a recipe of one run, not a pipeline")
+        checked = check_pipeline(pipeline)
+        self.stages: list[tuple[str, str, Plan | list[tuple[str, str]]]] = []
+        for node in pipeline.order:
+            prepared = checked.prepared[node.name]
+            is_run = node.stage.kind == "rl"
+            plan = plan_of(prepared) if is_run else node.stage.plan(prepared)
+            self.stages.append((node.name, node.stage.kind, plan))
+
+    def to_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "stages": [
+                {
+                    "name": name,
+                    "kind": kind,
+                    "plan": made.to_dict() if isinstance(made, Plan) else dict(made),
+                }
+                for name, kind, made in self.stages
+            ]
+        }
+
+    def print(self, console: Console) -> None:
+        for name, kind, made in self.stages:
+            console.print(f"stage {name} ({kind})")
+            if isinstance(made, Plan):
+                made.print(console)
+            else:
+                console.print(plain_table(("quantity", "value"), made))

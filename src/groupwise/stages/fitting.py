@@ -1,0 +1,399 @@
+"""The loop of every stage that fits fixed examples: supervised, distillation from traces, and more.
+
+A stage gives examples and an `Objective`, a loss that is a sum over examples divided by one count
+made from the whole update. So micro-batches only add up. Which examples a step has is a function of
+the seed, the stage and the step; a resumed stage equals the unbroken one bit for bit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Generic, TypeVar
+
+import torch
+
+from groupwise.checkpoints import (
+    best_checkpoint,
+    load_checkpoint,
+    prune,
+    restore_model,
+    restore_training_state,
+    save_checkpoint,
+    training_state,
+)
+from groupwise.errors import NonFiniteError, RecipeError
+from groupwise.learner import (
+    clipped_norm,
+    learning_rate_at,
+    make_optimizer,
+    peak_memory_bytes,
+    step_optimizer,
+)
+from groupwise.policies import Policy, base_identity, has_adapter, runs_packed
+from groupwise.randomness import generator
+from groupwise.records import (
+    SUMMARY_KEYS,
+    CheckpointSettings,
+    RunWriter,
+    Value,
+    describe_machine,
+    open_run,
+    text_hash,
+)
+from groupwise.stages.objective import FittingSettings, Objective, micro_batches
+from groupwise.stages.stage import StageContext
+from groupwise.training.output import holds_run
+from groupwise.training.process import (
+    Interrupted,
+    Interruption,
+    give_back_freed_memory,
+    keep_freed_memory,
+)
+from groupwise.training.session import num_threads, same_base
+from groupwise.training.start import checkpoint_to_resume
+
+E = TypeVar("E")
+_LOSS = "fit/eval_loss"
+
+
+@dataclass(slots=True)
+class Progress:
+    """Where a fit is: everything of its checkpoint besides weights and moments."""
+
+    step: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    best: float | None = None
+    stalled: int = 0
+    stopped: bool = False
+
+    def to_plain(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(slots=True)
+class Fitted:
+    """What a fit ended with: metrics of its first and last step, and the step of the weights."""
+
+    first: dict[str, Value]
+    last: dict[str, Value]
+    step: int
+    data_hash: str
+
+
+@dataclass
+class _Fit(Generic[E]):
+    """One fit of a policy in a stage's folder."""
+
+    policy: Policy
+    objective: Objective[E]
+    examples: Sequence[E]
+    heldout: Sequence[E]
+    settings: FittingSettings
+    checkpoints: CheckpointSettings
+    seed: int
+    context: StageContext
+    progress: Progress = field(default_factory=Progress)
+    last_line: dict[str, Value] = field(default_factory=dict[str, Value])
+
+    def __post_init__(self) -> None:
+        self.total = self.settings.total_steps(len(self.examples))
+        if self.settings.schedule_updates is None:
+            update = {"schedule_updates": max(self.total, 1)}
+            self.settings = self.settings.model_copy(update=update)
+        self.optimizer = make_optimizer(self.policy.model.parameters(), self.settings)
+        self.padded = not runs_packed(self.policy)
+        self.base = base_identity(self.policy.model) if has_adapter(self.policy.model) else None
+        self.evaluations: dict[int, float] = {}
+        self.order = lru_cache(maxsize=2)(self._order)
+
+    # --- which examples ---------------------------------------------------------------------------
+
+    def _order(self, epoch: int) -> list[int]:
+        """The examples of one epoch, shuffled by a key of the seed, the stage and the epoch."""
+        order = list(range(len(self.examples)))
+        generator(self.seed, "order", "fit", self.context.name, epoch).shuffle(order)
+        return order
+
+    def batch(self, step: int) -> list[E]:
+        """The examples of one step. Epochs follow each other; the last step may be short."""
+        count, size = len(self.examples), self.settings.examples_per_step
+        end = (step + 1) * size
+        if self.settings.steps is None:
+            end = min(end, max(step * size + 1, round(self.settings.epochs * count)))
+        places = (divmod(place, count) for place in range(step * size, end))
+        return [self.examples[self.order(epoch)[index]] for epoch, index in places]
+
+    def parts(self, examples: Sequence[E]) -> list[list[E]]:
+        sizes = [self.objective.size(each) for each in examples]
+        parts = micro_batches(sizes, self.settings.micro_batch_tokens, padded=self.padded)
+        return [[examples[index] for index in part] for part in parts]
+
+    # --- one step ---------------------------------------------------------------------------------
+
+    def learn(self, step: int) -> dict[str, Value]:
+        """One optimiser update. Raises NonFiniteError before anything is updated."""
+        examples = self.batch(step)
+        total = sum(self.objective.count(each) for each in examples)
+        loss, sums, parts = 0.0, dict[str, float](), self.parts(examples)
+        self.optimizer.zero_grad(set_to_none=True)
+        for part in parts:
+            summed, more = self.objective.sum_loss(self.policy, part)
+            value = summed / total
+            self._check(float(value.detach()), step)
+            torch.autograd.backward(value)
+            loss += float(value.detach())
+            for name, number in more.items():
+                sums[name] = sums.get(name, 0.0) + number / total
+        named = self.policy.model.named_parameters()
+        norm = clipped_norm(named, self.settings.max_grad_norm, f"step {step}")
+        rate = learning_rate_at(step, self.settings)
+        step_optimizer(self.optimizer, rate)
+        self.progress.tokens += int(total)
+        return {
+            "loss": loss,
+            "grad_norm": norm,
+            "learning_rate": rate,
+            "updates": 1,
+            "updates_total": step + 1,
+            "version": step,
+            "tokens/trained": int(total),
+            "tokens_total": self.progress.tokens,
+            "forward/micro_batches": len(parts),
+            "fit/examples": len(examples),
+            "fit/epoch": (step * self.settings.examples_per_step + len(examples))
+            / len(self.examples),
+            **{f"fit/{name}": value for name, value in sums.items()},
+        }
+
+    def _check(self, value: float, step: int) -> None:
+        if not math.isfinite(value):
+            raise NonFiniteError(
+                f"stage {self.context.name!r}, step {step}: the loss is not finite ({value}); "
+                "nothing was updated and the last checkpoint is intact. Try a lower "
+                "training.learning_rate, or model.dtype = 'float32'"
+            )
+
+    @torch.no_grad()
+    def evaluate(self) -> float:
+        """The loss over the held-out examples."""
+        total = sum(self.objective.count(each) for each in self.heldout)
+        parts = self.parts(self.heldout)
+        return sum(float(self.objective.sum_loss(self.policy, part)[0]) / total for part in parts)
+
+    # --- the loop ---------------------------------------------------------------------------------
+
+    def run(self, writer: RunWriter, interruption: Interruption) -> None:
+        started = time.perf_counter() - self.progress.seconds
+        if self.heldout and 0 not in self.evaluations:
+            self._record_evaluation(writer, 0, self.evaluate())
+        while not self.done:
+            self._stop_if_asked(interruption)
+            step, before = self.progress.step, time.perf_counter()
+            values = self.learn(step)
+            learned = time.perf_counter()
+            self.progress.step += 1
+            is_best = False
+            if self.heldout and self._evaluation_due(step + 1):
+                values[_LOSS] = loss = self.evaluate()
+                is_best = self._watch(loss)
+                self._record_evaluation(writer, step + 1, loss)
+            now = time.perf_counter()
+            values |= {"seconds/learn": learned - before, "seconds/step": now - before}
+            values["memory/peak_bytes"] = peak_memory_bytes(self.policy.device)
+            values["tokens_per_second"] = int(values["tokens/trained"] or 0) / (now - before)
+            self.last_line = writer.metrics(step, values)
+            self.progress.seconds = now - started
+            for callback in self.context.callbacks:
+                callback.on_step(self.last_line)
+            every = self.checkpoints.every
+            due = (every > 0 and (step + 1) % every == 0) or is_best or self.done
+            if due or interruption.number is not None:
+                self.checkpoint(writer)
+
+    @property
+    def done(self) -> bool:
+        return self.progress.stopped or self.progress.step >= self.total
+
+    def _evaluation_due(self, version: int) -> bool:
+        every = self.settings.evaluate_every
+        return version >= self.total or (every > 0 and version % every == 0)
+
+    def _watch(self, loss: float) -> bool:
+        """Notes a new loss for the early stop. True where it is the lowest, with a patience."""
+        progress, patience = self.progress, self.settings.patience
+        if patience is None:
+            return False
+        least = self.settings.min_improvement
+        if progress.best is None or loss < progress.best - least:
+            progress.best, progress.stalled = loss, 0
+            return True
+        progress.stalled += 1
+        progress.stopped = progress.stalled >= patience
+        return False
+
+    def _record_evaluation(self, writer: RunWriter, version: int, loss: float) -> None:
+        self.evaluations[version] = loss
+        writer.evaluation(version, {_LOSS: loss})
+        for callback in self.context.callbacks:
+            callback.on_evaluation(version, {_LOSS: loss})
+
+    def checkpoint(self, writer: RunWriter) -> None:
+        writer.sync()
+        model, moments = training_state(self.policy.model, self.optimizer)
+        path = save_checkpoint(
+            writer.folder / "checkpoints",
+            self.progress.step,
+            model_state=model,
+            optimizer_state=moments,
+            state={"base": self.base, "progress": self.progress.to_plain()},
+            metrics=self.last_line,
+        )
+        best, direction = self.checkpoints.best, self.checkpoints.direction
+        if self.settings.patience is not None:
+            best, direction = _LOSS, "lower"
+        prune(path.parent, keep=self.checkpoints.keep, best=best, direction=direction)
+        writer.event("checkpoint", version=self.progress.step, path=path.name)
+
+    def _stop_if_asked(self, interruption: Interruption) -> None:
+        if interruption.number is not None:
+            raise Interrupted(
+                interruption.number, f"interrupted after {self.progress.step} of {self.total} steps"
+            )
+
+    # --- start, resume and end --------------------------------------------------------------------
+
+    def restore(self, writer: RunWriter) -> None:
+        """Weights, moments and progress of the newest checkpoint; the record is cut to it."""
+        path, notes = checkpoint_to_resume(writer)
+        if path is not None:
+            found = load_checkpoint(path)
+            same_base(found.state, self.base)
+            restore_training_state(self.policy.model, self.optimizer, found)
+            self.progress = Progress(**found.state["progress"])
+            self.last_line = dict(found.metrics)
+        writer.truncate_after(self.progress.step)
+        for event in open_run(writer.folder).events("evaluation"):
+            self.evaluations[event["version"]] = event["values"][_LOSS]
+        for note in [*notes, f"resumed at step {self.progress.step}"]:
+            self.context.warn(note)
+
+    def keep_best(self, writer: RunWriter) -> int:
+        """Put back the weights with the lowest held-out loss; returns their step."""
+        step = self.progress.step
+        if self.settings.patience is not None:
+            path = best_checkpoint(writer.folder / "checkpoints", _LOSS, "lower")
+            if path is not None:
+                best = load_checkpoint(path)
+                restore_model(self.policy.model, best)
+                step = best.step
+        self.policy.version = step
+        return step
+
+    def data_hash(self) -> str:
+        digest = hashlib.sha256()
+        for examples in (self.examples, self.heldout):
+            digest.update(len(examples).to_bytes(8, "little"))
+            for each in examples:
+                digest.update(hashlib.sha256(self.objective.digest(each)).digest())
+        return digest.hexdigest()
+
+    def summary(self, status: str) -> dict[str, Any]:
+        return {
+            **dict.fromkeys(SUMMARY_KEYS),
+            "status": status,
+            "steps": self.progress.step,
+            "seconds": round(self.progress.seconds, 3),
+            "tokens": self.progress.tokens,
+            "loss_last": self.last_line.get("loss"),
+            "fit/eval_loss_first": self.evaluations.get(0),
+            "fit/eval_loss_last": self.evaluations.get(self.progress.step),
+            "stopped_early": self.progress.stopped,
+        }
+
+
+def fit(
+    policy: Policy,
+    objective: Objective[E],
+    examples: Sequence[E],
+    heldout: Sequence[E] = (),
+    *,
+    settings: FittingSettings,
+    checkpoints: CheckpointSettings,
+    seed: int,
+    context: StageContext,
+    identity: Mapping[str, Any] | None = None,
+) -> Fitted:
+    """Fit a policy to examples in the stage's folder, from its start or its newest checkpoint.
+
+    `identity` is recorded in `environment.json`. With a patience the policy ends with the weights
+    of the lowest held-out loss. Raises RecipeError for other data on resume, NonFiniteError,
+    Interrupted (a checkpoint was written first).
+    """
+    made = _Fit(policy, objective, examples, heldout, settings, checkpoints, seed, context)
+    data_hash = made.data_hash()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(num_threads(settings.threads, policy, settings.examples_per_step))
+    if settings.keep_memory and policy.device.type == "cpu":
+        keep_freed_memory()
+    try:
+        with _record(context, data_hash, identity or {}) as (writer, resuming):
+            if resuming:
+                made.restore(writer)
+            _watched(made, writer, resuming)
+            step = made.keep_best(writer)
+    finally:
+        torch.set_num_threads(threads)
+        give_back_freed_memory()
+    lines = open_run(context.folder).metrics().to_pylist()
+    first = {"loss": lines[0]["loss"]} if lines else {}
+    last = {"loss": lines[-1]["loss"]} if lines else {}
+    if made.evaluations:
+        first[_LOSS], last[_LOSS] = made.evaluations.get(0), made.evaluations.get(step)
+    return Fitted(first, {**last, "steps": step}, step, data_hash)
+
+
+def _watched(made: _Fit[Any], writer: RunWriter, resuming: bool) -> None:
+    """The remaining steps; however they end, the record says how."""
+    try:
+        with Interruption() as interruption:
+            writer.event("resumed" if resuming else "started", step=made.progress.step)
+            made.run(writer, interruption)
+    except BaseException as error:
+        status = "interrupted" if isinstance(error, Interrupted | KeyboardInterrupt) else "failed"
+        writer.event(status, error=str(error), traceback=traceback.format_exc())
+        writer.summary(made.summary(status))
+        raise
+    writer.summary(made.summary("finished"))
+    writer.event("finished", steps=made.progress.step, stopped_early=made.progress.stopped)
+
+
+@contextmanager
+def _record(
+    context: StageContext, data_hash: str, identity: Mapping[str, Any]
+) -> Iterator[tuple[RunWriter, bool]]:
+    """The stage's record, and whether it is resumed. RecipeError where its data was another."""
+    folder = context.folder
+    if not holds_run(folder):
+        about = describe_machine(
+            recipe_hash=text_hash(context.recipe_text), data_hash=data_hash, **identity
+        )
+        with RunWriter.create(folder, context.recipe_text, about) as writer:
+            yield writer, False
+        return
+    before = open_run(folder).environment.get("data_hash")
+    if before != data_hash:
+        raise RecipeError(
+            f"{str(folder)!r} was made with other data (hash {str(before)[:12]} there, "
+            f"{data_hash[:12]} now): the rest of the stage would not be the rest of that one. "
+            "Restore the data, or start again with --overwrite"
+        )
+    with RunWriter.reopen(folder) as writer:
+        yield writer, True

@@ -1,0 +1,13 @@
+"""Every kind of stage by name. A new kind is a `Stage` in its own module and one entry here."""
+
+from __future__ import annotations
+
+from groupwise.stages.evaluation import Evaluate
+from groupwise.stages.models import Export, Merge
+from groupwise.stages.reinforcement import Reinforcement
+from groupwise.stages.stage import Stage
+from groupwise.stages.supervised import Supervised
+
+KINDS: dict[str, type[Stage]] = {
+    each.kind: each for each in (Supervised, Reinforcement, Merge, Evaluate, Export)
+}

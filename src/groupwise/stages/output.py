@@ -1,0 +1,84 @@
+"""A stage's model folder, written whole or not at all, and the lineage beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from groupwise.errors import RecipeError
+from groupwise.policies import Policy, has_adapter, save_pretrained
+from groupwise.policies.source import adapter_folder, base_of, source_of
+from groupwise.records import text_hash
+from groupwise.records.files import file_hash, fsync_file, fsync_folder, write_json
+
+MODEL, LINEAGE = "model", "lineage.json"
+_WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
+
+
+def write_model(policy: Policy, folder: Path) -> Path:
+    """Write a policy as `folder/model`, an adapter merged into its weights; returns its path.
+
+    Whole models, because a next stage may put an adapter of its own over it. A folder that is there
+    is of an earlier try of the same stage, and whole: it stays.
+    """
+    target, temporary = folder / MODEL, folder / f".{MODEL}-writing"
+    if target.is_dir():
+        return target
+    if temporary.exists():
+        shutil.rmtree(temporary)
+    save_pretrained(policy, temporary, merge=has_adapter(policy.model))
+    for path in temporary.rglob("*"):
+        if path.is_file():
+            fsync_file(path)
+    fsync_folder(temporary)
+    os.rename(temporary, target)
+    fsync_folder(folder)
+    return target
+
+
+def weights_of(model: str) -> str | None:
+    """SHA-256 over a model's weight files, its base's too under an adapter.
+
+    None for a hub id whose files are not on this machine.
+    """
+    own = adapter_folder(model)
+    sources = [source_of(model)] if own is None else [str(own), base_of(own)]
+    lines = []
+    for source in sources:
+        folder = Path(source) if Path(source).is_dir() else _snapshot(source)
+        if folder is None:
+            return None
+        files = sorted({file for pattern in _WEIGHTS for file in folder.glob(pattern)})
+        lines += [f"{file.name} {file_hash(file)}\n" for file in files]
+    return text_hash("".join(lines))
+
+
+def _snapshot(hub_id: str) -> Path | None:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(hub_id, local_files_only=True))
+    except LocalEntryNotFoundError:
+        return None
+
+
+def write_lineage(folder: Path, lineage: Mapping[str, Any]) -> None:
+    """Write `lineage.json`; a stage with one is finished."""
+    write_json(folder / LINEAGE, dict(lineage))
+
+
+def read_lineage(folder: Path) -> dict[str, Any] | None:
+    """A finished stage's lineage; None where the stage has not finished."""
+    path = folder / LINEAGE
+    if not path.is_file():
+        return None
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise RecipeError(f"{path} is damaged: {error}; start again with --overwrite") from error
+    return found

@@ -1,0 +1,296 @@
+"""A pipeline's recipe: `[[stages]]` in place of `[training]`, resolved stage by stage.
+
+The other top-level tables are defaults that each stage's own tables override. The recorded recipe
+has no defaults: every stage holds all of its fields, and loading it gives an equal pipeline.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Any, cast
+
+import tomli_w
+
+from groupwise.errors import RecipeError
+from groupwise.recipe import (
+    field_table,
+    model_fields_table,
+    parse_value,
+    plain_table,
+    read_table,
+    set_field,
+    validated,
+)
+from groupwise.records.compare import flatten
+from groupwise.stages.evaluation import Evaluate
+from groupwise.stages.kinds import KINDS
+from groupwise.stages.stage import Stage
+from groupwise.suggestions import nearest, unknown
+
+BASE = "base"
+"""The name that stands for the top-level [model] in `from`."""
+_DEFAULTS = (
+    "seed", "model", "template", "environment", "algorithm", "sampling", "selection",
+    "evaluation", "checkpoints",
+)  # fmt: skip
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One stage in its place. `start` is the stage that it starts from, `base`, or None where its
+    own [model] names a model."""
+
+    name: str
+    start: str | None
+    stage: Stage
+
+    def table(self) -> dict[str, Any]:
+        """The stage as it is recorded, with all of its fields."""
+        table = plain_table(self.stage)
+        if self.start is not None:
+            del table["model"]["name"]
+        place = {} if self.start is None else {"from": self.start}
+        return {"name": self.name, "kind": self.stage.kind, **place, **table}
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A whole pipeline, resolved. `nodes` are in the order of the file, `order` in that of the run;
+    `model` is the top-level one. `guard` is measured after every stage; None without one."""
+
+    model: str
+    nodes: tuple[Node, ...]
+    order: tuple[Node, ...]
+    guard: Evaluate | None
+
+    def to_toml(self) -> str:
+        guard = {} if self.guard is None else {"guard": _without_name(plain_table(self.guard))}
+        stages = [node.table() for node in self.nodes]
+        return tomli_w.dumps({"model": {"name": self.model}, **guard, "stages": stages})
+
+
+def _without_name(table: dict[str, Any]) -> dict[str, Any]:
+    del table["model"]["name"]
+    return table
+
+
+def stage_fields() -> list[tuple[str, str, str, str]]:
+    """Fields of every kind as `field_table` has them, named `stages.<kind>.<field>`; without those
+    that a recipe of one run has too, word for word."""
+    ordinary = set(field_table())
+    rows = [
+        ("stages.kind", "str", "required", f"The kind of the stage: {', '.join(KINDS)}."),
+        ("stages.name", "str", "the kind", "The stage's name, and its folder's."),
+        (
+            "stages.from",
+            "str",
+            "the stage before",
+            f"The stage whose model it starts from; {BASE!r} is the top-level [model].",
+        ),
+    ]
+    for kind in KINDS.values():
+        own = (row for row in model_fields_table(kind, "") if row not in ordinary)
+        rows += [(f"stages.{kind.kind}.{row[0]}", *row[1:]) for row in own]
+    return rows
+
+
+def is_pipeline(source: str | Path | Mapping[str, Any]) -> bool:
+    """Whether a recipe is a pipeline. Raises RecipeError for a file that is not TOML."""
+    return "stages" in read_table(source)
+
+
+def load_pipeline(
+    source: str | Path | Mapping[str, Any],
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    small: bool = False,
+) -> Pipeline:
+    """Read a pipeline, apply dotted overrides (`stages.0.training.steps`, or by the stage's name:
+    `stages.sft.training.steps`), and check its fields and its order.
+
+    `small` shrinks it first, by its own [small] table, else by what each kind says. Raises
+    RecipeError.
+    """
+    table = read_table(source)
+    entries = _entries(table)
+    own_small = table.pop("small", None)
+    if small:
+        made = _small(entries, table) if own_small is None else flatten(own_small)
+        for dotted, value in made.items():
+            set_field(table, _numbered(dotted, entries), value)
+    for dotted, value in (overrides or {}).items():
+        set_field(table, _numbered(dotted, entries), parse_value(value))
+    _check_top(table)
+    names = _names(entries)
+    nodes = tuple(_node(place, names, entries, table) for place in range(len(entries)))
+    return Pipeline(table["model"]["name"], nodes, _ordered(nodes), _guard(table))
+
+
+def _entries(table: Mapping[str, Any]) -> list[dict[str, Any]]:
+    stages = table["stages"]
+    if not isinstance(stages, list) or not all(isinstance(each, dict) for each in stages):
+        raise RecipeError(f"stages = {stages!r:.60}: expected [[stages]] tables with a kind each")
+    if not stages:
+        raise RecipeError('stages = []: a pipeline has at least one [[stages]]; kind = "rl"')
+    for place, entry in enumerate(stages):
+        kind = entry.get("kind")
+        if kind not in KINDS:
+            known = f"give one of {', '.join(KINDS)}"
+            where = f"stages.{place}.kind"
+            if not isinstance(kind, str):
+                raise RecipeError(f"{where} is missing; {known}" if kind is None else
+                                  f"{where} = {kind!r}: expected a text; {known}")  # fmt: skip
+            raise RecipeError(unknown(f"{where} = {kind!r}", kind, KINDS))
+    return cast("list[dict[str, Any]]", stages)
+
+
+def _small(entries: Sequence[Mapping[str, Any]], table: Mapping[str, Any]) -> dict[str, Any]:
+    """What `--small` means without a [small] table."""
+    found = {f"guard.{key}": value for key, value in Evaluate.small.items()}
+    if "environment" not in table and "guard" not in table:
+        found = {}
+    for place, entry in enumerate(entries):
+        for key, value in KINDS[entry["kind"]].small.items():
+            found[f"stages.{place}.{key}"] = value
+    return found
+
+
+def _numbered(dotted: str, entries: Sequence[Mapping[str, Any]]) -> str:
+    """A dotted field with the stage's place for its name."""
+    first, _, rest = dotted.partition(".")
+    if first != "stages":
+        return dotted
+    name, _, field = rest.partition(".")
+    places = [place for place, entry in enumerate(entries) if entry.get("name") == name]
+    if name.isdecimal() or len(places) != 1:
+        if not name.isdecimal() and not places:
+            names = [str(entry.get("name")) for entry in entries]
+            raise RecipeError(unknown(f"{dotted}: the stage {name!r}", name, names))
+        return dotted
+    return f"stages.{places[0]}.{field}"
+
+
+def _check_top(table: Mapping[str, Any]) -> None:
+    if "training" in table:
+        raise RecipeError(
+            "a pipeline has no [training] of its own; put it into each stage, as "
+            "[stages.training] below its [[stages]]"
+        )
+    for key in table:
+        legal = (*_DEFAULTS, "guard", "stages", "small")
+        if key not in legal:
+            near = nearest(key, legal)
+            hint = f"did you mean {near!r}?" if near else f"known: {', '.join(legal)}"
+            raise RecipeError(f"unknown key {key!r}; {hint}")
+    model = table.get("model")
+    if not isinstance(model, dict) or not isinstance(model.get("name"), str):
+        raise RecipeError(
+            'the pipeline has no [model] table with a name; for example: name = "tiny"'
+        )
+
+
+def _names(entries: Sequence[Mapping[str, Any]]) -> list[str]:
+    names: list[str] = []
+    for place, entry in enumerate(entries):
+        name = entry.get("name", entry["kind"])
+        if not isinstance(name, str) or not _NAME.fullmatch(name) or name == BASE:
+            raise RecipeError(
+                f"stages.{place}.name = {name!r}: give letters, digits, dots and dashes, as "
+                f'"cold_start"; {BASE!r} stands for the top-level [model]'
+            )
+        if name in names:
+            raise RecipeError(
+                f"stages.{place}.name = {name!r}: stages.{names.index(name)} has the same name; "
+                "give each its own"
+            )
+        names.append(name)
+    return names
+
+
+def _node(
+    place: int, names: Sequence[str], entries: Sequence[Mapping[str, Any]], top: Mapping[str, Any]
+) -> Node:
+    entry, name = dict(entries[place]), names[place]
+    kind = KINDS[entry.pop("kind")]
+    entry.pop("name", None)
+    start = entry.pop("from", None)
+    own = entry.get("model")
+    own_name = own.get("name") if isinstance(own, Mapping) else None
+    if start is not None and own_name is not None:
+        raise RecipeError(
+            f"stage {name!r}: from = {start!r} and model.name = {own_name!r} are two models to "
+            "start from; give one of the two"
+        )
+    if start is None and own_name is None:
+        start = names[place - 1] if place else BASE
+    if start is not None and start != BASE and start not in names:
+        raise RecipeError(unknown(f"stage {name!r}: from = {start!r}", str(start), [*names, BASE]))
+    tables = {key: top[key] for key in _DEFAULTS if key in top and key in kind.model_fields}
+    node = Node(name, start, _validated(f"stage {name!r}", merged(tables, entry), kind))
+    for other in node.stage.reads():
+        if other not in names:
+            raise RecipeError(unknown(f"stage {name!r}: the stage {other!r}", other, names))
+    return node
+
+
+def _guard(table: Mapping[str, Any]) -> Evaluate | None:
+    own = table.get("guard")
+    if own is None and "environment" not in table:
+        return None
+    tables = {key: table[key] for key in _DEFAULTS if key in table and key in Evaluate.model_fields}
+    return cast(Evaluate, _validated("guard", merged(tables, own or {}), Evaluate))
+
+
+def _validated(where: str, table: Mapping[str, Any], kind: type[Stage]) -> Stage:
+    try:
+        return validated(table, kind)
+    except RecipeError as error:
+        raise RecipeError(f"{where}: {error}") from error
+
+
+def merged(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """A stage's tables over the top-level ones, field by field.
+
+    An environment of another name or an algorithm of another preset takes none of the defaults'
+    arguments.
+
+    >>> merged({"a": {"b": 1, "c": 2}}, {"a": {"c": 3}})
+    {'a': {'b': 1, 'c': 3}}
+    """
+    found = dict(defaults)
+    for key, value in own.items():
+        default = defaults.get(key)
+        if isinstance(value, Mapping) and isinstance(default, Mapping):
+            chosen = {"environment": "name", "algorithm": "preset"}.get(key)
+            other = chosen in value and value[chosen] != default.get(chosen)
+            found[key] = dict(value) if other else merged(default, value)
+        else:
+            found[key] = value
+    return found
+
+
+def _ordered(nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """The order of the run: that of the file, a stage behind those that it reads.
+
+    Raises RecipeError naming stages that wait for each other.
+    """
+    needs = {
+        node.name: {*node.stage.reads(), *([node.start] if node.start not in (None, BASE) else [])}
+        for node in nodes
+    }
+    try:
+        TopologicalSorter(needs).prepare()
+    except CycleError as error:
+        circle = " -> ".join(reversed(error.args[1]))
+        raise RecipeError(f"the stages read each other in a circle: {circle}") from error
+    order: list[Node] = []
+    while len(order) < len(nodes):
+        done = {node.name for node in order}
+        ready = (node for node in nodes if node.name not in done and needs[node.name] <= done)
+        order.append(next(ready))
+    return tuple(order)

@@ -1,0 +1,54 @@
+"""The `rl` stage: an ordinary run in the stage's folder, whose reference is the stage's input."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from groupwise.recipe import SMALL, Recipe, check, check_record, plain_table
+from groupwise.stages.output import write_model
+from groupwise.stages.stage import CheckContext, Stage, StageContext, StageResult
+from groupwise.training.output import holds_run
+from groupwise.training.preparing import Prepared, prepare
+from groupwise.training.start import train
+from groupwise.training.trained import trained_policy
+
+
+class Reinforcement(Recipe, Stage):
+    """Everything that a recipe of one run has: environment, algorithm, sampling, training, ..."""
+
+    kind: ClassVar[str] = "rl"
+    small: ClassVar[Mapping[str, Any]] = SMALL
+
+    def recipe(self, model: str) -> dict[str, Any]:
+        """The tables of the run that starts from a model."""
+        table = plain_table(self)
+        table["model"]["name"] = model
+        return table
+
+    def check(self, context: CheckContext) -> Prepared:
+        check(self)
+        check_record(self)
+        recipe = Recipe.model_validate(
+            {name: getattr(self, name) for name in Recipe.model_fields}
+            | {"model": self.model.model_copy(update={"name": context.model})}
+        )
+        return prepare(recipe)
+
+    def run(self, context: StageContext) -> StageResult:
+        about = context.prepared.environment.describe()
+        context.prepared.environment.close()
+        run = train(
+            self.recipe(context.model),
+            output=context.folder,
+            resume=holds_run(context.folder),
+            callbacks=context.callbacks,
+        )
+        output = write_model(trained_policy(context.folder), context.folder)
+        summary = run.summary
+        lines = run.metrics().to_pylist()
+        first, last = dict(summary["eval/first"]), dict(summary["eval/last"])
+        for values, line in ((first, lines[:1]), (last, lines[-1:])):
+            for name in ("reward", "kl", "completions/tokens_mean"):
+                values[name] = line[0][name] if line else None
+        return StageResult(first, last, output, about["data_hash"])

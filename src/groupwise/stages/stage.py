@@ -1,0 +1,143 @@
+"""What a stage of a pipeline is: its settings, its checks before any weights load, and its run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from groupwise.policies import ModelSettings, Policy, load_policy
+from groupwise.records import Value
+from groupwise.templates import Template, TemplateSettings
+from groupwise.training.callbacks import Callback
+
+ROWS = "data.jsonl"
+"""The file of a stage's folder with the rows that it made, for a later stage to learn from."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageResult:
+    """What a stage leaves: its headline metrics before and after, its model's folder (None where it
+    leaves the weights as they were), and the hash of the data that it read."""
+
+    first: Mapping[str, Value]
+    last: Mapping[str, Value]
+    output: Path | None = None
+    data_hash: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckContext:
+    """What is known of a stage before any weights load.
+
+    `model` is a model with the architecture and the tokenizer that the stage's input will have;
+    `origins` has the same of each stage that runs before it, by name, and `kinds` their kinds.
+    """
+
+    name: str
+    model: str
+    origins: Mapping[str, str] = field(default_factory=dict[str, str])
+    kinds: Mapping[str, type[Stage]] = field(default_factory=dict[str, "type[Stage]"])
+
+
+@dataclass(frozen=True, slots=True)
+class StageContext:
+    """What a stage runs with.
+
+    `folder` is the stage's run folder, `model` the folder or name of the model that it starts from,
+    `models` those of the stages before it by name, `folders` their run folders. `prepared` is what
+    the stage's own check returned, `recipe_text` what its `recipe.toml` says.
+    """
+
+    name: str
+    folder: Path
+    model: str
+    models: Mapping[str, str]
+    folders: Mapping[str, Path]
+    prepared: Any
+    recipe_text: str
+    callbacks: Sequence[Callback] = ()
+
+    def warn(self, message: str) -> None:
+        for callback in self.callbacks:
+            callback.on_warning(f"stage {self.name!r}: {message}")
+
+
+class Stage(BaseModel):
+    """One kind of stage; a subclass is the kind's settings.
+
+    A kind is added by a subclass with its own `kind` and fields, and one entry in `kinds.py`.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, arbitrary_types_allowed=True, allow_inf_nan=False
+    )
+
+    kind: ClassVar[str]
+    changes_weights: ClassVar[bool] = True
+    """Whether it leaves a model of its own; else the next stage starts where this one did."""
+    makes_rows: ClassVar[bool] = False
+    """Whether it writes `data.jsonl`, rows that a supervised stage may name in `data.stage`."""
+    small: ClassVar[Mapping[str, Any]] = {}
+    """What `--small` sets in a recipe without a [small] table, by dotted field of the stage."""
+
+    seed: int = Field(0, ge=0, description="The run's seed: every stream of noise is keyed by it.")
+    model: ModelSettings = Field(
+        default_factory=ModelSettings,
+        description="How the stage's input is loaded. A `name` of its own is a model to start from "
+        "in place of another stage's.",
+    )
+    template: TemplateSettings = Field(
+        default_factory=TemplateSettings, description="How chats become token ids."
+    )
+
+    def reads(self) -> Iterable[str]:
+        """Names of the other stages whose output it reads, besides the one it starts from."""
+        return ()
+
+    def check(self, context: CheckContext) -> Any:
+        """Everything that can be checked before weights load. Its value is the run's `prepared`.
+
+        Raises RecipeError naming the field, without the stage's name.
+        """
+        return None
+
+    def plan(self, prepared: Any) -> list[tuple[str, str]]:
+        """What the stage will do, as rows of quantity and value."""
+        return []
+
+    def run(self, context: StageContext) -> StageResult:
+        """Run or resume the stage in its folder. Raises GroupwiseError where it fails."""
+        raise NotImplementedError
+
+    def policy(self, model: str) -> Policy:
+        """A model as the stage's settings load it."""
+        settings = self.model
+        policy = load_policy(
+            model,
+            dtype=settings.dtype,
+            device=settings.device,
+            trust_remote_code=settings.trust_remote_code,
+            gradient_checkpointing=settings.gradient_checkpointing,
+            adapter=settings.adapter,
+            seed=self.seed,
+        )
+        policy.template = self.template.applied(policy.template)
+        return policy
+
+
+def differing_tokenizers(one: Template, other: Template) -> str | None:
+    """How two models' tokenizers differ, in words; None where every id is the same token.
+
+    Compared are the tokens and their ids, not the chat templates.
+    """
+    a, b = (each.tokenizer.get_vocab(with_added_tokens=True) for each in (one, other))
+    if a == b:
+        return None
+    if len(a) != len(b):
+        return f"{len(a)} tokens and {len(b)} tokens"
+    token = min(text for text in a.keys() | b.keys() if a.get(text) != b.get(text))
+    return f"token {token!r} has the id {a.get(token)} in one and {b.get(token)} in the other"

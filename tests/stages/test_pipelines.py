@@ -1,0 +1,248 @@
+"""Whole pipelines of the tiny policy: the record, the lineage, and an exact resume anywhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+import torch
+from safetensors.torch import load_file
+
+import groupwise as gw
+from groupwise.errors import RecipeError
+from groupwise.policies import load_policy
+from groupwise.records import find_metric
+from groupwise.stages import load_pipeline, runner
+from groupwise.stages import output as outputs
+from groupwise.stages.output import weights_of
+from groupwise.training.callbacks import Callback
+from pipeline_helpers import pipeline, sum_rows, write_rows
+
+STAGES = ("sft", "rl", "mean")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_rows(tmp_path_factory.mktemp("data") / "sums.jsonl", sum_rows())
+
+
+@pytest.fixture(scope="module")
+def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> gw.Run:
+    return gw.train(pipeline(data), output=tmp_path_factory.mktemp("runs") / "whole")
+
+
+def weights(folder: Path, stage: str) -> dict[str, torch.Tensor]:
+    return load_file(folder / "stages" / stage / "model" / "model.safetensors")
+
+
+def test_the_summary_has_every_stage_and_their_folders_are_runs(whole: gw.Run) -> None:
+    summary = whole.summary
+    assert summary["status"] == "finished" and summary["steps"] == 9
+    assert [each["name"] for each in summary["stages"]] == list(STAGES)
+    assert [each["kind"] for each in summary["stages"]] == ["supervised", "rl", "merge"]
+    for each in summary["stages"]:
+        assert each.keys() == {"name", "kind", "status", "first", "last", "output"}
+        assert each["status"] == "finished"
+        assert each["output"] == f"stages/{each['name']}/model"
+        assert load_policy(str(whole.folder / each["output"])).num_parameters > 0
+        for when in ("first", "last"):
+            assert 0.0 <= each[when]["guard/accuracy"] <= 1.0
+        assert gw.open_run(whole.folder / "stages" / each["name"]).summary["status"] == "finished"
+    supervised, rl, _ = summary["stages"]
+    assert supervised["last"]["loss"] < supervised["first"]["loss"]
+    assert supervised["last"]["fit/eval_loss"] < supervised["first"]["fit/eval_loss"]
+    assert rl["first"]["guard/accuracy"] == supervised["last"]["guard/accuracy"]
+    assert {"eval/accuracy", "reward", "kl"} <= rl["last"].keys()
+    assert gw.open_run(whole.folder / "stages" / "rl").rollouts().num_rows == 3 * 6 * 4
+
+
+def test_the_guard_is_of_held_out_prompts_alone(whole: gw.Run) -> None:
+    (first, *_) = whole.events("guard")
+    assert first["values"]["guard/prompts"] == 8
+    assert first["values"]["guard/accuracy"] == first["values"]["guard/heldout"]
+
+
+def test_the_lineage_links_data_recipe_and_weights(whole: gw.Run, data: Path) -> None:
+    found = {
+        name: json.loads((whole.folder / "stages" / name / "lineage.json").read_text())
+        for name in STAGES
+    }
+    for name, start in zip(STAGES, ("base", "sft", "rl"), strict=True):
+        lineage = found[name]
+        assert lineage["parent"]["stage"] == start
+        assert lineage["weights_hash"] == weights_of(
+            str(whole.folder / "stages" / name / "model")
+        )
+    assert found["rl"]["parent"]["weights_hash"] == found["sft"]["weights_hash"]
+    assert found["mean"]["parent"]["weights_hash"] == found["rl"]["weights_hash"]
+    assert found["sft"]["parent"]["weights_hash"] == weights_of("tiny")
+    assert len({each["weights_hash"] for each in found.values()}) == 3
+    about = gw.open_run(whole.folder / "stages" / "sft").environment
+    assert about["data_hash"] == found["sft"]["data_hash"]
+    events = [each for each in whole.events("stage") if each["status"] == "finished"]
+    assert [each["lineage"] for each in events] == [found[name] for name in STAGES]
+
+
+def test_the_recorded_pipeline_loads_to_an_equal_one(data: Path) -> None:
+    table = pipeline(data)
+    table["stages"][1]["evaluation"] = {"max_prompts": "none"}
+    table["stages"][1]["environment"] = {"name": "arithmetic", "level": "table", "ordered": True}
+    made = load_pipeline(table, {"stages.rl.training.steps": "4", "stages.0.training.steps": 1})
+    again = load_pipeline(tomllib.loads(made.to_toml()))
+    assert again == made
+    assert made.nodes[1].stage.evaluation.max_prompts is None  # type: ignore[attr-defined]
+    assert made.nodes[1].stage.training.steps == 4  # type: ignore[attr-defined]
+    assert made.nodes[0].stage.training.steps == 1  # type: ignore[attr-defined]
+
+
+def test_the_merge_is_the_weighted_mean(whole: gw.Run) -> None:
+    parts = [weights(whole.folder, name) for name in ("rl", "sft")]
+    for name, tensor in weights(whole.folder, "mean").items():
+        mean = (parts[0][name].double() + 3 * parts[1][name].double()) / 4
+        torch.testing.assert_close(tensor, mean.float(), rtol=0, atol=1e-7)
+
+
+def test_the_reference_of_an_rl_stage_is_its_input(whole: gw.Run) -> None:
+    first = gw.open_run(whole.folder / "stages" / "rl").metrics().to_pylist()[0]
+    assert first["kl"] == pytest.approx(0.0, abs=1e-6)
+
+
+class Break(Callback):
+    """Raises where a killed process would end: at a step of a stage, or before a stage starts."""
+
+    def __init__(self, stage: str, step: int | None = None) -> None:
+        self.place = (stage, step)
+        self.stage = ""
+
+    def on_stage(self, name: str, kind: str, folder: Path) -> None:
+        self.stage = name
+        if self.place == (name, None):
+            raise KeyboardInterrupt
+
+    def on_step(self, line: Any) -> None:
+        if self.place == (self.stage, line["step"]):
+            raise KeyboardInterrupt
+
+
+def test_a_pipeline_that_is_broken_again_and_again_equals_the_unbroken_one(
+    whole: gw.Run, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "broken"
+    recipe = pipeline(data)
+
+    def broken(*callbacks: Callback, patch: tuple[Any, str] | None = None) -> None:
+        with pytest.raises(KeyboardInterrupt), monkeypatch.context() as patched:
+            if patch is not None:
+                patched.setattr(*patch, stop)
+            gw.train(recipe, output=folder, resume=True, callbacks=callbacks)
+        assert gw.open_run(folder).summary["status"] == "interrupted"
+
+    def stop(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    broken(Break("sft"))
+    broken(Break("sft", 3))  # between two checkpoints
+    broken(patch=(outputs, "save_pretrained"))  # the model's folder is half written
+    broken(patch=(runner, "write_lineage"))  # everything is there but the mark
+    broken(Break("rl"))
+    broken(Break("rl", 1))
+    broken(patch=(runner, "guard_values"))  # after rl's run, before its guard
+    broken(Break("mean"))
+    run = gw.train(recipe, output=folder, resume=True)
+
+    assert {k: v for k, v in run.summary.items() if k != "seconds"} == {
+        k: v for k, v in whole.summary.items() if k != "seconds"
+    }
+    for stage in STAGES:
+        for name, tensor in weights(whole.folder, stage).items():
+            assert torch.equal(tensor, weights(folder, stage)[name]), (stage, name)
+        ours, theirs = (
+            gw.open_run(each / "stages" / stage).metrics().to_pylist()
+            for each in (folder, whole.folder)
+        )
+        assert len(ours) == len(theirs)
+        for mine, other in zip(ours, theirs, strict=True):
+            for name, value in other.items():
+                if not find_metric(name).measured:
+                    assert mine[name] == value, (stage, name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [0.0, 1.5])
+def test_a_killed_process_resumes_exactly(
+    whole: gw.Run, data: Path, tmp_path: Path, seconds: float
+) -> None:
+    recipe, folder = tmp_path / "recipe.toml", tmp_path / "run"
+    recipe.write_text(tomli_w.dumps(pipeline(data)))
+    command = [sys.executable, "-m", "groupwise", "train", str(recipe), "--output", str(folder)]
+    process = subprocess.Popen([*command, "--quiet"], env=dict(os.environ))
+    until(lambda: (folder / "stages" / "sft" / "metrics.jsonl").is_file())
+    time.sleep(seconds)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    run = gw.train(recipe, output=folder, resume=True)
+    assert run.summary["stages"] == whole.summary["stages"]
+
+
+def until(ready: Callable[[], bool], seconds: float = 120.0) -> None:
+    end = time.monotonic() + seconds
+    while not ready():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_finished_pipeline_resumes_to_nothing(
+    whole: gw.Run, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = whole.summary
+    notes: list[str] = []
+
+    class Notes(Callback):
+        def on_warning(self, message: str) -> None:
+            notes.append(message)
+
+        def on_stage(self, name: str, kind: str, folder: Path) -> None:
+            raise AssertionError(name)
+
+    run = gw.train(pipeline(data), output=whole.folder, resume=True, callbacks=[Notes()])
+    assert run.summary == before
+    assert any("already ran its 3 stages" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ({"stages.0.training.learning_rate": 1e-4}, "stages.0.training.learning_rate (0.001 there"),
+        ({"stages.rl.training.steps": 9}, "stages.1.training.steps (3 there, 9 now)"),
+        ({"stages.2.weight": 2.0}, "stages.2.weight (1.0 there, 2.0 now)"),
+        ({"model.dtype": "float32"}, "model.dtype"),
+    ],
+)
+def test_a_changed_stage_is_refused_on_resume(
+    whole: gw.Run, data: Path, overrides: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(RecipeError, match="was made by another recipe") as caught:
+        gw.train(pipeline(data), overrides, output=whole.folder, resume=True)
+    assert words in str(caught.value)
+
+
+def test_other_weights_in_a_finished_stage_are_refused_on_resume(
+    data: Path, tmp_path: Path
+) -> None:
+    recipe = pipeline(data)
+    recipe["stages"] = recipe["stages"][:1]
+    run = gw.train(recipe, {"stages.0.training.steps": 1}, output=tmp_path / "run")
+    path = run.folder / "stages" / "sft" / "model" / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0\1")
+    with pytest.raises(RecipeError, match="stage 'sft' is finished, but its model changed since"):
+        gw.train(recipe, {"stages.0.training.steps": 1}, output=run.folder, resume=True)
