@@ -216,7 +216,7 @@ def read_table(source: str | Path | Mapping[str, Any]) -> dict[str, Any]:
 def _copy(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _copy(item) for key, item in value.items()}
-    return list(value) if isinstance(value, list) else value
+    return [_copy(item) for item in value] if isinstance(value, list) else value
 
 
 def find_recipe(name: str) -> Path:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from templates.families import DROPS, FAMILIES, TOOL, template_of
 
 from groupwise.environments.readers import Row
 from groupwise.errors import RecipeError
 from groupwise.stages.chats import ChatData, TokenExample, chat_examples
 from groupwise.types import Prompt
+from templates.families import DROPS, FAMILIES, TOOL, template_of
 
 QUESTION = {"role": "user", "content": "What is 17 times 23?"}
 ANSWER = {"role": "assistant", "content": "The result is 391."}
@@ -75,11 +75,10 @@ def test_every_turn_or_the_last_one(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in NAMES if FAMILIES[name].after_user == DROPS])
 def test_a_template_that_drops_thinking_gives_every_turn_its_own_example(name: str) -> None:
     template = template_of(name)
-    first, second = chat_examples(
-        template, [QUESTION, THOUGHT, AGAIN, said(template, SECOND)]
-    )
+    first, second = chat_examples(template, [QUESTION, THOUGHT, AGAIN, said(template, SECOND)])
     (text,) = trained(template, first)
-    assert "hm, 391" in text and text.endswith("The result is 391." + FAMILIES[name].end)
+    assert "hm, 391" in text
+    assert text.endswith("The result is 391." + FAMILIES[name].end)
     assert "hm, 391" not in template.decode(second.prompt_ids)
     assert "36" in template.decode(second.completion_ids)
 
@@ -88,7 +87,8 @@ def test_a_thinking_tag_that_the_prompt_opens_is_not_trained_twice() -> None:
     template = template_of("deepseek_r1_distill")
     (example,) = chat_examples(template, [QUESTION, THOUGHT])
     whole = template.decode((*example.prompt_ids, *example.completion_ids))
-    assert whole.count("<think>") == 1 and whole.count("</think>") == 1
+    assert whole.count("<think>") == 1
+    assert whole.count("</think>") == 1
     if template.prefill:
         with pytest.raises(ValueError, match="does not close the <think>"):
             chat_examples(template, [QUESTION, {"role": "assistant", "content": "no thought"}])
@@ -105,7 +105,8 @@ def test_tools_and_calls_reach_the_template() -> None:
     ]
     (example,) = chat_examples(template, chat, values={"tools": [TOOL]})
     first, second = trained(template, example)
-    assert '"name": "multiply"' in first and "391" not in first
+    assert '"name": "multiply"' in first
+    assert "391" not in first
     assert second == "The result is 391.<|im_end|>"
     assert "Multiplies two numbers" in template.decode(example.prompt_ids)
 

@@ -51,7 +51,9 @@ def reference(policy: Policy, examples: Sequence[TokenExample]) -> Tensor:
 
 
 def gradients(policy: Policy) -> dict[str, Tensor]:
-    found = {name: p.grad.clone() for name, p in policy.model.named_parameters() if p.grad is not None}
+    found = {
+        name: p.grad.clone() for name, p in policy.model.named_parameters() if p.grad is not None
+    }
     policy.model.zero_grad()
     return found
 
@@ -119,7 +121,8 @@ def test_a_masked_infinity_leaves_no_trace() -> None:
     loss: Any = token_nll(values, torch.tensor([[True, False]]))
     loss.backward()
     assert float(loss.detach()) == 1.0
-    assert values.grad is not None and values.grad.tolist() == [[-1.0, 0.0]]
+    assert values.grad is not None
+    assert values.grad.tolist() == [[-1.0, 0.0]]
 
 
 def test_the_digest_tells_ids_and_masks_apart() -> None:
