@@ -65,9 +65,9 @@ def test_commuted_problems_are_held_out_together():
     held = families("heldout")
     assert len(families("train") & held) <= 1  # the family that num_heldout cuts
     assert not families("train") & held
-    ordered = load(level="below_20", num_heldout=60, hold_out="ordered")
-    commuted = {tuple(reversed(p.columns["operands"])) for p in ordered.prompts(split="heldout")}
-    assert commuted & {tuple(p.columns["operands"]) for p in ordered.prompts()}
+    table = load()  # its sums are held out one by one
+    commuted = {tuple(reversed(p.columns["operands"])) for p in table.prompts(split="heldout")}
+    assert commuted & {tuple(p.columns["operands"]) for p in table.prompts()}
 
 
 def test_counts():
@@ -132,10 +132,6 @@ def test_a_format_adds_a_gated_bonus_and_a_strict_part(kind, wrapped):
     assert (loose.value, loose.parts) == (1.0, {"number": 1.0, "format": 0.0, "strict": 0.0})
     wrong = environment.verify(prompt, wrapped % "999")
     assert (wrong.value, wrong.outcome) == (0.0, "incorrect")
-    parsed = load(level="below_20", instructions=kind, format_gate="parsed", format_weight=0.3,
-                  strict_weight=0.5)  # fmt: skip
-    assert parsed.verify(prompt, wrapped % "999").value == pytest.approx(0.3)
-    assert parsed.verify(prompt, wrapped % prompt.answer).value == pytest.approx(1.8)
 
 
 def test_system_message_examples_and_own_words():

@@ -5,7 +5,7 @@ import sqlite3
 import pytest
 
 from groupwise.environments import load_environment
-from groupwise.environments.instruction_tasks import MAKERS
+from groupwise.environments.instruction_tasks import RULES
 from groupwise.environments.sql_tasks import FORMS, THEMES
 from groupwise.randomness import generator
 from groupwise.verifiers.text.instruction_checks import CHECKS
@@ -63,15 +63,16 @@ def test_the_example_follows_all_rules_and_texts_without_content_do_not(level):
 
 
 def test_every_check_has_a_rule_whose_words_and_arguments_fit():
-    rules = [maker(generator(0, "data", n)) for n, maker in enumerate(MAKERS)]
-    assert {rule.id for rule in rules} == set(CHECKS)
-    for rule in rules:
-        assert checked([rule.id], [rule.arguments])
-        text = rule.follow("We think about this for a while and then we write down what we see.")
-        assert CHECKS[rule.id](text, **rule.arguments), rule
-        for value in rule.arguments.values():
+    rules = [(rule, rule.values(generator(0, "data", n))) for n, rule in enumerate(RULES)]
+    assert {rule.id for rule, _ in rules} == set(CHECKS)
+    begun = "We think about this for a while and then we write down what we see."
+    for rule, values in rules:
+        arguments = rule.arguments(values)
+        assert checked([rule.id], [arguments])
+        assert CHECKS[rule.id](rule.follow(begun, values), **arguments), rule
+        for value in arguments.values():
             if isinstance(value, int):
-                assert str(value) in rule.words
+                assert str(value) in rule.words(values)
 
 
 def test_share_gives_a_part():

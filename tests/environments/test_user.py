@@ -6,7 +6,6 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
@@ -35,7 +34,7 @@ def talked(settings: dict[str, Any], replies: list[str], **columns: Any) -> Roll
     messages = ({"role": "user", "content": "Book a trip."},)
     prompt = Prompt("p", messages, answer="Rome", columns={"city": "Rome", **columns})
     environment = Environment("trips", compose([{"name": "exact"}]), {"train": [prompt]})
-    environment.wrappers = (SimulatedUser(UserSettings.model_validate(settings)),)
+    environment.wrappers = (SimulatedUser(UserSettings.model_validate(settings), [prompt]),)
     (group,) = collect(
         environment,
         ScriptedSampler(template, replies),
@@ -71,7 +70,7 @@ def test_rules_answer_in_order_and_none_ends_it() -> None:
 
 def test_bad_settings_are_refused() -> None:
     for settings, words in (
-        ({"rules": [{"when": "("}]}, "not a regular expression"),
+        ({"rules": [{"when": "("}]}, "valid regular expression"),
         ({"url": "http://127.0.0.1:9"}, "needs the name of its model"),
         ({"url": "x", "model": "m", "rules": [{"when": ""}]}, "one of the two"),
     ):
@@ -79,7 +78,7 @@ def test_bad_settings_are_refused() -> None:
             UserSettings.model_validate(settings)
     table = {"url": "http://127.0.0.1:9", "model": "m", "key_variable": "NO_SUCH_KEY"}
     with pytest.raises(RecipeError, match=r"NO_SUCH_KEY is not set"):
-        SimulatedUser(UserSettings.model_validate(table))
+        SimulatedUser(UserSettings.model_validate(table), [])
 
 
 class Endpoint(BaseHTTPRequestHandler):
@@ -166,7 +165,7 @@ def chat(**columns: Any) -> Prompt:
         ({"rules": [{"say": "{nope}"}]}, chat(city="Rome"),
          r"\{nope\} is not a column of prompt 'p'; it has answer, city"),
         ({"url": "http://x", "model": "m", "instructions": "{nope}"}, chat(), r"\{nope\} is not"),
-        ({}, chat(user=[{"when": "(", "say": "x"}]), "of prompt 'p': .*not a regular expression"),
+        ({}, chat(user=[{"when": "(", "say": "x"}]), "of prompt 'p': .*valid regular expression"),
         ({}, chat(user=[{"wen": "a"}]), "did you mean 'when'"),
         ({}, chat(user="hello"), "column `user` of prompt 'p' is 'hello'; give a list of rules"),
         ({}, chat(user=["hello"]), "'hello' is not a table"),
@@ -180,13 +179,9 @@ def test_a_user_who_could_not_answer_is_refused_before_the_run(
         trips(table, prompt)
 
 
-def test_rules_of_rows_and_the_note_that_nobody_plays_them() -> None:
+def test_rules_of_rows_as_parquet_pads_them() -> None:
     rules = [{"when": "where", "say": "{city}", "once": None}, {"when": "bye", "say": None}]
     assert trips({}, chat(user=rules, city="Rome")).notes == []
-    somebody = replace(chat(user="somebody"), id="q")
-    (note,) = trips(None, chat(user=rules), somebody).notes
-    assert note.startswith("prompts whose column `user` holds a user's rules")
-    assert note.endswith(": 1")
 
 
 def test_the_longest_message_is_what_the_recipe_says() -> None:

@@ -7,14 +7,13 @@ format is added and the strict reading (right inside the format) is reported as 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from groupwise.environments.base import Environment
-from groupwise.environments.generated import ask, from_prompts
-from groupwise.environments.identity import prompt_id
+from groupwise.environments.generated import ask, chat_prompt, check_range, from_prompts
 from groupwise.environments.problems import Problem, Space, split_problems
 from groupwise.errors import RecipeError
 from groupwise.randomness import generator
@@ -63,6 +62,7 @@ REPLIES = {
     "boxed": "{expression} = {answer}\n\\boxed{{{answer}}}",
     "tagged": "{expression} = {answer}\n<answer>{answer}</answer>",
 }
+FORMAT_WEIGHT = 0.2
 QUESTIONS = (
     "What is {}?", "Calculate {}.", "How much is {}?", "Compute {}.", "Find the value of {}.",
 )  # fmt: skip
@@ -94,11 +94,6 @@ class ArithmeticSettings(Arguments):
         "that are not held out, the other levels 2000.",
     )
     num_heldout: int | None = Field(default=None, ge=0, description="Held-out problems.")
-    hold_out: Literal["ordered", "unordered"] | None = Field(
-        default=None,
-        description="unordered: 3+4 and 4+3 are held out together. ordered: each by itself "
-        "(default of the table level).",
-    )
     phrasing: Phrasing | None = Field(
         default=None, description="bare (3+4=) or question (What is 3 + 4?)."
     )
@@ -112,22 +107,6 @@ class ArithmeticSettings(Arguments):
     examples: int = Field(
         default=0, ge=0, le=32, description="Solved examples before the question."
     )
-    format_weight: float = Field(
-        default=0.2,
-        ge=0,
-        allow_inf_nan=False,
-        description="The format's bonus, where one is asked for.",
-    )
-    format_gate: Literal["correct", "parsed"] = Field(
-        default="correct",
-        description="When the bonus counts: the last number is right, or there is one at all.",
-    )
-    strict_weight: float = Field(
-        default=0.0,
-        ge=0,
-        allow_inf_nan=False,
-        description="What a right answer inside the format adds; 0 only reports it.",
-    )
 
     @model_validator(mode="before")
     @classmethod
@@ -140,123 +119,99 @@ class ArithmeticSettings(Arguments):
                 )
         return values
 
+    @model_validator(mode="after")
+    def _fits(self) -> ArithmeticSettings:
+        check_range("num_operations", self.num_operations, 1, 6)
+        low, high = self.of_level("min_operand"), self.of_level("max_operand")
+        if low > high:
+            raise ValueError(
+                f"min_operand = {low} is above max_operand = {high}; give max_operand = {low + 9}"
+            )
+        return self
+
     def of_level(self, name: str) -> Any:
         """A field, or the level's value where it is not set."""
         value = getattr(self, name)
         return LEVELS[self.level][name] if value is None else value
+
+    @property
+    def space(self) -> Space:
+        """The problems within the bounds."""
+        fewest, most = self.of_level("num_operations")
+        max_value = self.of_level("max_value")
+        return Space(
+            operations=tuple(dict.fromkeys(self.of_level("operations"))),
+            min_operand=self.of_level("min_operand"),
+            max_operand=self.of_level("max_operand"),
+            min_value=-max_value if self.negative else 0,
+            max_value=max_value,
+            min_operations=fewest,
+            max_operations=most,
+        )
 
 
 def make_arithmetic(
     settings: ArithmeticSettings, seed: int, verifiers: VerifierTables = ()
 ) -> Environment:
     """The `arithmetic` environment. Raises RecipeError for arguments that do not fit together."""
-    ordered = settings.hold_out == "ordered" or (
-        settings.hold_out is None and settings.level == "table"
-    )
-    train, heldout = split_problems(
-        _space(settings),
-        seed,
-        settings.of_level("num_train"),
-        settings.of_level("num_heldout"),
-        ordered,
-    )
-    examples = _examples(settings, train, seed)
+    numbers = settings.of_level("num_train"), settings.of_level("num_heldout")
+    train, heldout = split_problems(settings.space, seed, *numbers, settings.level == "table")
+    if settings.examples and len(train) <= settings.examples:
+        raise RecipeError(
+            f"environment.examples = {settings.examples} needs more than the {len(train)} training "
+            f"problems; give examples = {max(len(train) - 1, 0)}"
+        )
+    # One more example than asked for, so that no prompt has to show its own solution.
+    num = settings.examples + 1 if settings.examples else 0
+    examples = {problem: _solved(problem, settings, seed) for problem in train[:num]}
     sides = [
-        [_prompt(problem, settings, examples, seed) for problem in side]
-        for side in (train, heldout)
+        [_prompt(each, settings, examples, seed) for each in side] for side in (train, heldout)
     ]
     verifiers = verifiers or default_verifiers(settings)
     return from_prompts("arithmetic", settings, sides[0], sides[1], verifiers)
 
 
 def default_verifiers(settings: ArithmeticSettings) -> list[VerifierSettings]:
-    """Last number; and for a format its gated bonus and the strict reading."""
-    number = VerifierSettings(name="number")
-    if settings.instructions == "none":
-        return [number]
-    return [
-        number,
-        VerifierSettings(
-            name="format",
-            weight=settings.format_weight,
-            gate=f"number:{settings.format_gate}",
-            arguments={"kind": settings.instructions},
-        ),
-        VerifierSettings(name=settings.instructions, label="strict", weight=settings.strict_weight),
-    ]
-
-
-def _space(settings: ArithmeticSettings) -> Space:
-    fewest, most = settings.of_level("num_operations")
-    low, high = settings.of_level("min_operand"), settings.of_level("max_operand")
-    if not 1 <= fewest <= most <= 6:
-        raise RecipeError(
-            f"environment.num_operations = [{fewest}, {most}]: give fewest and most, "
-            "1 <= fewest <= most <= 6, for instance [1, 3]"
-        )
-    if low > high:
-        raise RecipeError(
-            f"environment.min_operand = {low} is above environment.max_operand = {high}; "
-            f"give max_operand = {low + 9}"
-        )
-    max_value = settings.of_level("max_value")
-    return Space(
-        operations=tuple(dict.fromkeys(settings.of_level("operations"))),
-        min_operand=low,
-        max_operand=high,
-        min_value=-max_value if settings.negative else 0,
-        max_value=max_value,
-        min_operations=fewest,
-        max_operations=most,
-    )
+    """Last number; and for a format a bonus behind a right number and the strict reading."""
+    kind, found = settings.instructions, [VerifierSettings(name="number")]
+    if kind != "none":
+        bonus = {"weight": FORMAT_WEIGHT, "gate": "number:correct", "arguments": {"kind": kind}}
+        found.append(VerifierSettings(name="format", **bonus))
+        found.append(VerifierSettings(name=kind, label="strict", weight=0.0))
+    return found
 
 
 def _question(problem: Problem, settings: ArithmeticSettings, seed: int) -> Message:
     text = settings.instructions_text
-    if text is None:
-        text = INSTRUCTIONS[settings.instructions]
     question = f"{problem.compact}="
     if settings.of_level("phrasing") == "question":
         draw = generator(seed, "data", "wording", problem.expression)
         question = draw.choice(QUESTIONS).format(problem.expression)
-    return ask(question, text)
+    return ask(question, INSTRUCTIONS[settings.instructions] if text is None else text)
 
 
-def _examples(
-    settings: ArithmeticSettings, train: Sequence[Problem], seed: int
-) -> list[tuple[Problem, tuple[Message, Message]]]:
-    """One more example than asked for, so that no prompt has to show its own solution."""
-    if settings.examples and len(train) <= settings.examples:
-        raise RecipeError(
-            f"environment.examples = {settings.examples} needs more than the {len(train)} training "
-            f"problems; give examples = {max(len(train) - 1, 0)}"
-        )
+def _solved(problem: Problem, settings: ArithmeticSettings, seed: int) -> tuple[Message, Message]:
     reply = REPLIES[settings.instructions]
-    shown: list[tuple[Problem, tuple[Message, Message]]] = []
-    for problem in train[: settings.examples + 1] if settings.examples else ():
-        content = reply.format(expression=problem.expression, answer=problem.value)
-        user = _question(problem, settings, seed)
-        shown.append((problem, (user, {"role": "assistant", "content": content})))
-    return shown
+    content = reply.format(expression=problem.expression, answer=problem.value)
+    return _question(problem, settings, seed), {"role": "assistant", "content": content}
 
 
 def _prompt(
     problem: Problem,
     settings: ArithmeticSettings,
-    examples: Sequence[tuple[Problem, tuple[Message, Message]]],
+    examples: Mapping[Problem, tuple[Message, Message]],
     seed: int,
 ) -> Prompt:
-    messages: list[Message] = []
-    if settings.system:
-        messages.append({"role": "system", "content": settings.system})
-    others = [pair for shown, pair in examples if shown != problem][: settings.examples]
-    messages.extend(message for pair in others for message in pair)
-    messages.append(_question(problem, settings, seed))
-    answer = str(problem.value)
-    columns = {
-        "expression": problem.expression,
-        "operands": list(problem.operands),
-        "num_operations": len(problem.steps),
-        "level": settings.level,
-    }
-    return Prompt(prompt_id(messages, answer=answer), tuple(messages), answer, columns=columns)
+    others = [pair for shown, pair in examples.items() if shown != problem][: settings.examples]
+    return chat_prompt(
+        _question(problem, settings, seed),
+        str(problem.value),
+        system=settings.system,
+        opening=[message for pair in others for message in pair],
+        columns={
+            "expression": problem.expression,
+            "operands": list(problem.operands),
+            "num_operations": len(problem.steps),
+            "level": settings.level,
+        },
+    )

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from groupwise.environments.episode import Episode, Limits, checked_episode
 from groupwise.environments.identity import data_hash
 from groupwise.environments.order import Cursor, PromptCursor
-from groupwise.environments.overlap import OnOverlap
+from groupwise.environments.overlap import Key, OnOverlap, Placed, keep_apart
 from groupwise.environments.splits import checked_splits
 from groupwise.environments.wrappers import EnvironmentWrapper, with_tools
 from groupwise.errors import RecipeError
@@ -36,8 +36,6 @@ _NOTED = {
     "dropped_overlap": "training prompts dropped for being in the held-out data too",
     "dropped_bad_answers": "prompts dropped because their verifier rejects their gold answer",
     "dropped_too_long": "prompts dropped because they leave no room for a completion",
-    "unused_user_rules": "prompts whose column `user` holds a user's rules, which are not used: "
-    "the recipe has no [environment.user]",
     "unused_row_tools": "prompts whose own tools are replaced by environment.tools",
 }
 """Counts among the facts that the plan shows if they are not 0."""
@@ -151,6 +149,26 @@ class Environment:
             )
         self._by_id = {prompt.id: prompt for each in self._splits.values() for prompt in each}
         self._facts[fact] = int(self._facts.get(fact, 0)) + len(gone)
+
+    def placed(self, split: str) -> list[Placed]:
+        """A split's prompts, each with its place, else as `prompt 3 of split 'train'`."""
+        return [
+            Placed(self.places.get(prompt.id, f"prompt {number} of split {split!r}"), prompt)
+            for number, prompt in enumerate(self.prompts(split=split), start=1)
+        ]
+
+    def keep_out(
+        self, heldout: Sequence[Placed], on_overlap: OnOverlap, where: str, key: Key
+    ) -> int:
+        """How many of those prompts are training prompts here, which are dropped, or refused with
+        RecipeError, as `on_overlap` says (see `keep_apart`).
+        """
+        train = self.placed("train")
+        kept = keep_apart(train, heldout, on_overlap, where, key=key)
+        if kept.dropped:
+            gone = [train[place].prompt.id for place in kept.dropped]
+            self.remove(gone, "dropped_overlap", split="train")
+        return kept.overlap
 
     def count(self, fact: str, number: int) -> None:
         """Add a count to the facts if it is not 0."""

@@ -15,7 +15,7 @@ from groupwise.environments.chat_messages import message_fault
 from groupwise.environments.checks import check_answers, check_columns, check_values
 from groupwise.environments.episode import checked_episode
 from groupwise.environments.identity import normalised_text
-from groupwise.environments.overlap import OnOverlap, Placed, keep_apart
+from groupwise.environments.overlap import OnOverlap
 from groupwise.errors import RecipeError
 from groupwise.imports import import_object, raised_at
 from groupwise.types import Prompt
@@ -23,14 +23,9 @@ from groupwise.verifiers import Verifier, VerifierTables
 from groupwise.verifiers.core.contract import describe_error
 from groupwise.verifiers.core.raised import call_user
 
-_FROM = "derive it from groupwise.environments.Environment"
-
 
 def custom_environment(
-    name: str,
-    seed: int,
-    verifiers: VerifierTables,
-    arguments: Mapping[str, Any],
+    name: str, seed: int, verifiers: VerifierTables, arguments: Mapping[str, Any]
 ) -> Environment:
     """The environment that a user's class or function returns.
 
@@ -38,36 +33,20 @@ def custom_environment(
     what is wrong with it.
     """
     where = f"environment {name!r}"
-    made = _called(name, seed, {**arguments, **({"verifiers": verifiers} if verifiers else {})})
-    if not isinstance(made, Environment):
-        raise RecipeError(f"{where} is a {type(made).__name__}, not an Environment; {_FROM}")
-    _check_made(made, where)
-    try:
-        for prompt in made.prompts(split="all"):
-            _check_prompt(prompt, f"{where}, {made.place(prompt.id)}")
-        _keep_heldout_apart(made, where)
-        _check_start(made, where)
-        check_columns(made.verifier, made.prompts(split="all"), where)
-        check_answers(made.verifier, made.prompts(split="all"), where)
-    except BaseException:
-        made.close()
-        raise
-    return made
-
-
-def _called(name: str, seed: int, arguments: Mapping[str, Any]) -> Any:
     found = import_object(name, "environment")
     if not callable(found):
         raise RecipeError(
-            f"environment {name!r} is not callable; give a class derived from "
+            f"{where} is not callable; give a class derived from "
             "groupwise.environments.Environment, or a function that returns one"
         )
-    return call_user(found, {"seed": seed, **arguments}, f"environment {name!r}")
-
-
-def _check_made(made: Environment, where: str) -> None:
-    """Whether its constructor called that of `Environment`."""
-    if not hasattr(made, "_splits") or not hasattr(made, "verifier"):
+    given = {"seed": seed, **arguments, **({"verifiers": verifiers} if verifiers else {})}
+    made = call_user(found, given, where)
+    if not isinstance(made, Environment):
+        raise RecipeError(
+            f"{where} is a {type(made).__name__}, not an Environment; derive it from "
+            "groupwise.environments.Environment"
+        )
+    if not hasattr(made, "_splits"):
         raise RecipeError(
             f"{where}: the __init__ of {type(made).__name__} does not call "
             'super().__init__("name", verifier, {"train": prompts})'
@@ -78,6 +57,18 @@ def _check_made(made: Environment, where: str) -> None:
             'groupwise.verifiers.compose([{"name": "number"}]), or a class derived from '
             "groupwise.verifiers.Verifier"
         )
+    try:
+        for prompt in made.prompts(split="all"):
+            _check_prompt(prompt, f"{where}, {made.place(prompt.id)}")
+        _keep_heldout_apart(made, where)
+        _check_start(made, where)
+        prompts = made.prompts(split="all")
+        check_columns(made.verifier, prompts, where)
+        check_answers(made.verifier, prompts, where)
+    except BaseException:
+        made.close()
+        raise
+    return made
 
 
 def _check_prompt(prompt: Prompt, where: str) -> None:
@@ -100,22 +91,9 @@ def _keep_heldout_apart(made: Environment, where: str) -> None:
         raise RecipeError(
             f"{where}: on_overlap = {made.on_overlap!r} is not one of 'refuse', 'drop', 'allow'"
         )
-    held = [each for split in made.splits if split != "train" for each in _placed(made, split)]
-    train = _placed(made, "train")
+    held = [each for split in made.splits if split != "train" for each in made.placed(split)]
     key = _task if type(made).start is not Environment.start else normalised_text
-    kept = keep_apart(train, held, made.on_overlap, where, key=key)
-    made.count("overlap", kept.overlap)
-    if kept.dropped:
-        gone = [train[place].prompt.id for place in kept.dropped]
-        made.remove(gone, "dropped_overlap", split="train")
-
-
-def _placed(made: Environment, split: str) -> list[Placed]:
-    """A split's prompts, each with its place, as `prompt 3 of split 'train'`."""
-    return [
-        Placed(made.places.get(prompt.id, f"prompt {number} of split {split!r}"), prompt)
-        for number, prompt in enumerate(made.prompts(split=split), start=1)
-    ]
+    made.count("overlap", made.keep_out(held, made.on_overlap, where, key))
 
 
 def _task(prompt: Prompt) -> str:

@@ -133,12 +133,22 @@ def generated(
 ) -> Environment:
     """The environment of a `draw`. Raises RecipeError if it gives too few distinct tasks."""
     train, heldout = _split(name, settings, draw, seed)
-    shown, train = train[: settings.examples], train[settings.examples :]
-    opening = _opening(settings, [task for _, task in shown])
-    sides = [
-        [_prompt(level, task, settings, opening) for level, task in side]
-        for side in (train, heldout)
-    ]
+    opening: list[Message] = []
+    for _, task in train[: settings.examples]:
+        opening.append(ask(task.question, settings.words))
+        opening.append({"role": "assistant", "content": settings.reply(task)})
+
+    def prompt(level: Level, task: Task) -> Prompt:
+        return chat_prompt(
+            ask(task.question, settings.words),
+            task.answer,
+            system=settings.system,
+            opening=opening,
+            columns={**task.columns, "level": level},
+        )
+
+    train = train[settings.examples :]
+    sides = [[prompt(level, task) for level, task in side] for side in (train, heldout)]
     return from_prompts(name, settings, sides[0], sides[1], verifiers)
 
 
@@ -189,17 +199,16 @@ def _split(
     """Training tasks (examples first) and held-out ones; levels in turn where they are mixed."""
     levels: tuple[Level, ...] = LEVELS if settings.level == "mixed" else (settings.level,)
     seen: set[str] = set()
-    train: list[list[Drawn]] = []
-    heldout: list[list[Drawn]] = []
+    counts = settings.num_train + settings.examples, settings.num_heldout
+    sides = []
     for place, level in enumerate(levels):
-        wanted = tuple(
-            count // len(levels) + (place < count % len(levels))
-            for count in (settings.num_train + settings.examples, settings.num_heldout)
-        )
-        sides = _of_level(name, level, draw, seed, wanted, seen)
-        train.append(sides[0])
-        heldout.append(sides[1])
-    return _in_turn(train), _in_turn(heldout)
+        wanted = tuple(each // len(levels) + (place < each % len(levels)) for each in counts)
+        sides.append(_of_level(name, level, draw, seed, wanted, seen))
+    train, heldout = (
+        [each for row in itertools.zip_longest(*side) for each in row if each is not None]
+        for side in zip(*sides, strict=True)
+    )
+    return train, heldout
 
 
 def _of_level(
@@ -226,32 +235,23 @@ def _of_level(
     return sides
 
 
-def _in_turn(lists: Sequence[Sequence[Drawn]]) -> list[Drawn]:
-    """The first of each list, the second of each, and so on."""
-    return [task for row in itertools.zip_longest(*lists) for task in row if task is not None]
-
-
 def ask(question: str, words: str | None) -> Message:
     """The user's message: a question, with `words` behind it if there are any."""
     return {"role": "user", "content": f"{question}\n{words}" if words else question}
 
 
-def _prompt(
-    level: Level, task: Task, settings: DrawnSettings, opening: Sequence[Message]
+def chat_prompt(
+    user: Message,
+    answer: Any = None,
+    *,
+    system: str | None = None,
+    opening: Sequence[Message] = (),
+    columns: Mapping[str, Any],
 ) -> Prompt:
-    messages = (*opening, ask(task.question, settings.words))
-    columns = {**task.columns, "level": level}
-    return Prompt(prompt_id(messages, answer=task.answer), messages, task.answer, columns=columns)
-
-
-def _opening(settings: DrawnSettings, examples: Sequence[Task]) -> list[Message]:
-    messages: list[Message] = []
-    if settings.system:
-        messages.append({"role": "system", "content": settings.system})
-    for task in examples:
-        messages.append(ask(task.question, settings.words))
-        messages.append({"role": "assistant", "content": settings.reply(task)})
-    return messages
+    """The prompt that ends with the user's message, behind a system message and an opening."""
+    first: list[Message] = [{"role": "system", "content": system}] if system else []
+    messages = (*first, *opening, user)
+    return Prompt(prompt_id(messages, answer=answer), messages, answer, columns=columns)
 
 
 def listed(items: Sequence[object], last: str = "and") -> str:

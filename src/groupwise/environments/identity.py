@@ -47,12 +47,6 @@ def normalised_text(prompt: Prompt) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
-def overlapping(train: Iterable[Prompt], heldout: Sequence[Prompt]) -> list[Prompt]:
-    """The held-out prompts whose normalised text is also in `train`."""
-    known = {normalised_text(prompt) for prompt in train}
-    return [prompt for prompt in heldout if normalised_text(prompt) in known]
-
-
 def data_hash(prompts: Iterable[Prompt]) -> str:
     """A hash of the prompts, their answers and columns, in order."""
     digest = hashlib.sha256()

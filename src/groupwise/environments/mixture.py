@@ -17,7 +17,7 @@ from groupwise.environments.base import Environment, Judged
 from groupwise.environments.episode import Episode
 from groupwise.environments.mixed_verifier import SEPARATOR, MixedVerifier
 from groupwise.environments.order import Cursor
-from groupwise.environments.overlap import OnOverlap, Placed, asked, keep_apart
+from groupwise.environments.overlap import OnOverlap, asked
 from groupwise.environments.settings import VerifierList
 from groupwise.errors import RecipeError
 from groupwise.types import Prompt
@@ -232,20 +232,9 @@ def _kept_apart(parts: Mapping[str, Environment], settings: MixtureSettings) -> 
     """Keeps every source's held-out prompts out of the others' training data, and counts them."""
     num = 0
     for key, part in parts.items():
-        held = _placed(part, [split for split in part.splits if split != "train"])
+        held = [each for split in part.splits if split != "train" for each in part.placed(split)]
         for other, source in parts.items():
-            if other == key:
-                continue
-            where = f"environment 'mixture', sources {key!r} and {other!r}"
-            train = _placed(source, ["train"])
-            kept = keep_apart(train, held, settings.on_overlap, where, key=asked)
-            num += kept.overlap
-            if kept.dropped:
-                gone = [train[place].prompt.id for place in kept.dropped]
-                source.remove(gone, "dropped_overlap", "train")
+            if other != key:
+                where = f"environment 'mixture', sources {key!r} and {other!r}"
+                num += source.keep_out(held, settings.on_overlap, where, asked)
     return num
-
-
-def _placed(part: Environment, splits: Sequence[str]) -> list[Placed]:
-    found = [prompt for split in splits for prompt in part.prompts(split=split)]
-    return [Placed(part.place(prompt.id), prompt) for prompt in found]

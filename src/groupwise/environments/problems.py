@@ -88,9 +88,8 @@ class Space:
     def size_bound(self) -> int:
         """Problems at most, before the bounds on results."""
         choices = self.max_operand - self.min_operand + 1
-        longest = choices * len(self.operations)
         lengths = range(self.min_operations, self.max_operations + 1)
-        return sum(choices * longest**length for length in lengths)
+        return sum(choices * (choices * len(self.operations)) ** length for length in lengths)
 
     def contains(self, problem: Problem) -> bool:
         return all(self.min_value <= value <= self.max_value for value in problem.values)
@@ -100,10 +99,9 @@ class Space:
         operands = range(self.min_operand, self.max_operand + 1)
         for length in range(self.min_operations, self.max_operations + 1):
             for start in operands:
-                for steps in itertools.product(
-                    itertools.product(self.operations, operands), repeat=length
-                ):
-                    problem = Problem(start, tuple(steps))
+                choices = itertools.product(self.operations, operands)
+                for steps in itertools.product(choices, repeat=length):
+                    problem = Problem(start, steps)
                     if self.contains(problem):
                         yield problem
 
@@ -113,17 +111,14 @@ class Space:
         found: dict[Problem, None] = {}
         for _ in range(200 * num + 10_000):
             length = random.randint(self.min_operations, self.max_operations)
-            value = start = random.randint(self.min_operand, self.max_operand)
-            steps: list[tuple[str, int]] = []
+            problem = Problem(random.randint(self.min_operand, self.max_operand), ())
             for _ in range(length):
                 operation = random.choice(self.operations)
-                operand = random.randint(self.min_operand, self.max_operand)
-                value = APPLIED[operation](value, operand)
-                steps.append((operation, operand))
-                if not self.min_value <= value <= self.max_value:
+                step = (operation, random.randint(self.min_operand, self.max_operand))
+                problem = Problem(problem.start, (*problem.steps, step))
+                if not self.min_value <= problem.value <= self.max_value:
                     break
-            problem = Problem(start, tuple(steps))
-            if len(steps) == length and self.contains(problem):
+            if len(problem.steps) == length and self.contains(problem):
                 found[problem] = None
             if len(found) == num:
                 return list(found)
@@ -150,8 +145,7 @@ def split_problems(
     for problem in problems:
         families.setdefault(problem.family(ordered), []).append(problem)
     order = sorted(families, key=lambda family: stream_key(seed, "data", "split", family))
-    heldout: list[Problem] = []
-    train: list[Problem] = []
+    heldout, train = list[Problem](), list[Problem]()
     for family in order:
         (heldout if len(heldout) < num_heldout else train).extend(families[family])
     heldout = heldout[:num_heldout]

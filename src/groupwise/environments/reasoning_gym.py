@@ -15,11 +15,10 @@ from typing import Any
 from pydantic import Field
 
 from groupwise.environments.base import Environment
-from groupwise.environments.generated import ask, from_prompts
-from groupwise.environments.identity import prompt_id
+from groupwise.environments.generated import ask, chat_prompt, from_prompts
 from groupwise.errors import RecipeError
 from groupwise.randomness import stream_key
-from groupwise.types import Message, Prompt
+from groupwise.types import Prompt
 from groupwise.verifiers import VerifierSettings, VerifierTables
 from groupwise.verifiers.answers.reasoning_gym import DISTRIBUTION, MISSING, check_task
 from groupwise.verifiers.core.names import Arguments, validated
@@ -79,10 +78,7 @@ def make_reasoning_gym(
     config = _config(settings, seed, where)
     sides = _entries(task, settings, config, where)
     train, heldout = ([_prompt(entry, settings) for entry in side] for side in sides)
-    own = {
-        "task": task, "config": config, "partial": settings.partial,
-        "threshold": settings.threshold,
-    }  # fmt: skip
+    own = {"task": task, "config": config, **settings.model_dump(include={"partial", "threshold"})}
     verifiers = verifiers or [VerifierSettings(name="reasoning_gym", arguments=own)]
     return from_prompts(name, settings, train, heldout, verifiers)
 
@@ -131,9 +127,5 @@ def _entries(
 
 def _prompt(entry: Mapping[str, Any], settings: ReasoningGymSettings) -> Prompt:
     words = ASKS if settings.instructions_text is None else settings.instructions_text
-    opening: list[Message] = []
-    if settings.system:
-        opening.append({"role": "system", "content": settings.system})
-    messages = (*opening, ask(str(entry["question"]), words))
-    answer = entry["answer"]
-    return Prompt(prompt_id(messages, answer=answer), messages, answer, columns={"entry": entry})
+    user = ask(str(entry["question"]), words)
+    return chat_prompt(user, entry["answer"], system=settings.system, columns={"entry": entry})

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
@@ -17,7 +17,7 @@ from groupwise.environments.custom import custom_environment
 from groupwise.environments.mixture import MixtureSettings, mixed
 from groupwise.environments.settings import EnvironmentSettings
 from groupwise.environments.tools import Toolbox, load_tools
-from groupwise.environments.user import SimulatedUser, check_rules, has_rules
+from groupwise.environments.user import SimulatedUser
 from groupwise.environments.wrappers import EnvironmentWrapper
 from groupwise.errors import RecipeError
 from groupwise.verifiers import Combine, Composite, VerifierTables, compose
@@ -34,10 +34,6 @@ class Entry(NamedTuple):
     title: str
     settings: str
     make: str = "generated:make_generated"
-
-    def load(self, target: str) -> Any:
-        module, _, name = target.partition(":")
-        return getattr(importlib.import_module(f"groupwise.environments.{module}"), name)
 
 
 _SHAPED = "shapes:make_shaped"
@@ -87,7 +83,7 @@ def settings_class(name: str) -> type[BaseModel]:
     """The model of a built-in environment's arguments; `RecipeError` with the nearest name."""
     if name not in BUILTIN:
         raise _unknown(name, list(BUILTIN))
-    found: type[BaseModel] = BUILTIN[name].load(BUILTIN[name].settings)
+    found: type[BaseModel] = _loaded(BUILTIN[name].settings)
     return found
 
 
@@ -105,22 +101,20 @@ def load_environment(
     argument (nearest name given) and for bad data.
     """
     made = _made(name, seed, verifiers, arguments)
-    if combine != "sum":
-        if not isinstance(made.verifier, Composite):
-            raise RecipeError(
-                f"environment.combine is for several verifiers; environment {made.name!r} has one "
-                f'of its own ({made.verifier.name}): leave combine at "sum", or let the '
-                "environment make its verifier with groupwise.verifiers.compose"
-            )
-        made.verifier = made.verifier.combined(combine)
+    if combine == "sum":
+        return made
+    if not isinstance(made.verifier, Composite):
+        raise RecipeError(
+            f"environment.combine is for several verifiers; environment {made.name!r} has one "
+            f'of its own ({made.verifier.name}): leave combine at "sum", or let the '
+            "environment make its verifier with groupwise.verifiers.compose"
+        )
+    made.verifier = made.verifier.combined(combine)
     return made
 
 
 def _made(
-    name: str,
-    seed: int,
-    verifiers: VerifierTables,
-    arguments: Mapping[str, Any],
+    name: str, seed: int, verifiers: VerifierTables, arguments: Mapping[str, Any]
 ) -> Environment:
     if name.startswith(f"{REASONING_GYM}:"):
         from groupwise.environments.reasoning_gym import make_reasoning_gym
@@ -131,13 +125,18 @@ def _made(
     make: Callable[..., Environment]
     if name in BUILTIN:
         settings = validated(settings_class(name), arguments, f"environment {name!r}")
-        make = BUILTIN[name].load(BUILTIN[name].make)
+        make = _loaded(BUILTIN[name].make)
         return make(settings, seed, verifiers)
     if name not in offered():
         raise _unknown(name, [*BUILTIN, *offered(), f"{REASONING_GYM}:<task>", "module:Class"])
-    module, _, attribute = offered()[name].partition(":")
-    make = getattr(importlib.import_module(module), attribute)
+    make = EntryPoint(name, offered()[name], ENTRY_POINTS).load()
     return make(arguments, seed=seed, verifiers=verifiers)
+
+
+def _loaded(target: str) -> Any:
+    """The object `module:name` of this package."""
+    module, _, name = target.partition(":")
+    return getattr(importlib.import_module(f"groupwise.environments.{module}"), name)
 
 
 def _mixture(settings: MixtureSettings, seed: int, verifiers: VerifierTables) -> Environment:
@@ -190,15 +189,13 @@ def _put_around(made: Environment, settings: EnvironmentSettings) -> None:
     )
     if settings.judged is not None:
         made.judged = settings.judged
+    prompts = made.prompts(split="all")
     wrappers: list[EnvironmentWrapper] = []
     if settings.user is not None:
-        check_rules(settings.user, made.prompts(split="all"))
-        wrappers.append(SimulatedUser(settings.user))
-    else:
-        made.count("unused_user_rules", sum(map(has_rules, made.prompts(split="all"))))
+        wrappers.append(SimulatedUser(settings.user, prompts))
     if settings.tools:
+        made.count("unused_row_tools", sum(bool(prompt.tools) for prompt in prompts))
         tools = load_tools(settings.tools)
-        made.count("unused_row_tools", sum(bool(p.tools) for p in made.prompts(split="all")))
         wrappers.append(
             Toolbox(tools, seconds=settings.tool_seconds, characters=settings.tool_characters)
         )

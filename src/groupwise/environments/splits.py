@@ -22,23 +22,17 @@ def checked_splits(name: str, splits: Any) -> dict[str, tuple[Prompt, ...]]:
         raise RecipeError(
             f"{where}: splits is a {type(splits).__name__}; give prompts by split, {_LEGAL}"
         )
-    found: dict[str, tuple[Prompt, ...]] = {}
     for split, prompts in splits.items():
         if not isinstance(split, str) or not isinstance(prompts, Iterable):
             raise RecipeError(
                 f"{where}: split {split!r} is a {type(prompts).__name__}; give prompts by split, "
                 f"{_LEGAL}"
             )
-        found[split] = tuple(prompts)
+    found = {split: tuple(prompts) for split, prompts in splits.items()}
     if not found.get("train"):
         raise RecipeError(f'{where} has no training prompts; give at least one under "train"')
-    _check_ids(where, found)
-    return found
-
-
-def _check_ids(where: str, splits: Mapping[str, tuple[Any, ...]]) -> None:
     seen: dict[str, tuple[str, str, Prompt]] = {}
-    for split, prompts in splits.items():
+    for split, prompts in found.items():
         for number, prompt in enumerate(prompts, start=1):
             place = f"prompt {number} of split {split!r}"
             if not isinstance(prompt, Prompt):
@@ -50,11 +44,14 @@ def _check_ids(where: str, splits: Mapping[str, tuple[Any, ...]]) -> None:
                     f"{where}: {place} has the id {prompt.id!r:.60}; give a text that is not "
                     "empty, as groupwise.environments.prompt_id makes from the content"
                 )
-            other_split, other, same = seen.setdefault(prompt.id, (split, place, prompt))
-            if same is prompt and other == place:
-                continue
-            if other_split == split or data_hash([same]) != data_hash([prompt]):
+            other = seen.setdefault(prompt.id, (split, place, prompt))
+            if other[1] != place and (other[0] == split or not _same(other[2], prompt)):
                 raise RecipeError(
-                    f"{where}: {other} and {place} have the same id {prompt.id!r}; give each "
+                    f"{where}: {other[1]} and {place} have the same id {prompt.id!r}; give each "
                     "prompt its own, as groupwise.environments.prompt_id makes from the content"
                 )
+    return found
+
+
+def _same(one: Prompt, other: Prompt) -> bool:
+    return one is other or data_hash([one]) == data_hash([other])

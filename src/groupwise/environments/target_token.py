@@ -12,8 +12,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from groupwise.environments.base import Environment
-from groupwise.environments.generated import from_prompts
-from groupwise.environments.identity import prompt_id
+from groupwise.environments.generated import ask, chat_prompt, from_prompts
 from groupwise.errors import RecipeError
 from groupwise.randomness import generator
 from groupwise.types import Prompt
@@ -59,7 +58,7 @@ def make_target_token(
             f"words of {settings.syllables} syllables; give syllables = {settings.syllables + 1}"
         )
     prompts = [_prompt(word, settings) for word in _words(count, settings.syllables, seed)]
-    own = {"target": settings.target, "kind": settings.kind, "cap": settings.cap}
+    own = settings.model_dump(include={"target", "kind", "cap"})
     verifiers = verifiers or [VerifierSettings(name="target", arguments=own)]
     train, heldout = prompts[: settings.num_train], prompts[settings.num_train :]
     return from_prompts("target_token", settings, train, heldout, verifiers)
@@ -70,13 +69,11 @@ def _words(count: int, syllables: int, seed: int) -> list[str]:
     draw = generator(seed, "data", "target_token")
     words: dict[str, None] = {}
     while len(words) < count:
-        words[
-            "".join(draw.choice(_CONSONANTS) + draw.choice(_VOWELS) for _ in range(syllables))
-        ] = None
+        word = "".join(draw.choice(_CONSONANTS) + draw.choice(_VOWELS) for _ in range(syllables))
+        words[word] = None
     return list(words)
 
 
 def _prompt(word: str, settings: TargetTokenSettings) -> Prompt:
     text = settings.question.replace("{word}", word).replace("{target}", settings.target)
-    messages = ({"role": "user", "content": text},)
-    return Prompt(prompt_id(messages), messages, columns={"word": word, "target": settings.target})
+    return chat_prompt(ask(text, None), columns={"word": word, "target": settings.target})

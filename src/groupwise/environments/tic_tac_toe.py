@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Literal
 
@@ -17,7 +18,14 @@ from pydantic import Field
 
 from groupwise.environments.base import Environment, Judged
 from groupwise.environments.episode import Episode
-from groupwise.environments.generated import LEVELS, MAX_IDLE, Level, is_heldout
+from groupwise.environments.generated import (
+    LEVELS,
+    MAX_IDLE,
+    Level,
+    ask,
+    chat_prompt,
+    is_heldout,
+)
 from groupwise.environments.identity import prompt_id
 from groupwise.errors import RecipeError
 from groupwise.randomness import stream_key
@@ -191,11 +199,12 @@ def _splits(settings: TicTacToeSettings, seed: int) -> dict[str, list[Prompt]]:
         observation = shown(opening(random.Random(key), level))
         split = "heldout" if is_heldout(seed, "tic_tac_toe", observation) else "train"
         if len(found[split]) < wanted[split]:
-            user: Message = {"role": "user", "content": f"{RULES}\n\n{observation}"}
-            system = [{"role": "system", "content": settings.system}] if settings.system else []
-            messages = (*system, user)
-            columns = {"level": level, "game": key}
-            found[split].append(Prompt(prompt_id(messages, answer=key), messages, columns=columns))
+            prompt = chat_prompt(
+                ask(RULES, f"\n{observation}"),
+                system=settings.system,
+                columns={"level": level, "game": key},
+            )
+            found[split].append(replace(prompt, id=prompt_id(prompt.messages, answer=key)))
             idle = 0
         if idle > MAX_IDLE:
             raise RecipeError(

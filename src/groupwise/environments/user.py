@@ -7,11 +7,11 @@ when the environment would end the rollout, the user answers instead, or ends it
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from inspect import isawaitable
 from typing import Any
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from groupwise.environments.episode import Episode
 from groupwise.environments.wrappers import EnvironmentWrapper, EpisodeWrapper
@@ -28,22 +28,14 @@ _COLUMN = re.compile(r"\{(\w+)\}")
 class Rule(Arguments):
     """The user's answer to a completion that matches; without `say`, the conversation ends."""
 
-    when: str = Field(
-        default="", description="A regular expression, looked for anywhere; empty fits everything."
+    when: re.Pattern[str] = Field(
+        default=re.compile(""),
+        description="A regular expression, looked for anywhere; empty fits everything.",
     )
     say: str | None = Field(
         default=None, description="The user's words; {column} takes a column of the prompt."
     )
     once: bool = Field(default=False, description="Whether it is used once a conversation at most.")
-
-    @field_validator("when")
-    @classmethod
-    def _is_pattern(cls, value: str) -> str:
-        try:
-            re.compile(value)
-        except re.error as error:
-            raise ValueError(f"when = {value!r} is not a regular expression: {error}") from error
-        return value
 
 
 class UserSettings(Arguments):
@@ -88,9 +80,16 @@ class SimulatedUser(EnvironmentWrapper):
 
     answer_role = "user"
 
-    def __init__(self, settings: UserSettings) -> None:
-        """RecipeError where the variable of the endpoint's key is not set."""
+    def __init__(self, settings: UserSettings, prompts: Sequence[Prompt]) -> None:
+        """RecipeError where the variable of the endpoint's key is not set, and where neither the
+        table nor any prompt says what the user answers.
+        """
         key_headers(settings.key_variable, "environment.user")
+        if not (settings.rules or settings.url or any(p.columns.get("user") for p in prompts)):
+            raise RecipeError(
+                "environment.user: no rules, no url, and no prompt with a column `user`: the user "
+                'would never answer; give rules = [{ when = "which city", say = "Rome" }], or a url'
+            )
         self.settings = settings
 
     def wrap(self, episode: Episode, template: Template) -> Episode:
@@ -103,10 +102,9 @@ class SimulatedUser(EnvironmentWrapper):
                 f"environment.user: prompt {prompt.id!r} is raw text, and a user answers in chats; "
                 "give the prompts as messages (dataset: chat = true)"
             )
+        said = [self.settings.instructions]
         if self.settings.url is None:
             said = [rule.say or "" for rule in rules_for(prompt, self.settings)]
-        else:
-            said = [self.settings.instructions]
         known = {*prompt.columns, "answer"}
         for name in _COLUMN.findall("".join(said)):
             if name not in known:
@@ -127,60 +125,59 @@ class UserEpisode(EpisodeWrapper):
         super().__init__(inner)
         self.settings = settings
         self.rules = rules_for(inner.prompt, settings) if settings.url is None else []
-        self.used: set[int] = set()
         self.said: list[Message] = list(inner.prompt.messages)
 
     def next(self, completion: str) -> Any:
         """The inner episode's answer, or the user's; awaitable if either is."""
         answer = self.inner.next(completion)  # not on the event loop, because it may be slow
-        if isawaitable(answer) or (answer is None and self.settings.url is not None):
+        if isawaitable(answer) or self.settings.url is not None:
             return self._waited(completion, answer)
-        return self._answer(completion, answer)
+        return self._answered(completion, answer, self._by_rule)
 
     async def _waited(self, completion: str, answer: Any) -> Any:
-        found = await answer if isawaitable(answer) else answer
-        if found is not None or self.settings.url is None:
-            return self._answer(completion, found)
-        self._on_completion(completion)
-        return self._says(await self._asked())
+        answer = await answer if isawaitable(answer) else answer
+        if answer is not None or self.settings.url is None:
+            return self._answered(completion, answer, self._by_rule)
+        words = await self._asked(completion)
+        return self._answered(completion, None, lambda _: words)
 
-    def _on_completion(self, completion: str) -> None:
-        self.said.append({"role": "assistant", "content": completion})
+    def _answered(self, completion: str, answer: Any, user: Callable[[str], str | None]) -> Any:
+        """The answer, else the user's words as a message; None where they end the conversation."""
         self.rewards = self.inner.rewards  # it may have replaced its list
-
-    def _answer(self, completion: str, answer: Any) -> Any:
-        self._on_completion(completion)
-        if answer is None:
-            return self._says(self._by_rule(completion))
+        words = user(completion) if answer is None else None
+        if words is not None:
+            self.added_counts["user_answers"] += 1
+            answer = [{"role": "user", "content": words}]
+        self.said.append({"role": "assistant", "content": completion})
         if isinstance(answer, list | tuple):  # anything else fails the rollout later
             self.said += answer
         return answer
 
-    def _says(self, words: str | None) -> list[Message] | None:
-        """The user's words as messages; None where they end the conversation."""
-        if words is None:
-            return None
-        self.added_counts["user_answers"] += 1
-        said: Message = {"role": "user", "content": words}
-        self.said.append(said)
-        return [said]
-
     def _by_rule(self, completion: str) -> str | None:
-        for number, rule in enumerate(self.rules):
-            if number in self.used or not re.search(rule.when, completion):
-                continue
-            if rule.once:
-                self.used.add(number)
-            return None if rule.say is None else _filled(rule.say, self.prompt)
+        for rule in self.rules:
+            if rule.when.search(completion):
+                if rule.once:
+                    self.rules = [each for each in self.rules if each is not rule]
+                return None if rule.say is None else _filled(rule.say, self.prompt)
         return None
 
-    async def _asked(self) -> str | None:
-        """The endpoint's words; None if they end the conversation. Raises as `chat_reply`."""
+    async def _asked(self, completion: str) -> str | None:
+        """The endpoint's words; None if they end the conversation. Raises as `chat_reply`.
+
+        The simulated user writes as the assistant, so the roles are exchanged.
+        """
         settings = self.settings
-        system = {"role": "system", "content": _filled(settings.instructions, self.prompt)}
+        messages = [{"role": "system", "content": _filled(settings.instructions, self.prompt)}]
+        roles = {"user": "assistant", "assistant": "user"}
+        said = (*self.said, {"role": "assistant", "content": completion})
+        messages += [
+            {"role": roles[each["role"]], "content": each.get("content", "")}
+            for each in said
+            if each.get("role") in roles
+        ]
         payload = {
             "model": settings.model,
-            "messages": whole_texts([system, *_from_the_users_side(self.said)]),
+            "messages": whole_texts(messages),
             "temperature": settings.temperature,
             "max_tokens": settings.max_tokens,
         }
@@ -203,43 +200,14 @@ def rules_for(prompt: Prompt, settings: UserSettings) -> list[Rule]:
             'a list of rules, as [{"when": "which city", "say": "Rome"}]'
         )
     where = f"environment.user: rule of prompt {prompt.id!r}"
-    own = [validated(Rule, _table(each, where), where) for each in column]
+    own = []
+    for each in column:
+        if not isinstance(each, Mapping):
+            raise RecipeError(f"{where}: {each!r:.60} is not a table; give when and say")
+        # Parquet gives every rule the keys of all.
+        given = {str(key): value for key, value in each.items() if value is not None}
+        own.append(validated(Rule, given, where))
     return [*own, *settings.rules]
-
-
-def _table(value: Any, where: str) -> dict[str, Any]:
-    """A rule without its None values: Parquet gives every rule the keys of all."""
-    if not isinstance(value, Mapping):
-        raise RecipeError(f"{where}: {value!r:.60} is not a table; give when and say")
-    return {str(key): each for key, each in value.items() if each is not None}
-
-
-def has_rules(prompt: Prompt) -> bool:
-    """Whether the column `user` holds what looks like rules."""
-    column = prompt.columns.get("user")
-    return isinstance(column, list | tuple) and any(
-        isinstance(each, Mapping) and each.keys() & Rule.model_fields.keys() for each in column
-    )
-
-
-def check_rules(settings: UserSettings, prompts: Sequence[Prompt]) -> None:
-    """Raises RecipeError if neither the table nor any prompt says what the user answers."""
-    if settings.rules or settings.url or any(prompt.columns.get("user") for prompt in prompts):
-        return
-    raise RecipeError(
-        "environment.user: no rules, no url, and no prompt with a column `user`: the user would "
-        'never answer; give rules = [{ when = "which city", say = "Rome" }], or a url'
-    )
-
-
-def _from_the_users_side(said: Sequence[Message]) -> list[Message]:
-    """The conversation with the roles exchanged: the simulated user writes as the assistant."""
-    roles = {"user": "assistant", "assistant": "user"}
-    return [
-        {"role": roles[each["role"]], "content": each.get("content", "")}
-        for each in said
-        if each.get("role") in roles
-    ]
 
 
 def _filled(text: str, prompt: Prompt) -> str:

@@ -10,9 +10,9 @@ import hashlib
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import Field
 
@@ -23,11 +23,9 @@ from groupwise.verifiers.core.names import Arguments
 
 K1, B = 1.5, 0.75
 _WORD = re.compile(r"\w+")
-_SUFFIXES = (".txt", ".md", ".jsonl")
 
 
-@dataclass(frozen=True, slots=True)
-class Passage:
+class Passage(NamedTuple):
     """A piece of a document, and where it is from."""
 
     source: str
@@ -79,8 +77,9 @@ class SearchArguments(Arguments, strict=True):
     words_a_passage: int = Field(default=120, ge=1, description="Words of a passage, as 120.")
 
 
-def make_search(arguments: SearchArguments) -> Callable[[str], str]:
-    """The tool's function over a file or folder of .txt, .md and .jsonl (a `text` each line).
+def make_search(arguments: SearchArguments) -> tuple[Callable[[str], str], str]:
+    """The tool's function over a file or folder of .txt, .md and .jsonl (a `text` each line), and a
+    hash of the passages for the record.
 
     Raises RecipeError where there is nothing to read.
     """
@@ -97,7 +96,8 @@ def make_search(arguments: SearchArguments) -> Callable[[str], str]:
             return "nothing was found"
         return "\n\n".join(f"[{passage.source}] {passage.text}" for passage, _ in found)
 
-    return search
+    every = "".join(f"{each.source}\0{each.text}\0" for each in index.passages)
+    return search, hashlib.sha256(every.encode()).hexdigest()
 
 
 def read_passages(path: Path, words_a_passage: int) -> list[Passage]:
@@ -105,33 +105,23 @@ def read_passages(path: Path, words_a_passage: int) -> list[Passage]:
 
     Raises RecipeError naming the file and line that cannot be read.
     """
-    files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
     passages: list[Passage] = []
     try:
-        for file in files:
+        for file in [path] if path.is_file() else sorted(path.rglob("*")):
             name = file.name if path.is_file() else file.relative_to(path).as_posix()
             if file.suffix == ".jsonl":
                 passages += map(_passage, iter_rows(Source(str(file))))
-            elif file.suffix in _SUFFIXES:
+            elif file.suffix in (".txt", ".md"):
                 with open_text(file) as text:
-                    pieces = _pieces(text.read(), words_a_passage)
-                passages += [Passage(name, each) for each in pieces]
+                    passages += _joined(name, text.read(), words_a_passage)
     except RecipeError as error:
         raise RecipeError(f"tool 'search': {error}") from error
     if not passages:
         raise RecipeError(
             f"tool 'search': path = {str(path)!r} holds no text; give a file or a folder with "
-            f"{', '.join(_SUFFIXES)} files"
+            ".txt, .md, .jsonl files"
         )
     return passages
-
-
-def documents_hash(path: str) -> str:
-    """A hash of every passage, for the record."""
-    digest = hashlib.sha256()
-    for passage in read_passages(Path(path).expanduser(), 1):
-        digest.update(f"{passage.source}\0{passage.text}\0".encode())
-    return digest.hexdigest()
 
 
 def _passage(row: Row) -> Passage:
@@ -144,15 +134,12 @@ def _passage(row: Row) -> Passage:
     return Passage(whole_text(row.where if title is None else title), whole_text(text))
 
 
-def _pieces(text: str, size: int) -> list[str]:
-    pieces: list[str] = []
+def _joined(name: str, text: str, size: int) -> Iterator[Passage]:
     current: list[str] = []
     for paragraph in re.split(r"\n\s*\n", text):
-        paragraph = " ".join(paragraph.split())
-        if not paragraph:
-            continue
-        current.append(paragraph)
-        if sum(len(each.split()) for each in current) >= size:
-            pieces.append(" ".join(current))
+        current += paragraph.split()
+        if len(current) >= size:
+            yield Passage(name, " ".join(current))
             current = []
-    return [*pieces, " ".join(current)] if current else pieces
+    if current:
+        yield Passage(name, " ".join(current))

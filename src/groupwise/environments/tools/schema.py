@@ -1,7 +1,6 @@
 """A tool's JSON schema from a Python function: its signature, type hints and docstring.
 
-The description is the docstring up to its arguments; each argument's is its line under `Args:` (or
-`:param name:`).
+The description is the docstring up to its sections; each argument's is its entry under `Args:`.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
+import textwrap
 from collections.abc import Callable
 from typing import Any, get_type_hints
 
@@ -16,9 +16,8 @@ from pydantic import PydanticUserError, TypeAdapter
 
 from groupwise.errors import RecipeError
 
-_SECTION = re.compile(r"^\s*(Args|Arguments|Parameters|Returns|Raises|Yields|Example[s]?):\s*$")
-_ARGUMENT = re.compile(r"^\s*(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$")
-_PARAM = re.compile(r"^\s*:(param\s+(\w+)|\w+[^:]*):\s*(.*)$")
+_SECTION = re.compile(r"(?m)^\s*(Args|Arguments|Parameters|Returns|Raises|Yields|Examples?):\s*$")
+_ARGUMENT = re.compile(r"(?s)(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
 
 
 def function_schema(function: Callable[..., Any], name: str) -> dict[str, Any]:
@@ -34,13 +33,13 @@ def function_schema(function: Callable[..., Any], name: str) -> dict[str, Any]:
         raise RecipeError(
             f"tool {name!r} has no docstring; write what it does, so that the policy can know"
         )
-    properties: dict[str, Any] = {}
-    required: list[str] = []
     try:
         hints = get_type_hints(written)
     except (NameError, TypeError) as error:
         raise RecipeError(f"tool {name!r}: its type hints cannot be read: {error}") from error
-    for argument in inspect.signature(function).parameters.values():
+    taken = inspect.signature(function).parameters
+    properties: dict[str, Any] = {}
+    for argument in taken.values():
         if argument.kind not in (argument.POSITIONAL_OR_KEYWORD, argument.KEYWORD_ONLY):
             raise RecipeError(f"tool {name!r} takes {argument}; give every argument a name")
         if argument.name not in hints:
@@ -49,16 +48,12 @@ def function_schema(function: Callable[..., Any], name: str) -> dict[str, Any]:
                 f"{argument.name}: str, for instance"
             )
         entry = type_schema(hints[argument.name], f"tool {name!r}, argument {argument.name!r}")
-        if argument.name in described:
-            entry["description"] = described[argument.name]
-        properties[argument.name] = entry
-        if argument.default is argument.empty:
-            required.append(argument.name)
+        more = {"description": described[argument.name]} if argument.name in described else {}
+        properties[argument.name] = entry | more
+    required = [each.name for each in taken.values() if each.default is each.empty]
     parameters = {"type": "object", "properties": properties, "required": required}
-    return {
-        "type": "function",
-        "function": {"name": name, "description": words, "parameters": parameters},
-    }
+    described_function = {"name": name, "description": words, "parameters": parameters}
+    return {"type": "function", "function": described_function}
 
 
 def _behind(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -105,25 +100,11 @@ def read_docstring(text: str) -> tuple[str, dict[str, str]]:
     >>> read_docstring("Adds.\\n\\nArgs:\\n    a: the first\\n        number")
     ('Adds.', {'a': 'the first number'})
     """
-    words: list[str] = []
+    words, *sections = _SECTION.split(text)
     described: dict[str, str] = {}
-    section, current, indent = "", "", 0
-    for line in text.splitlines():
-        heading, param = _SECTION.match(line), _PARAM.match(line)
-        if heading:
-            section = heading[1]
-        elif param:
-            section = "other"
-            if param[2]:
-                described[param[2]] = param[3].strip()
-        elif not section:
-            words.append(line)
-        elif section in ("Args", "Arguments", "Parameters") and line.strip():
-            depth = len(line) - len(line.lstrip())
-            found = _ARGUMENT.match(line)
-            if found and (not current or depth <= indent):
-                current, indent = found[1], depth
-                described[current] = found[2].strip()
-            elif current:
-                described[current] = f"{described[current]} {line.strip()}"
-    return " ".join(" ".join(words).split()), described
+    for name, body in zip(sections[::2], sections[1::2], strict=True):
+        if name in ("Args", "Arguments", "Parameters"):
+            for entry in re.split(r"\n(?=\S)", textwrap.dedent(body.strip("\n"))):
+                if found := _ARGUMENT.match(entry):
+                    described[found[1]] = " ".join(found[2].split())
+    return " ".join(words.split()), described

@@ -64,15 +64,11 @@ def _load(settings: ToolSettings) -> Tool:
             raise RecipeError(f"tool 'python': {error}") from error
         return Tool.of(make_python(python), facts=facts)
     if settings.name == "search":
-        from groupwise.environments.tools.retrieval import (
-            SearchArguments,
-            documents_hash,
-            make_search,
-        )
+        from groupwise.environments.tools.retrieval import SearchArguments, make_search
 
-        search = validated(SearchArguments, settings.arguments, "tool 'search'")
-        facts["documents"] = documents_hash(search.path)
-        return Tool.of(make_search(search), facts=facts)
+        arguments = validated(SearchArguments, settings.arguments, "tool 'search'")
+        search, facts["documents"] = make_search(arguments)
+        return Tool.of(search, facts=facts)
     if ":" not in settings.name:
         raise unknown_name("tool", settings.name, [*BUILTIN_TOOLS, "module:function"])
     found = import_object(settings.name, "tool")
