@@ -80,23 +80,19 @@ def mixed(
         )
     parts: dict[str, Environment] = {}
     for source in settings.sources:
-        if source.key in parts:
+        key, arguments = source.key, source.model_extra or {}
+        if key in parts:
             raise RecipeError(
-                f"two sources are called {source.key!r}; give one of them a label, for instance "
-                f'label = "{source.key}_2"'
+                f"two sources are called {key!r}; give one of them a label, for instance "
+                f'label = "{key}_2"'
             )
+        own = {"seed": seed, "verifiers": source.verifiers, "combine": source.combine}
         try:
-            parts[source.key] = load(
-                source.name,
-                seed=seed,
-                verifiers=source.verifiers,
-                combine=source.combine,
-                **(source.model_extra or {}),
-            )
+            parts[key] = load(source.name, **own, **arguments)
         except RecipeError as error:
             for made in parts.values():
                 made.close()
-            raise RecipeError(f"source {source.key!r}: {error}") from error
+            raise RecipeError(f"source {key!r}: {error}") from error
     return MixtureEnvironment(parts, settings)
 
 

@@ -52,14 +52,13 @@ def evaluation_sets(
 
     Raises RecipeError naming the splits that there are.
     """
-    known = environment.splits
-    chosen = settings.splits or tuple(s for s in known if s not in settings.guards)
+    chosen = settings.splits or [s for s in environment.splits if s not in settings.guards]
     for name, given in (("splits", chosen), ("guards", settings.guards)):
         for split in given:
-            if split not in known:
+            if split not in environment.splits:
                 raise RecipeError(
                     f"evaluation.{name} holds {split!r}, which environment {environment.name!r} "
-                    f"does not have; it has {', '.join(known)}"
+                    f"does not have; it has {', '.join(environment.splits)}"
                 )
     splits, guards = (
         {s: choose(environment.prompts(split=s), settings.max_prompts, seed) for s in names}

@@ -10,7 +10,7 @@ completions they have.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -97,12 +97,13 @@ class EvaluationResult:
         }
         for prefix, result in (("eval/", self.overall), ("eval/heldout_", self.heldout)):
             if result is not None:
-                found.update(_parts(f"{prefix}verifier", result.parts))
-                found.update(_parts(f"{prefix}greedy_verifier", result.greedy_parts))
+                found |= {f"{prefix}verifier/{name}": each for name, each in result.parts.items()}
+                greedy = result.greedy_parts.items()
+                found |= {f"{prefix}greedy_verifier/{name}": each for name, each in greedy}
         if self.heldout is not None:
             held = self.heldout
-            found.update(named("eval/heldout", held.accuracy, held.accuracy_interval))
-            found.update(named("eval/heldout_greedy", held.greedy, held.greedy_interval))
+            found |= named("eval/heldout", held.accuracy, held.accuracy_interval)
+            found |= named("eval/heldout_greedy", held.greedy, held.greedy_interval)
         for name, values in (("pass", self.overall.pass_at_k), ("maj", self.overall.maj_at_k)):
             found.update({f"eval/{name}@{k}": value for k, value in values.items()})
         for kind, results in (("split", self.splits), ("guard", self.guards)):
@@ -170,37 +171,36 @@ def _all_judged(rollouts: Sequence[Rollout]) -> bool:
 
 def _part_means(rollouts: Sequence[Sequence[Rollout]]) -> dict[str, float]:
     """Each part's mean over prompts of the prompt's mean, in order of first appearance."""
-    per_prompt: dict[str, list[float]] = {}
+    means: dict[str, list[float]] = {}
     for own in rollouts:
         values: dict[str, list[float]] = {}
-        for rollout in own:
-            for name, value in rollout.score.parts.items():
-                if value is not None and rollout.score.scored:
+        for score in (rollout.score for rollout in own if rollout.score.scored):
+            for name, value in score.parts.items():
+                if value is not None:
                     values.setdefault(name, []).append(value)
         for name, found in values.items():
-            per_prompt.setdefault(name, []).append(sum(found) / len(found))
-    return {name: sum(found) / len(found) for name, found in per_prompt.items()}
+            means.setdefault(name, []).append(sum(found) / len(found))
+    return {name: sum(found) / len(found) for name, found in means.items()}
+
+
+def _mean_of_some(values: Iterable[float | None]) -> float | None:
+    return mean_or_none([value for value in values if value is not None])
 
 
 def _pass_mean(shares: Sequence[Sequence[float]], k: int) -> float | None:
-    values = [pass_at_k(num_samples=len(s), num_correct=int(sum(s)), k=k) for s in shares]
-    return mean_or_none([value for value in values if value is not None])
+    return _mean_of_some(
+        pass_at_k(num_samples=len(s), num_correct=int(sum(s)), k=k) for s in shares
+    )
 
 
 def _vote_mean(groups: Sequence[Group], k: int) -> float | None:
-    values = []
-    for group in groups:
-        votes = [answer_vote(rollout) for rollout in group.rollouts]
-        if votes:
-            right = [rollout.score.outcome == "correct" for rollout in group.rollouts]
-            values.append(maj_at_k(votes, right, k=k))
-    return mean_or_none([value for value in values if value is not None])
+    played = [group.rollouts for group in groups if group.rollouts]
+    return _mean_of_some(
+        maj_at_k([answer_vote(r) for r in rs], [r.score.outcome == "correct" for r in rs], k=k)
+        for rs in played
+    )
 
 
 def named(name: str, value: float | None, interval: Interval | None) -> dict[str, float | None]:
     low, high = interval if interval is not None else (None, None)
     return {name: value, f"{name}_low": low, f"{name}_high": high}
-
-
-def _parts(prefix: str, values: Mapping[str, float]) -> dict[str, float]:
-    return {f"{prefix}/{name}": value for name, value in values.items()}

@@ -6,15 +6,16 @@ sample. No extra completions are sampled.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from groupwise.environments.base import Judged
 from groupwise.errors import VerifierError
-from groupwise.evaluation.estimates import mean_interval, mean_or_none
-from groupwise.evaluation.result import named
+from groupwise.evaluation.estimates import mean_or_none
+from groupwise.evaluation.result import named, summarise
 from groupwise.rollouts import case_of
-from groupwise.types import Group, Rollout, Score
+from groupwise.types import Group
 from groupwise.verifiers import Verifier, score_cases
 
 if TYPE_CHECKING:
@@ -34,48 +35,43 @@ def strict_metrics(
     Raises VerifierError as scoring does.
     """
     asked = {prompt.id for each in sets.splits.values() for prompt in each}
-    chosen = [group for group in groups if group.prompt.id in asked]
-    rollouts = [rollout for group in chosen for rollout in group.rollouts]
-    scores = iter(score_cases(verifier, [case_of(rollout, judged) for rollout in rollouts]))
-    scored = {g.prompt.id: [(r, next(scores)) for r in g.rollouts] for g in chosen}
     heldout = {prompt.id for name in sets.heldout for prompt in sets.splits[name]}
-    flat = [score for pairs in scored.values() for _, score in pairs]
-    unscored = sum(score.value is None for score in flat)
-    if unscored == len(flat) > 0:
+    chosen = [group for group in groups if group.prompt.id in asked]
+    cases = [case_of(rollout, judged) for group in chosen for rollout in group.rollouts]
+    scores = score_cases(verifier, cases)
+    unscored = sum(score.value is None for score in scores)
+    if unscored == len(scores) > 0:
         raise VerifierError(
             f"the strict verifiers ({verifier.name}) could score none of {unscored} completions; "
-            f"the first is {flat[0].outcome} ({flat[0].reason or 'no reason given'})"
+            f"the first is {scores[0].outcome} ({scores[0].reason or 'no reason given'})"
         )
-    return {
-        **_over(asked, scored, ""),
-        **(_over(heldout, scored, "heldout_") if heldout else {}),
-        "eval/strict_unscored": unscored,
-    }
+    left = iter(scores)
+    pairs = []
+    for group in chosen:
+        rollouts = tuple(replace(rollout, score=next(left)) for rollout in group.rollouts)
+        pairs.append((group, Group(group.prompt, rollouts)))
+    found: Metrics = {"eval/strict_unscored": unscored}
+    for name, ids in (("eval/strict", asked), ("eval/heldout_strict", heldout)):
+        own = [pair for pair in pairs if pair[0].prompt.id in ids]
+        if ids:
+            result = summarise([strict for _, strict in own])
+            found |= named(name, result.accuracy, result.accuracy_interval)
+            gaps = (_gap(*pair) for pair in own)
+            found[f"{name}_gap"] = mean_or_none([gap for gap in gaps if gap is not None])
+    return found
 
 
-def _over(
-    ids: Collection[str], scored: Mapping[str, Sequence[tuple[Rollout, Score]]], scope: str
-) -> Metrics:
-    strict: list[list[float]] = []
-    gaps: list[float] = []
-    for prompt_id, pairs in scored.items():
-        if prompt_id not in ids:
-            continue
-        strict.append([_right(score) for _, score in pairs])
-        both = [
-            _right(rollout.score) - _right(score)
-            for rollout, score in pairs
-            if rollout.score.scored and score.value is not None
+def _gap(group: Group, strict: Group) -> float | None:
+    """How many more completions of a prompt the reward calls correct, as a share of those that both
+    have scored; None where there is none.
+    """
+    return mean_or_none(
+        [
+            float(one.score.outcome == "correct") - float(other.score.outcome == "correct")
+            for one, other in zip(group.rollouts, strict.rollouts, strict=True)
+            if one.score.scored and other.score.scored
         ]
-        gaps += [sum(both) / len(both)] if both else []
-    means = [sum(values) / len(values) for values in strict if values]
-    interval = mean_interval(means, sum(map(len, strict))) if means else None
-    name = f"eval/{scope}strict"
-    return {**named(name, mean_or_none(means), interval), f"{name}_gap": mean_or_none(gaps)}
-
-
-def _right(score: Score) -> float:
-    return float(score.outcome == "correct")
+    )
 
 
 def gap_alarm(gaps: Sequence[float | None], threshold: float, *, version: int) -> str | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -22,7 +24,7 @@ from groupwise.environments.tools import (
     load_tools,
 )
 from groupwise.environments.tools.calculator import calculator
-from groupwise.environments.tools.retrieval import Index, Passage, read_passages
+from groupwise.environments.tools.retrieval import read_passages
 from groupwise.environments.tools.schema import function_schema, type_schema
 from groupwise.errors import RecipeError
 from groupwise.policies import load_policy
@@ -48,8 +50,6 @@ def weather(city: str, days: int = 1, unit: Literal["C", "F"] = "C") -> str:
 
 
 def call(name: str, **arguments: Any) -> str:
-    import json
-
     return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
 
 
@@ -299,19 +299,22 @@ def test_raw_text_has_no_tools() -> None:
 # Documents and programs.
 
 
-def test_passages_are_ranked_by_bm25() -> None:
-    index = Index(
-        [
-            Passage("a", "the fox and the fox and the hen"),
-            Passage("b", "the fox sleeps"),
-            Passage("c", "a whale swims in the sea"),
-        ]
-    )
-    assert [passage.source for passage, _ in index.search("fox", 3)] == ["b", "a"]
-    (passage, score), *_ = index.search("whale", 1)
-    # idf = log(1 + 2.5 / 1.5); tf part = 2.5 / (1 + 1.5 * (0.25 + 0.75 * 6 / (17 / 3)))
-    assert (passage.source, round(score, 6)) == ("c", round(0.980829 * 2.5 / 2.566176, 6))
-    assert index.search("zebra", 3) == []
+def test_passages_are_ranked_by_bm25(tmp_path: Path) -> None:
+    texts = {
+        "a": "the fox and the fox and the hen",
+        "b": "the fox sleeps",
+        "c": "a whale swims in the sea",
+    }
+    rows = "".join(json.dumps({"title": key, "text": text}) + "\n" for key, text in texts.items())
+    (tmp_path / "rows.jsonl").write_text(rows)
+    (tool,) = load_tools([ToolSettings(name="search", arguments={"path": str(tmp_path)})])
+
+    def found(query: str) -> list[str]:
+        return re.findall(r"\[(\w)\]", tool.call({"query": query}))
+
+    assert found("FOX?") == ["b", "a"]  # the shorter of two
+    assert found('whale, "fox" OR') == ["c", "b", "a"]  # the rarer word first
+    assert found("zebra") == found("_") == found("") == found('"') == []
 
 
 def test_search_reads_a_folder(tmp_path: Path) -> None:
@@ -367,13 +370,13 @@ def test_search_reads_what_editors_write(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b"\xef\xbb\xbf" + content.encode())
     passages = read_passages(tmp_path, 10)
     assert passages == [
-        Passage("a.jsonl, line 1", "one\u2028line\u0085still"),
-        Passage("T", "half \ufffd"),
+        ("a.jsonl, line 1", "one\u2028line\u0085still"),
+        ("T", "half \ufffd"),
     ]
     (tmp_path / "b.txt").write_bytes(b"\xef\xbb\xbfone\r\n\r\ntwo\n")
     assert read_passages(tmp_path / "b.txt", 1) == [
-        Passage("b.txt", "one"),
-        Passage("b.txt", "two"),
+        ("b.txt", "one"),
+        ("b.txt", "two"),
     ]
 
 
