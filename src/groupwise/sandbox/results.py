@@ -82,7 +82,7 @@ class Limits:
         if limits is not None and not isinstance(limits, Mapping):
             raise RecipeError(f'limits = {limits!r:.60}: give fields by name, as {{"time": 5}}')
         given, known = dict(limits or {}), [each.name for each in fields(cls)]
-        for name in given.keys() - set(known):
+        for name in (each for each in given if each not in known):
             raise RecipeError(
                 f"limits: unknown field {name!r} (= {given[name]!r}); the fields are "
                 f"{', '.join(known)} (seconds and bytes)"

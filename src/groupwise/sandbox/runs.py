@@ -69,7 +69,7 @@ def grade(zygote: Zygote, job: Job) -> CodeResult:
                 if outcome == "timeout" or (job.stop_early and outcome != "passed"):
                     break
     except BrokenTests as error:
-        return CodeResult("infrastructure_error", 0, len(job.tests), str(error))
+        return CodeResult("infrastructure_error", 0, len(job.tests), printable(str(error)))
     return _result(job, verdicts)
 
 
@@ -266,16 +266,14 @@ def grade_asserts(zygote: Zygote, job: Job, until: float) -> Cases:
     """The tests run in a tester; what they call is asked of the solution, through here."""
     solution = Solution(zygote, job, until)
     tester = zygote.fork("tester", job.limits)
-    failed = False
     try:
         deadline = solution.deadline()
         tests = {"setup": job.setup, "tests": list(job.tests), "entry": job.entry}
         begin(tester, tests, deadline)
         for number, _ in enumerate(job.tests, 1):
             verdict = _graded_test(tester, solution, job, deadline)
-            failed = failed or verdict[0] != "passed"
-            if number == len(job.tests) and not (failed or solution.asked):
-                raise BrokenTests(f"{BROKEN_TESTS}: none calls the solution")
+            if not solution.asked and (verdict[1] or number == len(job.tests)):
+                raise BrokenTests(f"{BROKEN_TESTS}: {verdict[1] or 'none calls the solution'}")
             yield verdict
             if job.fresh:
                 solution.end()
@@ -306,7 +304,7 @@ def _graded_test(tester: Child, solution: Solution, job: Job, deadline: float) -
             case ["broken", str(why)]:
                 if solution.asked:
                     return cause or ("failed", why[:_REASON])
-                raise BrokenTests(f"{BROKEN_TESTS}: {printable(why[:_REASON])}")
+                raise BrokenTests(f"{BROKEN_TESTS}: {why[:_REASON]}")
             case ["call", str(name), list(arguments), dict(keywords)]:
                 try:
                     reply = solution.call(name, arguments, keywords, deadline, mutated=True)

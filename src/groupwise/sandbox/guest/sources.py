@@ -20,7 +20,8 @@ _EVALUATORS = {"eval", "exec", "compile", "__import__"}
 _LOADERS = {"pickle", "marshal", "shelve", "runpy", "code", "codeop", "ctypes", "timeit"}
 _Function = (ast.FunctionDef, ast.AsyncFunctionDef)
 _ALWAYS_TRUE = (ast.Tuple, ast.List, ast.Set, ast.Dict, ast.Lambda, ast.GeneratorExp)
-_METHODS = ("test", "setup", "teardown", "setUp", "tearDown", "asyncSetUp", "runTest", "__")
+_RUN = ("test", "setup", "teardown", "setUp", "tearDown", "asyncSetUp", "runTest", "__")
+"""How the functions begin that a runner of tests may call."""
 
 Span = tuple[int | None, int | None, int | None, int | None]
 """First and last line, first and last column of an expression."""
@@ -69,9 +70,12 @@ def prepared(
             isinstance(node, (ast.Try, ast.With)) for tree in trees for node in ast.walk(tree)
         ):
             raise Refused("nothing is asserted")
+        made = {node.name for tree in trees for node in _all(tree, *_Function, ast.ClassDef)}
+        mentioned = {node.id for tree in trees for node in _all(tree, ast.Name)}
+        mentioned |= {node.attr for tree in trees for node in _all(tree, ast.Attribute)}
         for tree in trees[1:]:
-            _refuse_functions_and_objects(tree, set(names), trees)
-            _refuse_what_nothing_runs(tree, set(names), trees, entry)
+            _refuse_functions(tree, set(names), made)
+            _refuse_what_nothing_runs(tree, set(names), mentioned, entry)
         files = ["<setup>", *(f"<test {index}>" for index in range(len(tests)))]
         return [_compiled(tree, file, set(names)) for tree, file in zip(trees, files)], names
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -137,22 +141,18 @@ def _refuse_missing_modules(tree: ast.AST) -> None:
 def _refuse_evaluation(tree: ast.AST) -> None:
     """What runs text or bytes, which may be the solution's; text that stands there is harmless."""
     harmless = {
-        id(node.func)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant)
+        node.func
+        for node in _all(tree, ast.Call)
+        if node.args and isinstance(node.args[0], ast.Constant)
     }
-    for node in ast.walk(tree):
-        used: list[str] = []
-        if isinstance(node, ast.Name) and node.id in _EVALUATORS and id(node) not in harmless:
-            used = [node.id]
-        elif isinstance(node, ast.ImportFrom):
-            used = [node.module or ""]
-            used += [each.name for each in node.names] if node.module == "builtins" else []
-        elif isinstance(node, ast.Import):
-            used = [each.name for each in node.names]
-        for name in used:
-            if name in _EVALUATORS | _LOADERS:
-                raise Refused(f"tests that use {name} could run what the solution returns")
+    used = [node.id for node in _all(tree, ast.Name) if node not in harmless]
+    used = [name for name in used if name in _EVALUATORS]
+    for node in _all(tree, ast.Import, ast.ImportFrom):
+        module = getattr(node, "module", "builtins")
+        used += [module] if module != "builtins" else [each.name for each in node.names]
+    for name in used:
+        if name in _EVALUATORS | _LOADERS:
+            raise Refused(f"tests that use {name} could run what the solution returns")
 
 
 def _refuse_dropped_comparisons(tree: ast.AST) -> None:
@@ -173,101 +173,53 @@ def _refuse_dropped_comparisons(tree: ast.AST) -> None:
 def _judges(tree: ast.AST) -> bool:
     """Whether something in it can make a test fail: an assertion, an error, an exit, a result."""
     for node in ast.walk(tree):
-        method = getattr(getattr(node, "func", None), "attr", "")
-        plain = getattr(getattr(node, "func", None), "id", "")
+        called = getattr(node, "func", None)
+        method, name = getattr(called, "attr", ""), getattr(called, "id", "")
         if (
             isinstance(node, (ast.Assert, ast.Raise))
             or method.startswith(("assert", "fail"))
-            or "exit" in (method, plain)
+            or "exit" in (method, name)
             or (isinstance(node, ast.Module) and _docstrings(node))
         ):
             return True
         tests = isinstance(node, _Function) and node.name.startswith(("test", "check"))
         if (tests or isinstance(node, ast.ExceptHandler)) and any(
-            isinstance(each, ast.Return) and each.value for each in ast.walk(node)
+            each.value for each in _all(node, ast.Return)
         ):
             return True
     return False
 
 
-def _refuse_functions_and_objects(
-    tree: ast.AST, names: set[str], trees: Sequence[ast.Module]
-) -> None:
-    """Arguments of the solution that have no form as data."""
-    own: dict[str, ast.AST] = {}
-    for each in trees:
-        for node in ast.walk(each):
-            if isinstance(node, (*_Function, ast.ClassDef)):
-                own[node.name] = node
-    for call in ast.walk(tree):
-        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
+def _refuse_functions(tree: ast.AST, names: set[str], own: set[str]) -> None:
+    """Functions and classes as arguments of the solution; other objects show when they are sent."""
+    for call in _all(tree, ast.Call):
+        if getattr(call.func, "id", None) not in {*names, "candidate"}:
             continue
-        if call.func.id not in names and call.func.id != "candidate":
-            continue
-        waiting: list[ast.expr] = [*call.args, *(each.value for each in call.keywords)]
-        while waiting:
-            node = waiting.pop()
-            if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
-                waiting += node.elts
-            elif isinstance(node, ast.Dict):
-                waiting += [each for each in (*node.keys, *node.values) if each is not None]
-            elif _is_not_data(node, own):
+        passed = [*call.args, *(each.value for each in call.keywords)]
+        for node in passed:  # which grows
+            passed += [*getattr(node, "elts", ()), *getattr(node, "values", ())]
+            name = getattr(node, "id", "")
+            if isinstance(node, ast.Lambda) or name in own or callable(vars(builtins).get(name)):
                 raise Refused(f"{ast.unparse(node)[:60]} cannot be passed to the solution")
 
 
-def _is_not_data(node: ast.expr, own: dict[str, ast.AST]) -> bool:
-    if isinstance(node, ast.Lambda):
-        return True
-    if isinstance(node, ast.Name):
-        return node.id in own or callable(getattr(builtins, node.id, None))
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        made = own.get(node.func.id)
-        return isinstance(made, ast.ClassDef) and not made.bases and not made.decorator_list
-    return False
-
-
 def _refuse_what_nothing_runs(
-    tree: ast.Module, names: set[str], trees: Sequence[ast.AST], entry: str | None
+    tree: ast.Module, names: set[str], mentioned: set[str], entry: str | None
 ) -> None:
-    """Functions with assertions whose name stands nowhere and that no runner of tests calls."""
-    mentioned = {
-        name
-        for each in trees
-        for node in ast.walk(each)
-        for name in (getattr(node, "id", None), getattr(node, "attr", None))
-    }
-    for node in ast.walk(tree):
-        if not isinstance(node, _Function) or not _tests(node, names) or node.decorator_list:
+    """Functions that assert or ask, whose name stands nowhere and no runner of tests may call."""
+    for node in _all(tree, *_Function):
+        runs = node.name.startswith(_RUN) or (node.name == "check" and entry)
+        if node.name in mentioned or runs or node.decorator_list:
             continue
-        if node.name in mentioned:
-            continue
-        needed = len(node.args.args) - len(node.args.defaults)
-        plain = isinstance(node, ast.FunctionDef) and not _is_generator(node)
-        if node in tree.body:
-            hook = node.name.startswith(("setup_", "teardown_"))
-            runs = hook or (node.name.startswith("test") and needed == 0)
-            runs = plain and (runs or (node.name == "check" and needed == 1 and bool(entry)))
-        else:  # of a class: whether that is run shows when it is
-            runs = node.name.startswith(_METHODS)
-        if not runs:
+        asserts = (not isinstance(each.test, ast.Constant) for each in _all(node, ast.Assert))
+        methods = (each.attr.startswith("assert") for each in _all(node, ast.Attribute))
+        if _asks(node, names) or any(asserts) or any(methods):
             raise Refused(f"nothing runs the function {node.name}")
 
 
-def _tests(function: ast.FunctionDef | ast.AsyncFunctionDef, names: set[str]) -> bool:
-    """Whether a function asserts anything or asks the solution."""
-    return any(
-        (isinstance(node, ast.Assert) and not isinstance(node.test, ast.Constant))
-        or (isinstance(node, ast.Name) and node.id in names)
-        or (isinstance(node, ast.Attribute) and node.attr.startswith("assert"))
-        for node in ast.walk(function)
-    )
-
-
-def _is_generator(function: ast.AST) -> bool:
-    inner = (*_Function, ast.Lambda)
-    return any(
-        isinstance(node, (ast.Yield, ast.YieldFrom)) for node in _nodes(function, skipped=inner)
-    )
+def _all(tree: ast.AST, *kinds: type[Any]) -> Iterator[Any]:
+    """The nodes of some types."""
+    return (node for node in ast.walk(tree) if isinstance(node, kinds))
 
 
 def _nodes(tree: ast.AST, skipped: Any) -> Iterator[ast.AST]:
@@ -283,17 +235,19 @@ def _compiled(tree: ast.Module, file: str, names: set[str]) -> TestSource:
     functions: dict[int, str] = {}
     dropped: set[Span] = set()
     docstrings = tuple(_docstrings(tree))
-    constants = {node.value for node in ast.walk(tree)
-                 if isinstance(node, ast.Constant) and isinstance(node.value, str)}  # fmt: skip
-    asserts = False
+    constants = {node.value for node in _all(tree, ast.Constant) if isinstance(node.value, str)}
+    called = {node.func.id for node in _all(tree, ast.Call) if isinstance(node.func, ast.Name)}
+    last: Any = tree
+    while getattr(last, "body", None):
+        last = last.body[-1]
     excused = {  # a failure that is judged further on
         assertion
-        for node in ast.walk(tree)
-        if any(map(_judges, getattr(node, "handlers", ())))
-        or (isinstance(node, (ast.For, ast.While)) and any(map(_judges, node.orelse)))
-        for each in getattr(node, "body", ())
+        for node in _all(tree, ast.Try, ast.For, ast.While)
+        if any(map(_judges, getattr(node, "handlers", node.orelse)))
+        for each in node.body
         for assertion in ast.walk(each)
     }
+    asserts = False
     for node in [*ast.walk(tree)]:
         call = _unused_call(node)
         if call is not None:
@@ -301,24 +255,18 @@ def _compiled(tree: ast.Module, file: str, names: set[str]) -> TestSource:
         if isinstance(node, _Function) and (
             node.name.startswith("test") or node.name == "check" or _asks(node, names)
         ):
-            mark: ast.stmt = ast.Expr(_mark(len(functions), node.body[0]))
-            ast.copy_location(mark, node.body[0])
-            node.body.insert(1 if ast.get_docstring(node) is not None else 0, mark)
+            place = 0 if ast.get_docstring(node) is None else 1
+            node.body.insert(place, ast.Expr(_mark(len(functions))))
             functions[len(functions)] = node.name
         elif isinstance(node, ast.Assert) and not isinstance(node.test, ast.Constant):
             asserts = True
-            failed = [] if node in excused else [_mark(FAILED, node.test)]
-            node.test = _after(_mark(ASSERTED, node.test), node.test, *failed)
+            failed = [] if node in excused else [_mark(FAILED)]
+            node.test = ast.BoolOp(ast.Or(), [_mark(ASSERTED), node.test, *failed])
         elif isinstance(node, ast.Call) and getattr(node.func, "attr", "").startswith("assert"):
             asserts = True
-            node.func = _after(_mark(ASSERTED, node.func), node.func)
-    called = {node.func.id for node in ast.walk(tree)
-              if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}  # fmt: skip
-    last: Any = tree
-    while getattr(last, "body", None):
-        last = last.body[-1]
+            node.func = ast.BoolOp(ast.Or(), [_mark(ASSERTED), node.func])
     return TestSource(
-        compile(tree, file, "exec", dont_inherit=True),
+        compile(ast.fix_missing_locations(tree), file, "exec", dont_inherit=True),
         functions,
         asserts,
         frozenset(dropped),
@@ -329,21 +277,13 @@ def _compiled(tree: ast.Module, file: str, names: set[str]) -> TestSource:
     )
 
 
-def _mark(number: int, place: ast.AST) -> ast.Call:
-    """A call, at a place in the source, that reports that the place was reached."""
-    call = ast.Call(ast.Name(ENTERED, ast.Load()), [ast.Constant(number)], [])
-    for each in ast.walk(call):
-        ast.copy_location(each, place)
-    return call
-
-
-def _after(mark: ast.Call, expression: ast.expr, *otherwise: ast.expr) -> ast.expr:
-    """The value of the expression, once the mark was called; `otherwise` where it is false."""
-    return ast.copy_location(ast.BoolOp(ast.Or(), [mark, expression, *otherwise]), expression)
+def _mark(number: int) -> ast.expr:
+    """A call that reports, and gives None, when its place in the source is reached."""
+    return ast.Call(ast.Name(ENTERED, ast.Load()), [ast.Constant(number)], [])
 
 
 def _asks(function: ast.AST, names: set[str]) -> bool:
-    return any(isinstance(node, ast.Name) and node.id in names for node in ast.walk(function))
+    return any(node.id in names for node in _all(function, ast.Name))
 
 
 def _unused_call(node: ast.AST) -> ast.expr | None:
