@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from groupwise.compat.extras import optional
+from groupwise.compat import optional
 from groupwise.environments import Environment, Episode, prompt_id
 from groupwise.errors import GroupwiseError, RecipeError
 from groupwise.types import Message, Prompt, Score
@@ -64,26 +64,24 @@ def make_openenv(
     """The `openenv` environment. `RecipeError` where the server does not answer as it should."""
     settings = validated(OpenEnvSettings, arguments, f"environment {NAME!r}")
     optional("openenv.core", "openenv", "openenv")
-    first = seed * 1_000_000
-    try:
-        prompts = _prompts(
-            settings, range(first, first + settings.num_train + settings.num_heldout)
-        )
-    except GroupwiseError as error:
-        raise RecipeError(f"environment {NAME!r}: {error}") from error
-    splits = {"train": prompts[: settings.num_train], "heldout": prompts[settings.num_train :]}
-    return OpenEnv(settings, splits, verifiers)
+    return OpenEnv(settings, seed * 1_000_000, verifiers)
 
 
 class OpenEnv(Environment):
-    """Seeds as prompts; every rollout is a session on the server."""
+    """Seeds from `first` on as prompts; every rollout is a session on the server."""
 
     def __init__(
         self,
         settings: OpenEnvSettings,
-        splits: Mapping[str, Sequence[Prompt]],
+        first: int,
         verifiers: Sequence[Mapping[str, Any] | VerifierSettings],
     ) -> None:
+        count = settings.num_train + settings.num_heldout
+        try:
+            prompts = _prompts(settings, range(first, first + count))
+        except GroupwiseError as error:
+            raise RecipeError(f"environment {NAME!r}: {error}") from error
+        splits = {"train": prompts[: settings.num_train], "heldout": prompts[settings.num_train :]}
         verifier = compose(verifiers or [VerifierSettings(name="play")])
         super().__init__(NAME, verifier, splits, {"arguments": settings.model_dump(mode="json")})
         self.settings = settings
@@ -95,8 +93,7 @@ class OpenEnv(Environment):
 class OpenEnvEpisode(Episode):
     """One session: opened at the first completion, closed with the play.
 
-    A fault of the server (no answer in time, an error, an invalid observation)
-    raises `GroupwiseError`, which marks the rollout as failed.
+    A fault of the server raises `GroupwiseError`, which marks the rollout as failed.
     """
 
     def __init__(self, prompt: Prompt, settings: OpenEnvSettings) -> None:
@@ -151,9 +148,8 @@ class Session:
         ).sync()
 
     def reset(self, seed: int) -> Seen:
-        return self._asked(
-            "reset", lambda: self._client.reset(seed=seed, **self._settings.reset_fields)
-        )
+        fields = self._settings.reset_fields
+        return self._asked("reset", lambda: self._client.reset(seed=seed, **fields))
 
     def step(self, completion: str) -> Seen:
         action = {**self._settings.action_fields, self._settings.action: completion}
@@ -194,18 +190,15 @@ def seen(result: Any, settings: OpenEnvSettings) -> Seen:
 
 def _prompts(settings: OpenEnvSettings, seeds: Sequence[int]) -> list[Prompt]:
     """The first observation of every seed, over one session."""
-    session = Session(settings)
-    try:
-        opened = [(each, session.reset(each)) for each in seeds]
-    finally:
-        session.close()
     prompts = []
-    for each, first in opened:
-        if first.done:
-            raise GroupwiseError(f"seed {each} is done before anything was played")
-        user = {"role": "user", "content": first.text}
-        opening = [{"role": "system", "content": settings.system}] if settings.system else []
-        messages: tuple[Message, ...] = (*opening, user)
-        columns = {"seed": each, "observation": first.text}
-        prompts.append(Prompt(prompt_id(messages, answer=each), messages, columns=columns))
+    with contextlib.closing(Session(settings)) as session:
+        for each in seeds:
+            first = session.reset(each)
+            if first.done:
+                raise GroupwiseError(f"seed {each} is done before anything was played")
+            user = {"role": "user", "content": first.text}
+            opening = [{"role": "system", "content": settings.system}] if settings.system else []
+            messages: tuple[Message, ...] = (*opening, user)
+            columns = {"seed": each, "observation": first.text}
+            prompts.append(Prompt(prompt_id(messages, answer=each), messages, columns=columns))
     return prompts

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from groupwise.compat.extras import optional
+from groupwise.compat import optional
 from groupwise.environments import Environment, prompt_id
 from groupwise.errors import RecipeError
 from groupwise.randomness import generator
@@ -66,10 +66,10 @@ def make_verifiers_v1(
         raise RecipeError(f"{where}: {len(prompts) - len(by_id)} tasks are there twice")
     order = list(range(len(prompts)))
     generator(seed, "data", NAME, settings.taskset).shuffle(order)
-    held = set(order[: int(len(order) * settings.heldout_share)])
+    num_heldout = int(len(order) * settings.heldout_share)
     splits = {
-        "train": [prompts[place] for place in range(len(prompts)) if place not in held],
-        "heldout": [prompts[place] for place in sorted(held)],
+        "train": [prompts[place] for place in sorted(order[num_heldout:])],
+        "heldout": [prompts[place] for place in sorted(order[:num_heldout])],
     }
     own = TaskRewards(settings, by_id)
     verifier: Verifier = compose(verifiers) if verifiers else own

@@ -3,12 +3,14 @@
 
 The model reads its own chat template's rendering of the prompt and the completion if it has one,
 else the two texts concatenated. A text that does not fit is not cut: it is not scored, and counted.
+A checkpoint without a trained head, to which transformers gives a random one, is refused.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
@@ -17,12 +19,60 @@ from pydantic import Field
 from torch.nn.utils.rnn import pad_sequence
 
 from groupwise.errors import RecipeError
-from groupwise.scorers.loading import Classifier, Task, load_classifier
+from groupwise.policies import choose_device
+from groupwise.policies.quiet import quiet_transformers
 from groupwise.types import Prompt, Score
 from groupwise.verifiers import Case, SettingsVerifier
 from groupwise.verifiers.core.scores import graded
 
 Scale = Literal["raw", "sigmoid"]
+Task = Literal["sequence", "token"]
+
+
+@dataclass(frozen=True, slots=True)
+class Classifier:
+    """`model` in evaluation mode on `device`, float32; `max_length` in tokens."""
+
+    model: Any
+    tokenizer: Any
+    device: torch.device
+    max_length: int
+
+
+def load_classifier(name: str, task: Task, device: str, trust_remote_code: bool) -> Classifier:
+    """Raises RecipeError: no such model, no head of that kind, an untrained head, no tokenizer."""
+    import transformers
+
+    kinds = {
+        "sequence": transformers.AutoModelForSequenceClassification,
+        "token": transformers.AutoModelForTokenClassification,
+    }
+    chosen = choose_device(device)
+    with quiet_transformers():
+        try:
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
+                name, trust_remote_code=trust_remote_code
+            )
+            model, info = kinds[task].from_pretrained(
+                name,
+                dtype=torch.float32,
+                trust_remote_code=trust_remote_code,
+                output_loading_info=True,
+            )
+        except (OSError, ValueError, KeyError) as error:
+            first = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise RecipeError(f"model = {name!r}: no {task} classifier loads: {first}") from error
+    missing = sorted(info["missing_keys"])
+    if missing:
+        raise RecipeError(
+            f"model = {name!r} has no trained weights for {', '.join(missing[:3])}: it is not a "
+            f"{task} classifier; give a reward model's folder or hub id"
+        )
+    model.to(chosen)
+    model.eval()
+    limits = [getattr(model.config, "max_position_embeddings", None), tokenizer.model_max_length]
+    known = [int(limit) for limit in limits if limit is not None and limit < 10**9]
+    return Classifier(model, tokenizer, chosen, min(known, default=10**9))
 
 
 class _ModelVerifier(SettingsVerifier):
@@ -73,21 +123,22 @@ class _ModelVerifier(SettingsVerifier):
         end = self.classifier.tokenizer.eos_token_id
         return [] if end is None else [int(end)]
 
-    def _logits(self, rows: Sequence[list[int]]) -> list[torch.Tensor]:
-        """Per row its logits, [labels] or [T, labels], float32 on the CPU."""
+    def _logits(self, rows: Sequence[list[int]]) -> list[torch.Tensor | None]:
+        """Per row its logits, [labels] or [T, labels], float32 on the CPU; None if too long."""
         parts: list[torch.Tensor] = []
         own = self.classifier
         pad = own.model.config.pad_token_id
         size = self.batch_rows if pad is not None else 1
-        for start in range(0, len(rows), size):
-            chunk = [torch.tensor(row, dtype=torch.long) for row in rows[start : start + size]]
+        fitting = [torch.tensor(row) for row in rows if 0 < len(row) <= self.limit]
+        for start in range(0, len(fitting), size):
+            chunk = fitting[start : start + size]
             ids = pad_sequence(chunk, batch_first=True, padding_value=pad or 0).to(own.device)
-            lengths = [torch.ones_like(row) for row in chunk]
-            mask = pad_sequence(lengths, batch_first=True).to(own.device)
+            ones = [torch.ones_like(row) for row in chunk]
+            mask = pad_sequence(ones, batch_first=True).to(own.device)
             with torch.inference_mode():
-                logits = own.model(input_ids=ids, attention_mask=mask).logits.float().cpu()
-            parts.extend(logits)
-        return parts
+                parts.extend(own.model(input_ids=ids, attention_mask=mask).logits.float().cpu())
+        left = iter(parts)
+        return [next(left) if 0 < len(row) <= self.limit else None for row in rows]
 
     def _too_long(self, length: int) -> Score:
         reason = f"{length} tokens, above the {self.limit} that the model reads"
@@ -116,12 +167,10 @@ class RewardModel(_ModelVerifier):
             [*self._prompt_ids(case.prompt), *self._text_ids(case.text), *self._end_ids()]
             for case in cases
         ]
-        fitting = [place for place, row in enumerate(rows) if len(row) <= self.limit]
-        logits = self._logits([rows[place] for place in fitting])
-        scores = [self._too_long(len(row)) for row in rows]
-        for place, own in zip(fitting, logits, strict=True):
-            scores[place] = self._score(own)
-        return scores
+        return [
+            self._too_long(len(row)) if logits is None else self._score(logits)
+            for row, logits in zip(rows, self._logits(rows))
+        ]
 
     def _score(self, logits: torch.Tensor) -> Score:
         raw = float(logits[0]) if len(logits) == 1 else log_odds(logits, self.label)
@@ -153,13 +202,12 @@ class ProcessRewardModel(_ModelVerifier):
     def step_values(self, cases: Sequence[Case]) -> list[list[float] | None]:
         """Per case the probability of `label` for each step; None if the text does not fit."""
         laid_out = [self._lay_out(case) for case in cases]
-        fitting = [place for place, (ids, _) in enumerate(laid_out) if 0 < len(ids) <= self.limit]
-        logits = self._logits([laid_out[place][0] for place in fitting])
-        values: list[list[float] | None] = [None] * len(cases)
-        for place, own in zip(fitting, logits, strict=True):
-            _check_label(self.label, own.shape[-1], repr(self.model))
-            shares = own.softmax(-1)[:, self.label]
-            values[place] = [float(shares[end]) for end in laid_out[place][1]]
+        values: list[list[float] | None] = []
+        for logits, (_, ends) in zip(self._logits([ids for ids, _ in laid_out]), laid_out):
+            if logits is not None:
+                _check_label(self.label, logits.shape[-1], repr(self.model))
+                shares = logits.softmax(-1)[:, self.label]
+            values.append(None if logits is None else [float(shares[end]) for end in ends])
         return values
 
     def steps(self, text: str) -> list[str]:

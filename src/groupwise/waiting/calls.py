@@ -13,11 +13,10 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from inspect import isawaitable, iscoroutine
 from typing import Any
 
-from groupwise.waiting.deadlines import running_place
+from groupwise.waiting.deadlines import BackgroundCall, DeadlinePassed, running_place
 
 PATIENCE = 5.0
 """Seconds, or a quarter of a deadline, after which an event loop counts as blocked."""
@@ -60,7 +59,6 @@ class EventLoop:
         self._loop.call_soon_threadsafe(self._loop.stop)
 
     def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_forever()
         finally:
@@ -75,18 +73,6 @@ async def _awaited(awaitable: Awaitable[Any], seconds: float) -> Any:
         raise RuntimeError(f"it raised {type(error).__name__}: {error}") from error
 
 
-@dataclass(slots=True, eq=False)
-class _Call:
-    """One call: its result or its clock, whichever is first, ends the future."""
-
-    function: Callable[[], Any]
-    seconds: float
-    future: Future[Any] = field(default_factory=Future)
-    unclaimed: threading.Lock = field(default_factory=threading.Lock)
-    clock: threading.Timer | None = None
-    loop: EventLoop | None = None
-
-
 class CallQueue:
     """Runs at most `at_once` calls at a time; the others queue, and their deadline starts later.
 
@@ -99,7 +85,7 @@ class CallQueue:
     def __init__(self, at_once: int = 16) -> None:
         self.at_once = at_once
         self._lock = threading.Lock()
-        self._queued: deque[_Call] = deque()
+        self._queued: deque[tuple[Callable[[], Any], float, Future[Any]]] = deque()
         self._running = 0
         self._loops: list[EventLoop] = []  # the last one is in use; the others were blocked
         self._warned: set[str] = set()
@@ -111,12 +97,14 @@ class CallQueue:
         It fails with what the call raises, and with TimeoutError after `seconds` of running.
         Raises RuntimeError where the queue is closed.
         """
-        queued = _Call(call, seconds)
+        future: Future[Any] = Future()
         with self._lock:
             self._refuse_closed()
-            self._queued.append(queued)
-        self._start_next()
-        return queued.future
+            self._queued.append((call, seconds, future))
+            if self._running < self.at_once:
+                self._running += 1
+                threading.Thread(target=self._work, daemon=True).start()
+        return future
 
     def close(self) -> None:
         """Starts no further calls; queued ones fail. May be called twice."""
@@ -125,8 +113,8 @@ class CallQueue:
             dropped = [*self._queued]
             self._queued.clear()
             loops, self._loops = self._loops, []
-        for call in dropped:
-            call.future.set_exception(RuntimeError("closed before it was started"))
+        for _, _, future in dropped:
+            future.set_exception(RuntimeError("closed before it was started"))
         for loop in loops:
             loop.stop()
 
@@ -134,58 +122,41 @@ class CallQueue:
         if self._closed:
             raise RuntimeError("the queue is closed and starts no further calls")
 
-    def _start_next(self) -> None:
-        with self._lock:
-            if not self._queued or self._running >= self.at_once:
-                return
-            self._running += 1
-            call = self._queued.popleft()
-        call.clock = threading.Timer(min(call.seconds, threading.TIMEOUT_MAX), self._expire, [call])
-        call.clock.daemon = True
-        call.clock.start()
-        threading.Thread(target=self._run, args=(call,), daemon=True).start()
+    def _work(self) -> None:
+        """One call after another, until none is queued."""
+        while True:
+            with self._lock:
+                if not self._queued:
+                    self._running -= 1
+                    return
+                call, seconds, future = self._queued.popleft()
+            try:
+                future.set_result(self._result(call, seconds))
+            except BaseException as error:  # noqa: BLE001 (raised by the future)
+                future.set_exception(error)
 
-    def _run(self, call: _Call) -> None:
-        result: Any = None
-        failure: BaseException | None = None
+    def _result(self, call: Callable[[], Any], seconds: float) -> Any:
+        loops: list[EventLoop] = []
+
+        def run() -> Any:
+            result = call()
+            return self._await(result, seconds, loops) if isawaitable(result) else result
+
         try:
-            result = call.function()
-            if isawaitable(result):
-                result = self._await(result, call)
-        except BaseException as error:  # noqa: BLE001 (raised by the future)
-            failure = error
-        if self._claim(call):
-            if failure is None:
-                call.future.set_result(result)
-            else:
-                call.future.set_exception(failure)
+            return BackgroundCall(run).result(min(seconds, threading.TIMEOUT_MAX))
+        except DeadlinePassed:
+            blocker = next((each.blocked_by() for each in loops if not each.responds(0.1)), "")
+            message = f"no answer after {seconds:g} s{blocker and '; '}{blocker}"
+            raise TimeoutError(message) from None
 
-    def _expire(self, call: _Call) -> None:
-        if self._claim(call):
-            blocked = call.loop is not None and not call.loop.responds(0.1)
-            blocker = call.loop.blocked_by() if blocked and call.loop is not None else ""
-            message = f"no answer after {call.seconds:g} s{blocker and '; '}{blocker}"
-            call.future.set_exception(TimeoutError(message))
-
-    def _claim(self, call: _Call) -> bool:
-        """Whether the caller ends this call; its slot is free from then on."""
-        if not call.unclaimed.acquire(blocking=False):
-            return False
-        if call.clock is not None:
-            call.clock.cancel()
-        with self._lock:
-            self._running -= 1
-        self._start_next()
-        return True
-
-    def _await(self, awaitable: Any, call: _Call) -> Any:
+    def _await(self, awaitable: Any, seconds: float, loops: list[EventLoop]) -> Any:
         try:
-            call.loop = self._responsive_loop(call.seconds)
+            loops.append(self._responsive_loop(seconds))
         except BaseException:
             if iscoroutine(awaitable):
                 awaitable.close()  # or Python warns that it was never awaited
             raise
-        return call.loop.start(awaitable, call.seconds).result()
+        return loops[0].start(awaitable, seconds).result()
 
     def _responsive_loop(self, seconds: float) -> EventLoop:
         """The shared loop; a new one where a coroutine blocks it."""

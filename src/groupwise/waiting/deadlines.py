@@ -95,20 +95,18 @@ def gather(awaitables: Sequence[Awaitable[Any]]) -> list[Any]:
     if not awaitables:
         return []
 
+    async def result(awaitable: Awaitable[Any]) -> Any:
+        try:
+            return await awaitable
+        except BaseException as error:  # raised, it would leave the others unfinished
+            if not is_user_error(error):
+                raise
+            return error
+
     async def all_results() -> list[Any]:
-        calls = [_as_coroutine(each) for each in awaitables]
-        return list(await asyncio.gather(*calls, return_exceptions=True))
+        return await asyncio.gather(*map(result, awaitables))
 
     return BackgroundCall(lambda: asyncio.run(all_results())).result()
-
-
-async def _as_coroutine(awaitable: Awaitable[Any]) -> Any:
-    try:
-        return await awaitable
-    except BaseException as error:  # raised, it stops the loop with the others unfinished
-        if isinstance(error, Exception) or not is_user_error(error):
-            raise
-        return error
 
 
 def call_within(

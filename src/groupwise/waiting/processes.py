@@ -75,43 +75,29 @@ class Worker:
 
     def run(self, job: Any, time_limit: float) -> Reply:
         """The job's reply within `time_limit` seconds; after a timeout the worker is closed."""
-        expired = threading.Event()
-
-        def expire() -> None:
-            expired.set()
-            self._kill()
-
-        timer = threading.Timer(time_limit, expire)
-        timer.daemon = True
-        timer.start()
         try:
             self._jobs.send(job)
-            reply = Reply(*self._replies.recv())
+            if self._replies.poll(time_limit):
+                return Reply(*self._replies.recv())
+            reply = Reply("timeout")
         except (EOFError, OSError):
-            reply = Reply("timeout" if expired.is_set() else "died", self._process.poll())
-            self.close()
+            reply = Reply("died", self._process.poll())
         except BaseException:  # an interruption: its reply must not be read as the next job's
             self.close()
             raise
-        finally:
-            timer.cancel()
-        if expired.is_set():
-            self.close()
+        self.close()
         return reply
-
-    def _kill(self) -> None:
-        with suppress(ProcessLookupError):
-            if hasattr(os, "killpg"):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            else:
-                self._process.kill()
 
     def close(self) -> None:
         """Kills and reaps the process, closes its pipes. Safe to call twice."""
         if not self.alive:
             return
         self.alive = False
-        self._kill()
+        with suppress(ProcessLookupError):
+            if hasattr(os, "killpg"):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            else:
+                self._process.kill()
         self._process.wait()
         self._jobs.close()
         self._replies.close()
