@@ -100,7 +100,6 @@ class Solution:
         self._until = until
         self._read_files = read_files
         self._child: Child | None = None
-        self._unloadable: list[Any] | None = None
         self.asked = False
 
     def deadline(self) -> float:
@@ -112,32 +111,23 @@ class Solution:
     ) -> list[Any]:
         """One of the `_REPLIES`, its form checked. `Ended` where the child is gone."""
         self.asked = True
-        if self._child is None and self._unloadable is None:
-            self._child = self._zygote.fork("calls", self._job.limits, read_files=self._read_files)
-            reply = self._exchange(0, {"source": self._job.source}, deadline)
-            if reply[0] != "value":
-                self.end()
-                self._unloadable = reply
-        if self._unloadable is not None:
-            return self._unloadable
         nonce = secrets.token_hex(8)
-        return self._exchange(nonce, [nonce, entry, arguments, keywords, mutated], deadline)
-
-    def _exchange(self, nonce: str | int, message: Any, deadline: float) -> list[Any]:
-        assert self._child is not None
+        limits, child = self._job.limits, self._child
         try:
-            if nonce == 0:
-                begin(self._child, message, deadline)
-            else:
-                self._child.send(message, deadline)
-            reply = self._child.receive(deadline, self._job.limits.reply)
+            if child is None:
+                child = self._child = self._zygote.fork(
+                    "calls", limits, read_files=self._read_files
+                )
+                begin(child, {"source": self._job.source}, deadline)
+            child.send([nonce, entry, arguments, keywords, mutated], deadline)
+            reply = child.receive(deadline, limits.reply)
             if reply[0] != nonce or not _is_reply(reply[1:]):
                 raise Garbled
-            return reply[1:]
         except Fault as error:
-            verdict = ending(self._child, error, self._job)
+            assert child is not None
             self._child = None
-            raise Ended(*verdict) from None
+            raise Ended(*ending(child, error, self._job)) from None
+        return reply[1:]
 
     def end(self) -> None:
         """Ends the child; the next call has a new one."""

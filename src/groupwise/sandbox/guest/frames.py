@@ -14,7 +14,6 @@ NAME = 16
 
 decode = json.JSONDecoder().decode
 _encode = json.JSONEncoder(separators=(",", ":")).encode
-_received = bytearray()
 
 
 def packed(message: Any) -> memoryview:
@@ -29,14 +28,15 @@ def read_frame() -> Any:
     return decode(_take(length).decode())
 
 
-def _take(count: int) -> bytes:
-    while len(_received) < count:
-        chunk = os.read(COMMAND_FD, 1 << 16)
-        if not chunk:
+def _take(count: int) -> bytearray:
+    """So many bytes and no more: what came after them must not show in this process's memory."""
+    taken = bytearray(count)
+    missing = memoryview(taken)
+    while missing:
+        number = os.readv(COMMAND_FD, [missing])
+        if not number:
             raise EOFError
-        _received.extend(chunk)
-    taken = bytes(_received[:count])
-    del _received[:count]
+        missing = missing[number:]
     return taken
 
 

@@ -175,24 +175,23 @@ def serve(job: Mapping[str, Any]) -> None:
     """Loads the source, then answers `[nonce, entry, arguments, keywords, mutated]` until EOF.
 
     A reply is `[nonce, "value", value, arguments or None]`, `[nonce, "error", what]`,
-    `[nonce, "not_data", why]` for a value that cannot be sent, or `[nonce, "memory"]`; that of the
-    loading has the nonce 0. `what` is an exception's description and its arguments or None.
+    `[nonce, "not_data", why]` for a value that cannot be sent, or `[nonce, "memory"]`; where the
+    loading failed, what came of it. `what` is an exception's description and its arguments or None.
     """
     namespace: dict[str, Any] = {}
 
     def load() -> list[Any]:
         namespace.update(module(job["source"], "solution"))
-        return ["value", None, None]
+        return ["value"]
 
-    write_frame([0, *_guarded(load)])
+    loaded = _guarded(load)
     while True:
         try:
-            nonce, entry, arguments, keywords, mutated = read_frame()
+            nonce, *call = read_frame()
         except EOFError:
             return
-        write_frame(
-            [nonce, *_guarded(lambda: _call(namespace, entry, arguments, keywords, mutated))]  # noqa: B023
-        )
+        works = loaded[0] == "value"
+        write_frame([nonce, *(_guarded(lambda: _call(namespace, *call)) if works else loaded)])  # noqa: B023
 
 
 def _guarded(action: Any) -> list[Any]:

@@ -39,11 +39,11 @@ from .confinement import (
     children_of,
     confine_zygote,
     die_with_parent,
+    landlock_version,
     set_limits,
     take_descriptors,
 )
 from .frames import COMMAND_FD, NAME, REPLY_FD, read_frame, write_frame
-from .landlock import abi
 from .solution import leave, run_program, serve, settle, settle_child
 from .tester import run_tests
 
@@ -133,7 +133,7 @@ def _boot(settings: dict[str, Any]) -> dict[str, Any]:
     modules.keep(settings["paths"])
     atexit._clear()
     readable = settings["paths"] if settings["seccomp"] else None
-    if settings["landlock_optional"] and abi(libc) < 1:
+    if settings["landlock_optional"] and landlock_version(libc) < 1:
         readable = None
     landlock = confine_zygote(libc, readable)
     if not settings["seccomp"]:
