@@ -51,6 +51,7 @@ class GroupMean(Baseline):
     """
 
     kind = "group_mean"
+    text = "b_i = mean of x over the group{group_size:, G = #}"
     group_size: Annotated[int | None, Field(ge=2, examples=[2])] = None
 
     @property
@@ -63,10 +64,6 @@ class GroupMean(Baseline):
         mean = groups.spread_back(masked_mean(packed, there))
         flat = degenerate(packed, there)[groups.index]
         return torch.where(signal.per_row(flat), 0, signal.values - signal.per_row(mean))
-
-    def formula(self) -> str:
-        size = f", G = {self.group_size}" if self.group_size else ""
-        return f"b_i = mean of x over the group{size}"
 
 
 @part

@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from groupwise.algorithms.contracts import Needs, Tokens
-from groupwise.algorithms.parts import NonNegative, Number, Part, number, part
+from groupwise.algorithms.parts import NonNegative, Number, Part, part
 from groupwise.algorithms.signals import AdvantageInputs
 from groupwise.algorithms.state import AlgorithmState
 from groupwise.algorithms.surrogates import TokenTerms
@@ -136,6 +136,7 @@ class ValueLoss(Extra):
     """coef * weight * .5 max((V - R)^2, (clip(V, V_old ± clip) - R)^2): the comparator's critic."""
 
     kind = "value_loss"
+    text = "loss + {coef}·Σ w·(V - R)²/2{clip:, V clipped to V_old ± #}"
     aliases = ("vf_coef", "critic_loss")
     trains_critic = True
     coef: NonNegative = 0.1
@@ -150,10 +151,6 @@ class ValueLoss(Extra):
 
     def value_loss(self, values: Tokens, old_values: Tokens, returns: Tokens) -> Tokens:
         return clipped_value_loss(values, old_values, returns, self.clip)
-
-    def formula(self) -> str:
-        clip = "" if self.clip is None else f", V clipped to V_old ± {number(self.clip)}"
-        return f"loss + {number(self.coef)}·Σ w·(V - R)²/2{clip}"
 
 
 def clipped_value_loss(

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from groupwise.algorithms.contracts import KeepRule, Needs, TokenMask, Tokens, UpdateInputs
 from groupwise.algorithms.groups import Groups, ranks, uniform_rows
-from groupwise.algorithms.parts import Count, Number, Part, Share, number, part
+from groupwise.algorithms.parts import Count, Number, Part, Share, part
 from groupwise.algorithms.ratios import row_mean
 from groupwise.algorithms.state import AlgorithmState
 from groupwise.algorithms.surrogates import covariance
@@ -156,6 +156,10 @@ class OverlongMask(Filter):
     """
 
     kind = "overlong_mask"
+    text = (
+        "a truncated row leaves the batch; its reward {in_statistics:stays|does not count} in the "
+        "group's statistics"
+    )
     aliases = ("overlong_filtering", "mask_truncated_completions")
     name = "overlong_rows"
     in_statistics: bool = True
@@ -166,10 +170,6 @@ class OverlongMask(Filter):
     def unscored(self, truncated: Bool[Tensor, " B"]) -> Bool[Tensor, " B"] | None:
         return None if self.in_statistics else truncated
 
-    def formula(self) -> str:
-        kept = "stays" if self.in_statistics else "does not count"
-        return f"a truncated row leaves the batch; its reward {kept} in the group's statistics"
-
 
 @part
 class MinReward(Filter):
@@ -177,6 +177,7 @@ class MinReward(Filter):
     best first), against the bias towards easy prompts; 1 is best-of-K."""
 
     kind = "min_reward"
+    text = "only rows with R ≥ {at} train{per_prompt:, at most # a prompt}"
     name = "low_reward_rows"
     aliases = ("best_of_k",)
     selects_rows = True
@@ -193,10 +194,6 @@ class MinReward(Filter):
         out = torch.zeros_like(keep)
         out[groups.layout[groups.filled]] = (ranks(values) < self.per_prompt)[groups.filled]
         return keep & out
-
-    def formula(self) -> str:
-        most = f", at most {self.per_prompt} a prompt" if self.per_prompt else ""
-        return f"only rows with R ≥ {number(self.at)} train{most}"
 
 
 @part
@@ -244,6 +241,7 @@ class TopEntropy(Filter):
     """
 
     kind = "top_entropy"
+    text = "f = 0 outside the share of {share} of the tokens that have the highest entropy"
     aliases = ("top_entropy_quantile", "forking_tokens")
     share: Share = 0.2
 
@@ -259,9 +257,6 @@ class TopEntropy(Filter):
         high = min(low + 1, len(values) - 1)
         bound = values[low] + (values[high] - values[low]) * (place - low)
         return mask & (torch.where(mask, entropies, -torch.inf) >= bound)
-
-    def formula(self) -> str:
-        return f"f = 0 outside the {number(100 * self.share)} % of tokens with the highest entropy"
 
 
 @part
@@ -295,6 +290,10 @@ class ClipCov(Filter):
     """
 
     kind = "clip_cov"
+    text = (
+        "f = 0 at a share of {share} of the tokens, drawn where (lp - mean lp)(A - mean A) is "
+        "between {low} and {high}"
+    )
     share: Share = 2e-4
     low: Number = 1.0
     high: Number = 5.0
@@ -310,13 +309,6 @@ class ClipCov(Filter):
         keep = torch.ones_like(update.mask).flatten()
         keep[chosen] = False
         return keep.reshape(update.mask.shape) & update.mask
-
-    def formula(self) -> str:
-        share = number(100 * self.share)
-        return (
-            f"f = 0 at {share} % of the tokens, drawn where (lp - mean lp)(A - mean A) is between "
-            f"{number(self.low)} and {number(self.high)}"
-        )
 
 
 def keyed_bits(seed: int, *numbers: Float[Tensor, " N"]) -> Int[Tensor, " N"]:

@@ -68,7 +68,8 @@ class Part(metaclass=_PartType):
     aliases: ClassVar[tuple[str, ...]] = ()
     """Other names that the field uses for it, found by `groupwise algorithms show`."""
     text: ClassVar[str] = ""
-    """The formula with fields in braces; `formula()` is for what depends on more than values."""
+    """The formula with fields in braces; `formula()` is for what depends on more than values.
+    `{flag:yes|no}` is one of two texts; `{field:, at most #}` is there where the field is set."""
     hint: ClassVar[str] = ""
     """Added to the refusal of an unknown field, where a common name means something else."""
     unique: ClassVar[bool] = False
@@ -116,7 +117,7 @@ class Part(metaclass=_PartType):
 
     def formula(self) -> str:
         """One line of plain mathematics, with this part's own numbers in it."""
-        shown = {k: number(v) if isinstance(v, float) else v for k, v in vars(self).items()}
+        shown = {name: _Shown(value) for name, value in vars(self).items()}
         return self.text.format(**shown) or self.kind or self.table_kind()
 
     def refusal(self, algorithm: Algorithm) -> str | None:
@@ -328,6 +329,25 @@ def _example(cls: type[Any], name: str) -> Any:
         return info.examples[0]
     default = getattr(cls, name, None)
     return 1.0 if default is None else default
+
+
+@dataclasses.dataclass(frozen=True)
+class _Shown:
+    """A field's value in a formula."""
+
+    value: Any
+
+    def __str__(self) -> str:
+        if isinstance(self.value, tuple):
+            return f"({', '.join(str(_Shown(each)) for each in self.value)})"
+        return number(self.value) if isinstance(self.value, float) else str(self.value)
+
+    def __format__(self, spec: str) -> str:
+        if isinstance(self.value, bool) and spec:
+            return spec.split("|")[not self.value]
+        if spec:
+            return spec.replace("#", str(self)) if self.value else ""
+        return str(self)
 
 
 def number(value: float) -> str:

@@ -16,7 +16,7 @@ from torch import Tensor
 from groupwise.algorithms.baselines import batch_population
 from groupwise.algorithms.contracts import Needs
 from groupwise.algorithms.groups import degenerate, masked_mean, masked_std
-from groupwise.algorithms.parts import Count, NonNegative, Part, number, part
+from groupwise.algorithms.parts import Count, NonNegative, Part, part
 from groupwise.algorithms.signals import AdvantageInputs, Signal
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ class GroupStd(Scale):
     """A = (x - b)/(std_group(x) + eps); a degenerate group is 0. TRL: ddof 1, eps 1e-4."""
 
     kind = "group_std"
+    text = "A_i = (x_i - b_i)/(std over the group (ddof {ddof}){eps: + #})"
     ddof: Count = 0
     eps: NonNegative = 0.0
 
@@ -69,9 +70,6 @@ class GroupStd(Scale):
             return None
         return f"transform {transform.kind} is scaled already; group_std scales it twice"
 
-    def formula(self) -> str:
-        return f"A_i = (x_i - b_i)/{_divisor('std over the group', self.ddof, self.eps)}"
-
 
 @part
 class BatchStd(Scale):
@@ -82,6 +80,7 @@ class BatchStd(Scale):
     """
 
     kind = "batch_std"
+    text = "A_i = (x_i - b_i)/(std of all {of} of the step (ddof {ddof}){eps: + #})"
     of: Literal["advantages", "rewards"] = "advantages"
     ddof: Count = 0
     eps: NonNegative = 0.0
@@ -95,8 +94,7 @@ class BatchStd(Scale):
         return centred / (masked_std(packed, there, self.ddof) + self.eps)
 
     def formula(self) -> str:
-        of = "all x_i - b_i of the step" if self.of == "advantages" else "all x_i of the step"
-        return f"A_i = (x_i - b_i)/{_divisor('std of ' + of, self.ddof, self.eps)}"
+        return super().formula().replace("advantages", "x_i - b_i").replace("rewards", "x_i")
 
 
 @part
@@ -126,6 +124,10 @@ class InformativeShare(Scale):
     """
 
     kind = "informative_share"
+    text = (
+        "A_i = (x_i - b_i){divide_by_std:/std over the group|}·B/(B - M), B groups, M of them with "
+        "equal rewards"
+    )
     aliases = ("gpg_scale",)
     divide_by_std: bool = False
     needs = Needs(min_group_size=2)
@@ -136,10 +138,6 @@ class InformativeShare(Scale):
         alive = int((~degenerate(packed, there)).sum())
         scaled = GroupStd()(centred, signal, inputs) if self.divide_by_std else centred
         return scaled * (groups.num_groups / max(alive, 1))
-
-    def formula(self) -> str:
-        std = "/std over the group" if self.divide_by_std else ""
-        return f"A_i = (x_i - b_i){std}·B/(B - M), B groups, M of them with equal rewards"
 
 
 @part
@@ -153,6 +151,10 @@ class BatchWhiten(Scale):
     """
 
     kind = "batch_whiten"
+    text = (
+        "A ← (A - mean over the step)/(std over the step (ddof {ddof}){eps: + #})"
+        "{variance_eps:, variance + #}"
+    )
     aliases = ("whiten", "masked_whiten")
     divides = False
     over: Literal["rows", "tokens"] = "rows"
@@ -185,11 +187,5 @@ class BatchWhiten(Scale):
         return torch.where(present, white, 0)
 
     def formula(self) -> str:
-        inside = f", variance + {number(self.variance_eps)}" if self.variance_eps else ""
         over = "the step's tokens" if self.over == "tokens" else "the step"
-        divisor = _divisor(f"std over {over}", self.ddof, self.eps)
-        return f"A ← (A - mean over {over})/{divisor}{inside}"
-
-
-def _divisor(what: str, ddof: int, eps: float) -> str:
-    return f"({what} (ddof {ddof}){f' + {number(eps)}' if eps else ''})"
+        return super().formula().replace("the step", over)

@@ -239,6 +239,7 @@ class Cispo(Surrogate):
     """
 
     kind = "cispo"
+    text = "f = sg[min(r, {cap})]·A·lp{floor:, r at least #}"
     hint = "cap is the largest weight itself, for example 5.0, not an epsilon above 1"
     aliases = ("truncated_importance_weight",)
     detached = True
@@ -263,11 +264,6 @@ class Cispo(Surrogate):
             low = (terms.advantages < 0) & (ratio < self.floor) & terms.mask
         high = (terms.advantages > 0) & (ratio > self.cap) & terms.mask
         return SurrogateOutput(value, low=low, high=high)
-
-    def formula(self) -> str:
-        if self.floor is None:
-            return f"f = sg[min(r, {number(self.cap)})]·A·lp"
-        return f"f = sg[clip(r, {number(self.floor)}, {number(self.cap)})]·A·lp"
 
 
 @part
@@ -302,6 +298,7 @@ class GammaKernel(Surrogate):
     """
 
     kind = "gamma_kernel"
+    text = "f = sg[r^k·exp(λ(1 - r))]·A·lp, (k, λ) = {positive} for A ≥ 0, {negative} for A < 0"
     aliases = ("vespo_kernel",)
     detached = True
     against_sampler = True
@@ -320,13 +317,6 @@ class GammaKernel(Surrogate):
         weight = self.kernel(terms.ratio.detach(), terms.advantages)
         return SurrogateOutput(weight * terms.advantages * terms.logprobs)
 
-    def formula(self) -> str:
-        (k, lam), (k2, lam2) = self.positive, self.negative
-        return (
-            "f = sg[r^k·exp(λ(1 - r))]·A·lp, (k, λ) = "
-            f"({number(k)}, {number(lam)}) for A ≥ 0, ({number(k2)}, {number(lam2)}) for A < 0"
-        )
-
 
 @part
 class GeometricClip(Surrogate):
@@ -339,6 +329,9 @@ class GeometricClip(Surrogate):
     """
 
     kind = "geometric_clip"
+    text = (
+        "f = A·exp(mean_t l_t), l_t = min(x, {high}) for A > 0, max(x, -{low}) for A < 0, x = log r"
+    )
     aliases = ("gmpo_clip", "geo_mean")
     shares_term = True
     clips = True
@@ -352,13 +345,6 @@ class GeometricClip(Surrogate):
         value = ratio * terms.advantages
         low = (sign < 0) & (x < -self.low) & terms.mask
         return SurrogateOutput(value, low=low, high=(sign > 0) & (x > self.high) & terms.mask)
-
-    def formula(self) -> str:
-        low, high = number(self.low), number(self.high)
-        return (
-            f"f = A·exp(mean_t l_t), l_t = min(x, {high}) for A > 0, max(x, -{low}) for A < 0, "
-            "x = log r"
-        )
 
 
 def covariance(update: UpdateInputs, part: str) -> Float[Tensor, "B T"]:
@@ -383,6 +369,10 @@ class KlCov(Surrogate):
     """
 
     kind = "kl_cov"
+    text = (
+        "f = r·A - {coef}·|log r| at a share of {share} of the tokens, those with the largest "
+        "(lp - mean lp)(A - mean A), r·A at the others"
+    )
     share: Share = 2e-4
     coef: NonNegative = 1.0
 
@@ -398,10 +388,3 @@ class KlCov(Surrogate):
         assert held is not None
         value = terms.ratio * terms.advantages
         return SurrogateOutput(torch.where(held, value - self.coef * terms.log_ratio.abs(), value))
-
-    def formula(self) -> str:
-        share = number(100 * self.share)
-        return (
-            f"f = r·A - {number(self.coef)}·|log r| at the {share} % of tokens with the largest "
-            "(lp - mean lp)(A - mean A), r·A at the others"
-        )

@@ -49,6 +49,7 @@ class Rank(Transform):
     """
 
     kind = "rank"
+    text = "x_i = {range} - 2·{range}·(rank_i - 1)/(G - 1), rank 1 = best, ties: {ties}"
     aliases = ("gopo_rank",)
     hint = "gaussian is gone: a function of AdvantageInputs can give normal scores"
     standardised = True
@@ -73,10 +74,6 @@ class Rank(Transform):
         out[groups.layout[groups.filled]] = torch.where(count > 1, x, 0)[groups.filled]
         return Signal(torch.where(inputs.scored, out, 0), inputs.scored)
 
-    def formula(self) -> str:
-        r = number(self.range)
-        return f"x_i = {r} - 2·{r}·(rank_i - 1)/(G - 1), rank 1 = best, ties: {self.ties}"
-
 
 def _average_rank(
     values: Float[Tensor, "P G"], present: Bool[Tensor, "P G"]
@@ -100,6 +97,7 @@ class ZScoreEach(Transform):
     """
 
     kind = "z_score_each"
+    text = "x_i = Σ_n w_n (r_n,i - mean_group r_n)/(std_group r_n + eps){weights:, w = #}"
     aliases = ("decoupled_rewards", "gdpo_normalisation")
     standardised = True
     weights: Annotated[tuple[Number, ...], Field(strict=False, examples=[(1.0, 0.5)])] = ()
@@ -126,10 +124,6 @@ class ZScoreEach(Transform):
 
     def group_ddof(self, inherited: int) -> tuple[str, int] | None:
         return ("scale", inherited) if self.ddof is None else ("transform", self.ddof)
-
-    def formula(self) -> str:
-        weights = f", w = {list(self.weights)}" if self.weights else ""
-        return f"x_i = Σ_n w_n (r_n,i - mean_group r_n)/(std_group r_n + eps){weights}"
 
 
 @part
