@@ -15,10 +15,10 @@ from groupwise.policies import Policy, sequence_logprobs
 from groupwise.policies.heads import head_of
 from groupwise.policies.load import checkpoint_activations
 from groupwise.samplers import LocalSampler, TransformersSampler, make_sampler
-from groupwise.samplers.local import run as running
 from groupwise.samplers.local.attention import lay_out
 from groupwise.samplers.local.cache import Cache
-from groupwise.samplers.local.families import FAMILIES as DECODED
+from groupwise.samplers.local.decoder import FAMILIES as DECODED
+from groupwise.samplers.local.decoder import Decoder
 from groupwise.samplers.local.head import SamplingHead
 from groupwise.samplers.local.schedule import PATIENCE
 from groupwise.samplers.local.static import StaticSteps, frame_rows
@@ -265,13 +265,13 @@ def test_an_error_of_what_follows_reaches_the_caller() -> None:
 
 def test_requests_past_their_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fault 56: what is unfinished comes back as it is, the rest goes on."""
-    inner = running.run_decoder
+    inner = Decoder.run
 
     def slow(*args: Any) -> torch.Tensor:
         time.sleep(0.02)
         return inner(*args)
 
-    monkeypatch.setattr(running, "run_decoder", slow)
+    monkeypatch.setattr(Decoder, "run", slow)
     policy = unending(family_policy("llama"))
     asked = [
         Request(PROMPTS[0], key=0, max_tokens=8),

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from groupwise.samplers.local.architecture import AttentionLayer
 from groupwise.samplers.local.cache import Cache
+from groupwise.samplers.local.decoder import AttentionLayer
 
 
 def dense_attention(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from groupwise.samplers.local.architecture import Decoder
+from groupwise.samplers.local.decoder import Decoder
 
 # Own positions that a buffer starts with and grows by at least: short completions do not pay for
 # long ones, and whole buffers are attended (kernels copy what is only a part of one).

@@ -1,102 +1,269 @@
-"""One forward pass over a flat list of tokens, for every family that a `Decoder` describes.
+"""Decoders of the Llama-like families over the learner's own weights: read from a model, and run.
 
-Everything but attention works token by token, so the tokens of any number of sequences, in any
-stage, are one matrix product; `attend` knows which token belongs where. The residual stream and
-norms are float32 (float64 where the weights are), matrix products are in the decoder's dtype: what
-the learner's autocast does.
+Families differ in where norms stand, which rotary table a layer reads, and what a window or a soft
+cap does. Everything but attention works token by token, so the tokens of any number of sequences,
+in any stage, are one matrix product; `attend` knows which token belongs where. The residual stream
+and norms are float32 (float64 where the weights are), matrix products are in the decoder's dtype:
+what the learner's autocast does.
 Shapes: N tokens, D hidden, Hq query heads, Hk key heads, W head width.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from groupwise.samplers.local.architecture import (
-    Attend,
-    AttentionLayer,
-    Decoder,
-    DenseLayer,
-    Layer,
+from groupwise.policies.heads import causal_lm, text_config
+from groupwise.samplers.local.weights import Matrix, Norm
+
+FAMILIES = (
+    "llama",
+    "mistral",
+    "qwen2",
+    "qwen3",
+    "gemma2",
+    "gemma3_text",
+    "phi3",
+    "smollm3",
+    "olmo2",
 )
-from groupwise.samplers.local.weights import Norm
+
+# Families whose mask follows each layer's type, and those with one window for all layers. The
+# others have none, even if their configuration names one.
+_WINDOW_BY_TYPE = ("qwen2", "qwen3", "gemma2", "gemma3_text", "smollm3")
+_ONE_WINDOW = ("mistral", "phi3")
 
 
-def run_decoder(decoder: Decoder, ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
-    """Normed hidden states [N, D] of tokens `ids` [N] at `positions` [N].
+@dataclass(frozen=True)
+class _Reading:
+    """How the matrices and norms of one model are made."""
 
-    Queries arrive at `attend` scaled, and in the decoder's dtype like keys and values.
+    config: Any
+    dtype: torch.dtype
+    pack: bool
+
+    def matrix(self, owner: Any, fused: str, *names: str) -> Matrix:
+        """The layer called `fused`, else those called `names`, side by side."""
+        found = [fused] if hasattr(owner, fused) else names
+        return Matrix([getattr(owner, name) for name in found], self.dtype, pack=self.pack)
+
+    def norm(self, owner: Any, name: str) -> Norm | None:
+        """The owner's norm of that name; Gemma's weights are stored as their distance from 1."""
+        module = getattr(owner, name, None)
+        if module is None:
+            return None
+        offset = 1.0 if self.config.model_type.startswith("gemma") else 0.0
+        eps = getattr(module, "variance_epsilon", None)
+        return Norm(module, eps=module.eps if eps is None else eps, offset=offset)
+
+
+class AttentionLayer:
+    """One layer's attention. `qkv` gives queries, keys and values of all heads in this order.
+
+    `scale` multiplies the scores, `softcap` bounds them, `window` is the number of newest positions
+    that are seen (None: all). `query_norm` and `key_norm` are over a head's width, or with
+    `norm_all_heads` over all heads at once. `rope` names the rotary table, None without one.
     """
-    x = decoder.embedding(ids)
-    ropes = {name: _broadcast(decoder.rope(name, positions)) for name in decoder.rope_names}
-    for number, layer in enumerate(decoder.layers):
-        rope = None if layer.attention.rope is None else ropes[layer.attention.rope]
-        x = _run_layer(decoder, number, layer, x, rope, attend)
-    return decoder.norm(x)
+
+    def __init__(self, own: Any, reading: _Reading) -> None:
+        config = reading.config
+        self.qkv = reading.matrix(own, "qkv_proj", "q_proj", "k_proj", "v_proj")
+        self.output = reading.matrix(own, "o_proj")
+        self.scale: float = own.scaling
+        # Gemma 3's configuration has one too, which its attention does not apply.
+        gemma2 = config.model_type == "gemma2"
+        self.softcap: float | None = own.attn_logit_softcapping if gemma2 else None
+        self.window = _window(own, config)
+        self.query_norm = reading.norm(own, "q_norm")
+        self.key_norm = reading.norm(own, "k_norm")
+        self.norm_all_heads = config.model_type.startswith("olmo")
+        self.rope = _rope_name(own, config)
 
 
-def _broadcast(rope: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """[N, 1, W] cosines and the first half of the sines (both halves are equal)."""
-    cos, sin = rope
-    return cos[:, None], sin[:, None, : sin.shape[-1] // 2]
+class Layer:
+    """Attention and a gated feed-forward half, with norms before and after each where there are."""
+
+    def __init__(self, layer: Any, reading: _Reading) -> None:
+        self.attention = AttentionLayer(layer.self_attn, reading)
+        self.up = reading.matrix(layer.mlp, "gate_up_proj", "gate_proj", "up_proj")
+        self.down = reading.matrix(layer.mlp, "down_proj")
+        self.act: Callable[[Tensor], Tensor] = (
+            getattr(layer.mlp, "act_fn", None) or layer.mlp.activation_fn
+        )
+        self.before_attention = reading.norm(layer, "input_layernorm")
+        self.after_attention = reading.norm(layer, "post_attention_layernorm")
+        self.before_feed_forward = reading.norm(layer, "pre_feedforward_layernorm")
+        self.after_feed_forward = reading.norm(layer, "post_feedforward_layernorm")
+        if self.after_feed_forward is None:  # then the name says where it is, not what it norms
+            self.before_feed_forward, self.after_attention = self.after_attention, None
+
+    @property
+    def parts(self) -> Iterator[Matrix | Norm]:
+        """Whatever holds a copy of weights."""
+        for value in (*vars(self).values(), *vars(self.attention).values()):
+            if isinstance(value, Matrix | Norm):
+                yield value
 
 
-def _run_layer(
-    decoder: Decoder,
-    number: int,
-    layer: Layer,
-    x: Tensor,
-    rope: tuple[Tensor, Tensor] | None,
-    attend: Attend,
-) -> Tensor:
-    attended = _attention(decoder, number, layer, x, rope, attend)
-    if layer.after_attention is not None:
-        attended = layer.after_attention(attended.to(x.dtype))
-    middle = x + attended
-    source = _normed(layer.before_feed_forward, middle)
-    added = _feed_forward(layer.feed_forward, source, decoder.dtype)
-    if layer.after_feed_forward is not None:
-        added = layer.after_feed_forward(added.to(x.dtype))
-    return middle.add_(added)
+# (layer number, layer, queries [N, Hq, W], keys [N, Hk, W], values [N, Hk, W]) to [N, Hq, W].
+Attend = Callable[[int, AttentionLayer, Tensor, Tensor, Tensor], Tensor]
+
+
+class Decoder:
+    """From ids and positions to the states that the head reads.
+
+    `tables` hold cosines and sines [S, W] of the model's own rotary module, W the rotated width of
+    a head, for the names in `rope_names`.
+    """
+
+    def __init__(self, model: Any, reading: _Reading) -> None:
+        config = reading.config
+        self.embedding: nn.Module = model.embed_tokens
+        self.layers = [Layer(layer, reading) for layer in model.layers]
+        self.norm = reading.norm(model, "norm")
+        self.heads: int = config.num_attention_heads
+        self.kv_heads: int = config.num_key_value_heads
+        self.head_dim: int = model.layers[0].self_attn.head_dim
+        self.dtype = reading.dtype
+        self.tables: dict[str, tuple[Tensor, Tensor]] = {}
+        self._rotary = model.rotary_emb
+        self._exact = torch.float64 if config.dtype == torch.float64 else torch.float32
+        names = {layer.attention.rope for layer in self.layers}
+        self.rope_names = tuple(sorted(name for name in names if name is not None))
+
+    def refresh(self) -> None:
+        """Take the learner's present weights everywhere."""
+        for layer in self.layers:
+            for part in layer.parts:
+                part.refresh()
+        assert self.norm is not None
+        self.norm.refresh()
+
+    @torch.no_grad()
+    def reserve(self, length: int) -> None:
+        """Tables of rotary positions for sequences of `length` from now on, float32 or better."""
+        device = next(self.embedding.parameters()).device
+        for name in self.rope_names:
+            table = self.tables.get(name)
+            if table is not None and table[0].shape[0] >= length:
+                continue
+            positions = torch.arange(max(256, 2 * length), device=device)[None]
+            like = torch.zeros(1, dtype=self._exact, device=device)
+            extra = () if name == "default" else (name,)
+            with torch.autocast(device.type, enabled=False):
+                cos, sin = self._rotary(like, positions, *extra)
+            self.tables[name] = (cos[0], sin[0])
+
+    @property
+    def reserved(self) -> int:
+        """Positions that the rotary tables hold; 0 without any."""
+        return min((table[0].shape[0] for table in self.tables.values()), default=0)
+
+    def run(self, ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+        """Normed hidden states [N, D] of tokens `ids` [N] at `positions` [N], which `reserve` has
+        made room for.
+
+        Queries arrive at `attend` scaled, and in the decoder's dtype like keys and values.
+        """
+        x = self.embedding(ids)
+        ropes = {}
+        for name in self.rope_names:  # [N, 1, W] cosines, the first half of the sines (both equal)
+            cos, sin = (table[positions][:, None] for table in self.tables[name])
+            ropes[name] = (cos, sin[..., : sin.shape[-1] // 2])
+        for number, layer in enumerate(self.layers):
+            rope = None if layer.attention.rope is None else ropes[layer.attention.rope]
+            x = self._run_layer(number, layer, x, rope, attend)
+        return _normed(self.norm, x)
+
+    def _run_layer(
+        self,
+        number: int,
+        layer: Layer,
+        x: Tensor,
+        rope: tuple[Tensor, Tensor] | None,
+        attend: Attend,
+    ) -> Tensor:
+        attended = self._attention(
+            number, layer.attention, _normed(layer.before_attention, x), rope, attend
+        )
+        if layer.after_attention is not None:
+            attended = layer.after_attention(attended.to(x.dtype))
+        middle = x + attended
+        source = _normed(layer.before_feed_forward, middle).to(self.dtype)
+        gate, up = layer.up(source).chunk(2, dim=-1)
+        added = layer.down(layer.act(gate) * up)
+        if layer.after_feed_forward is not None:
+            added = layer.after_feed_forward(added.to(x.dtype))
+        return middle.add_(added)
+
+    def _attention(
+        self,
+        number: int,
+        own: AttentionLayer,
+        x: Tensor,
+        rope: tuple[Tensor, Tensor] | None,
+        attend: Attend,
+    ) -> Tensor:
+        both = self.heads + self.kv_heads
+        states = own.qkv(x.to(self.dtype)).view(x.shape[0], -1, self.head_dim)
+        turned = _normed_heads(own, states[:, :both].to(x.dtype), self.heads)
+        if rope is not None:
+            turned = _rotated(turned, *rope)
+        queries = (turned[:, : self.heads] * own.scale).to(self.dtype)
+        keys = turned[:, self.heads :].to(self.dtype)
+        return own.output(attend(number, own, queries, keys, states[:, both:]).flatten(1))
+
+
+def read_decoder(model: nn.Module, dtype: torch.dtype, *, pack: bool = True) -> Decoder | str:
+    """A model's decoder, or the reason why it is not supported."""
+    config = text_config(model)
+    if config.model_type not in FAMILIES:
+        return f"models of type {config.model_type!r} are not supported by the local sampler"
+    if getattr(config, "use_bidirectional_attention", False):
+        return "its attention looks ahead"
+    ropes = getattr(config, "rope_parameters", None) or {}
+    tables = [ropes, *(each for each in ropes.values() if isinstance(each, dict))]
+    if any(each.get("rope_type") in ("dynamic", "longrope") for each in tables):
+        return "its rotary positions depend on the length of the sequence at hand"
+    return Decoder(causal_lm(model).get_decoder(), _Reading(config, dtype, pack))
+
+
+def _window(attention: Any, config: Any) -> int | None:
+    """The layer's sliding window, from where the family's own mask takes it."""
+    types = getattr(config, "layer_types", None)
+    if config.model_type in _WINDOW_BY_TYPE and types is not None:
+        sliding = types[attention.layer_idx] == "sliding_attention"
+        return config.sliding_window if sliding else None
+    return config.sliding_window if config.model_type in _ONE_WINDOW else None
+
+
+def _rope_name(attention: Any, config: Any) -> str | None:
+    """The rotary table of a layer, which may depend on the layer's type; None without one."""
+    if getattr(attention, "use_rope", True) in (False, 0):  # SmolLM3 leaves some layers without
+        return None
+    layer_type = getattr(attention, "layer_type", None)
+    ropes = getattr(config, "rope_parameters", None) or {}
+    return str(layer_type) if isinstance(ropes.get(layer_type), dict) else "default"
 
 
 def _normed(norm: Norm | None, x: Tensor) -> Tensor:
     return x if norm is None else norm(x)
 
 
-def _attention(
-    decoder: Decoder,
-    number: int,
-    layer: Layer,
-    x: Tensor,
-    rope: tuple[Tensor, Tensor] | None,
-    attend: Attend,
-) -> Tensor:
-    own = layer.attention
-    width = decoder.head_dim
-    states = own.qkv(_normed(layer.before_attention, x).to(decoder.dtype))
-    states = states.view(x.shape[0], -1, width)
-    turned = states[:, : decoder.heads + decoder.kv_heads].to(x.dtype)
-    if own.query_norm is not None and own.key_norm is not None:
-        turned = _normed_heads(own, turned, decoder.heads, own.query_norm, own.key_norm)
-    if rope is not None:
-        turned = _rotated(turned, *rope)
-    queries = (turned[:, : decoder.heads] * own.scale).to(decoder.dtype)
-    keys = turned[:, decoder.heads :].to(decoder.dtype)
-    values = states[:, decoder.heads + decoder.kv_heads :]
-    return own.output(attend(number, own, queries, keys, values).reshape(x.shape[0], -1))
-
-
-def _normed_heads(
-    own: AttentionLayer, turned: Tensor, heads: int, query_norm: Norm, key_norm: Norm
-) -> Tensor:
+def _normed_heads(own: AttentionLayer, turned: Tensor, heads: int) -> Tensor:
     """Queries and keys [N, Hq + Hk, W] normed by head, or over all heads of each at once."""
+    if own.query_norm is None or own.key_norm is None:
+        return turned
     queries, keys = turned[:, :heads], turned[:, heads:]
     if own.norm_all_heads:
-        queries = query_norm(queries.flatten(1)).view(queries.shape)
-        keys = key_norm(keys.flatten(1)).view(keys.shape)
+        queries = own.query_norm(queries.flatten(1)).view(queries.shape)
+        keys = own.key_norm(keys.flatten(1)).view(keys.shape)
         return torch.cat([queries, keys], dim=1)
-    return torch.cat([query_norm(queries), key_norm(keys)], dim=1)
+    return torch.cat([own.query_norm(queries), own.key_norm(keys)], dim=1)
 
 
 def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -110,8 +277,3 @@ def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     turned[..., :half].addcmul_(second, sin, value=-1.0)
     turned[..., half:].addcmul_(first, sin)
     return turned if 2 * half == x.shape[-1] else torch.cat([turned, x[..., 2 * half :]], dim=-1)
-
-
-def _feed_forward(layer: DenseLayer, x: Tensor, dtype: torch.dtype) -> Tensor:
-    gate, up = layer.up(x.to(dtype)).chunk(2, dim=-1)
-    return layer.down(layer.act(gate) * up)

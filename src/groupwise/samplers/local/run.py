@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from groupwise.samplers.local.architecture import Attend, Decoder
 from groupwise.samplers.local.attention import (
     Decode,
     Extend,
@@ -21,7 +20,7 @@ from groupwise.samplers.local.attention import (
     lay_out,
 )
 from groupwise.samplers.local.cache import Cache
-from groupwise.samplers.local.decoder import run_decoder
+from groupwise.samplers.local.decoder import Attend, Decoder
 from groupwise.samplers.local.head import SamplingHead
 from groupwise.samplers.local.schedule import Place, Schedule, Slot
 from groupwise.samplers.local.static import StaticSteps
@@ -162,7 +161,7 @@ class Run:
         else:
             attend = Decode(self.cache, batch.layout, batch.own)
             positions = batch.layout.prompts + batch.own
-            states = run_decoder(self.decoder, batch.ids, positions, attend)
+            states = self.decoder.run(batch.ids, positions, attend)
         self.counts.projected += states.shape[0]
         logits = self.head.near(states, batch.best)
         draws = batch.next_tokens.draw(logits, self.schedule.version)
@@ -226,8 +225,7 @@ class Run:
 
     def _forward(self, ids: list[int], positions: list[int], attend: Attend) -> Tensor:
         self.decoder.reserve(max(positions) + 1)
-        return run_decoder(
-            self.decoder,
+        return self.decoder.run(
             torch.tensor(ids, device=self.device),
             torch.tensor(positions, device=self.device),
             attend,

@@ -14,11 +14,9 @@ from groupwise.errors import RecipeError
 from groupwise.policies.heads import head_of
 from groupwise.policies.policy import Policy, evaluating
 from groupwise.samplers.contract import Then, check_length
-from groupwise.samplers.local.architecture import Decoder
 from groupwise.samplers.local.attention import Prefill
 from groupwise.samplers.local.cache import Cache, bytes_per_token
-from groupwise.samplers.local.decoder import run_decoder
-from groupwise.samplers.local.families import read_decoder
+from groupwise.samplers.local.decoder import Decoder, read_decoder
 from groupwise.samplers.local.head import SamplingHead
 from groupwise.samplers.local.run import Counts, Run
 from groupwise.samplers.local.schedule import Schedule
@@ -220,6 +218,6 @@ def _agrees(policy: Policy, decoder: Decoder) -> bool:
         cache = Cache(decoder, rows=1, groups=1, longest_prompt=len(ids), device=policy.device)
         positions = torch.arange(len(ids), device=policy.device)
         decoder.reserve(len(ids))
-        got = run_decoder(decoder, ids, positions, Prefill(cache, [len(ids)], [0])).float()
+        got = decoder.run(ids, positions, Prefill(cache, [len(ids)], [0])).float()
     allowed = 0.05 if half else 1e-4
     return float((got - expected).abs().mean()) <= allowed * float(expected.abs().mean())

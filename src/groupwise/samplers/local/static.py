@@ -13,10 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from groupwise.samplers.local.architecture import Decoder
 from groupwise.samplers.local.attention import Decode, Frame, Layout
 from groupwise.samplers.local.cache import Cache
-from groupwise.samplers.local.decoder import run_decoder
+from groupwise.samplers.local.decoder import Decoder
 
 _FEWEST = 8
 _WARM_UPS = 2
@@ -92,7 +91,7 @@ class StaticSteps:
 
     def _run(self, step: _Captured) -> Tensor:
         attend = Decode(self.cache, step.layout, step.own)
-        return run_decoder(self.decoder, step.ids, step.layout.prompts + step.own, attend)
+        return self.decoder.run(step.ids, step.layout.prompts + step.own, attend)
 
     def _capture(self, step: _Captured) -> None:
         """Every row writes to the spare one meanwhile, so nothing of the cache is touched."""
