@@ -8,11 +8,13 @@ verifier and the row when something raises, and applies the `skip` policy.
 from __future__ import annotations
 
 import json
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from inspect import isawaitable, iscoroutinefunction
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -31,7 +33,6 @@ from groupwise.waiting.deadlines import DeadlinePassed, call_within, gather, is_
 from groupwise.waiting.worker import RemoteError
 
 OnError = Literal["stop", "skip"]
-Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,8 +305,10 @@ def score_cases(
     """
     if not cases:
         return []
+    name = f"verifier {verifier.name!r}, on a batch of {len(cases)}"
     try:
-        result = _within(deadline, verifier, len(cases), lambda: _results(verifier, cases))
+        call = partial(_results, verifier, cases)
+        result = call_within(deadline, call, name=name, abandon=verifier.waits)
     except VerifierError:
         raise
     except DeadlinePassed as error:
@@ -313,17 +316,20 @@ def score_cases(
     except BaseException as error:
         if not is_user_error(error):
             raise
-        if on_error == "skip":
-            return _scored_singly(verifier, cases, deadline)
-        if isinstance(error, RowFailure):
-            raise _stopped(verifier, cases, error.row, error.error) from error.error
-        raise _stopped(verifier, cases, _failing_row(verifier, cases, deadline), error) from error
-    return _checked(verifier, cases, result)
-
-
-def _within(seconds: float, verifier: Verifier, rows: int, call: Callable[[], Value]) -> Value:
-    name = f"verifier {verifier.name!r}, on a batch of {rows}"
-    return call_within(seconds, call, name=name, abandon=verifier.waits)
+        return _one_by_one(verifier, cases, on_error, deadline, error)
+    if hasattr(result, "tolist") and not isinstance(result, (list, tuple)):
+        result = result.tolist()
+    wanted, got = f"{len(cases)} scores", ""
+    if not isinstance(result, (list, tuple)):
+        wanted = f"a list of {len(cases)} numbers or None"
+        got = f"{type(result).__name__} ({shorten(repr(result))})"
+    elif len(result) != len(cases):
+        got = str(len(result))
+    if got:
+        raise VerifierError(
+            f"verifier {verifier.name!r}: expected {wanted}, one a completion; got {got}"
+        )
+    return [as_score(verifier.name, row, value) for row, value in enumerate(result)]
 
 
 def _results(verifier: Verifier, cases: Sequence[Case]) -> Any:
@@ -336,53 +342,45 @@ def _results(verifier: Verifier, cases: Sequence[Case]) -> Any:
     return result
 
 
-def _singly(
-    verifier: Verifier, cases: Sequence[Case], deadline: float
-) -> Iterator[Score | BaseException]:
-    """Each case alone: its score, or what was raised."""
-    for case in cases:
-        try:
-            (score,) = score_cases(verifier, [case], deadline=deadline)
-        except VerifierError as error:
-            yield error.__cause__ or error
-        else:
-            yield score
+def _one_by_one(
+    verifier: Verifier,
+    cases: Sequence[Case],
+    on_error: OnError,
+    deadline: float,
+    error: BaseException,
+) -> list[Score]:
+    """Each case alone after `error` in their batch: what fails alone is named, or excluded.
 
-
-def _scored_singly(verifier: Verifier, cases: Sequence[Case], deadline: float) -> list[Score]:
-    """One row at a time after a batch failed: what fails alone is excluded and says why."""
+    The search for the row that stops the run has the batch's deadline as a whole.
+    """
+    if isinstance(error, RowFailure) and on_error == "stop":
+        raise _stopped(verifier, cases, error.row, error.error) from error.error
     scores: list[Score] = []
     last: BaseException | None = None
-    for found in _singly(verifier, cases, deadline):
-        if isinstance(found, BaseException):
-            last = found
-            reason = f"{verifier.name} raised {describe_error(found)}"
-            found = Score(None, "infrastructure_error", reason)
-        scores.append(found)
+    began = time.monotonic()
+    for row, case in enumerate(cases):
+        found: BaseException = error
+        if len(cases) > 1:
+            try:
+                scores += score_cases(verifier, [case], deadline=deadline)
+                if on_error == "stop" and 0 < deadline < time.monotonic() - began:
+                    break
+                continue
+            except VerifierError as raised:
+                found = raised.__cause__ or raised
+        last = found.error if isinstance(found, RowFailure) else found
+        if on_error == "stop":
+            raise _stopped(verifier, cases, row, last) from last
+        reason = f"{verifier.name} raised {describe_error(last)}"
+        scores.append(Score(None, "infrastructure_error", reason))
+    if on_error == "stop":
+        raise _stopped(verifier, cases, None, error) from error
     if last is not None and all(score.value is None for score in scores):
         raise VerifierError(
             f"verifier {verifier.name!r} failed on all {len(cases)} rows of the batch, which stops "
             f"the run under any policy; the last error was {describe_error(last)}"
         ) from last
     return scores
-
-
-def _failing_row(verifier: Verifier, cases: Sequence[Case], deadline: float) -> int | None:
-    """The first row that makes a batched function raise; None if no row does so alone.
-
-    The search as a whole has the batch's deadline.
-    """
-    if len(cases) == 1:
-        return 0
-
-    def search() -> int | None:
-        found = enumerate(_singly(verifier, cases, 0.0))
-        return next((row for row, each in found if isinstance(each, BaseException)), None)
-
-    try:
-        return _within(deadline, verifier, len(cases), search)
-    except DeadlinePassed:
-        return None
 
 
 def _stopped(
@@ -392,22 +390,6 @@ def _stopped(
     if row is not None:
         where += f" (prompt {cases[row].prompt.id!r}, completion {shorten(cases[row].text)!r})"
     return VerifierError(f"verifier {verifier.name!r} raised on {where}: {describe_error(error)}")
-
-
-def _checked(verifier: Verifier, cases: Sequence[Case], result: Any) -> list[Score]:
-    if hasattr(result, "tolist") and not isinstance(result, (list, tuple)):
-        result = result.tolist()
-    if not isinstance(result, (list, tuple)):
-        raise VerifierError(
-            f"verifier {verifier.name!r}: expected a list of {len(cases)} numbers or None, one a "
-            f"completion; got {type(result).__name__} ({shorten(repr(result))})"
-        )
-    if len(result) != len(cases):
-        raise VerifierError(
-            f"verifier {verifier.name!r}: expected {len(cases)} scores, one a completion; "
-            f"got {len(result)}"
-        )
-    return [as_score(verifier.name, row, value) for row, value in enumerate(result)]
 
 
 def describe_error(error: BaseException) -> str:
