@@ -17,14 +17,14 @@ from groupwise.evaluation.result import answer_vote
 from groupwise.records import RunWriter, find_metric, open_run
 from groupwise.samplers import SamplingSettings, ScriptedSampler
 from groupwise.types import Prompt, Request, Score
-from groupwise.verifiers import Case, CaseVerifier
+from groupwise.verifiers import Case, Verifier
 from helpers import make_template
 from record_helpers import group, rollout
 
 SAMPLING = SamplingSettings(group_size=8, max_tokens=6, temperature=0.7)
 
 
-class Answer(CaseVerifier):
+class Answer(Verifier):
     """Right where the text is the answer; `?` cannot be scored; `form` is 1 for one character."""
 
     name = "answer"

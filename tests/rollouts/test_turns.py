@@ -25,7 +25,6 @@ from groupwise.samplers import SamplingSettings, ScriptedSampler
 from groupwise.templates import Template
 from groupwise.types import Extras, Group, Message, Prompt, Score, StepReward
 from groupwise.verifiers import Case, Verifier, load_verifier
-from groupwise.verifiers.core.contract import CaseVerifier
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +44,7 @@ class Asks(Episode):
         return None if completion == "done" else [{"role": "user", "content": "LEAK 7"}]
 
 
-class Heard(CaseVerifier):
+class Heard(Verifier):
     """1 where the case's text is "done"; keeps the cases."""
 
     name = "heard"  # type: ignore[assignment]
@@ -271,7 +270,7 @@ def test_a_verifier_of_batches_gets_the_whole_batch(template: Template) -> None:
     assert [[r.reward for r in group.rollouts] for group in groups] == [[None, 4.0], [4.0, 4.0]]
 
 
-class Slow(CaseVerifier):
+class Slow(Verifier):
     """Scores by the text; notes when."""
 
     name = "slow"  # type: ignore[assignment]
@@ -298,7 +297,7 @@ def test_finished_rollouts_are_scored_while_others_still_run(template: Template)
 
 
 def test_a_verifier_that_raises_beside_the_sampler_stops_the_run(template: Template) -> None:
-    class Raises(CaseVerifier):
+    class Raises(Verifier):
         name = "raises"  # type: ignore[assignment]
 
         def score_case(self, case: Case) -> float:
@@ -308,7 +307,7 @@ def test_a_verifier_that_raises_beside_the_sampler_stops_the_run(template: Templ
         played(Asking(Asks, Raises()), template, ["done"], group_size=3)
 
 
-class Answers(CaseVerifier):
+class Answers(Verifier):
     """What is behind any thinking."""
 
     name = "answers"  # type: ignore[assignment]

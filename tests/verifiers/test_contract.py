@@ -11,7 +11,7 @@ import pytest
 
 from groupwise.errors import VerifierError
 from groupwise.types import Prompt, Score, StepReward
-from groupwise.verifiers import Case, CaseVerifier, Verifier, score_cases
+from groupwise.verifiers import Case, Verifier, score_cases
 from groupwise.verifiers.core import scores as core_scores
 
 
@@ -35,7 +35,7 @@ class Whole(Verifier):
         return self.result
 
 
-class PerCase(CaseVerifier):
+class PerCase(Verifier):
     def __init__(self, function):
         self.function = function
 

@@ -223,4 +223,4 @@ def test_a_class_that_is_no_verifier_is_refused():
 
 def test_a_verifier_class_with_other_arguments_is_refused():
     with pytest.raises(RecipeError, match="missing a required argument: 'name'"):
-        load_verifier("groupwise.verifiers.core.isolated:Isolated")
+        load_verifier("groupwise.verifiers.core.user:Isolated")

@@ -11,9 +11,9 @@ import pytest
 
 from groupwise.errors import VerifierError
 from groupwise.types import Prompt
-from groupwise.verifiers import CaseVerifier, Component, Composite, compose, score_cases
+from groupwise.verifiers import Component, Composite, Verifier, compose, score_cases
 from groupwise.verifiers.core.contract import Case
-from groupwise.verifiers.core.functions import RewardFunction
+from groupwise.verifiers.core.user import RewardFunction
 from groupwise.waiting import deadlines
 from groupwise.waiting.deadlines import BackgroundCall, DeadlinePassed, call_within
 
@@ -166,7 +166,7 @@ async def swallows_its_cancellation(completions, **kwargs):
             pass
 
 
-class NeverJudges(CaseVerifier):
+class NeverJudges(Verifier):
     name = "never_judges"
 
     async def score_case(self, case):
@@ -223,7 +223,7 @@ def test_a_slow_function_does_not_hold_up_those_that_wait():
         await asyncio.sleep(0.5)
         return [2.0] * len(completions)
 
-    class Here(CaseVerifier):
+    class Here(Verifier):
         name = "here"
 
         def score_case(self, case):

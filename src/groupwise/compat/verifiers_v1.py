@@ -24,7 +24,6 @@ from groupwise.errors import RecipeError
 from groupwise.randomness import generator
 from groupwise.types import Message, Prompt, Score
 from groupwise.verifiers import Case, Verifier, VerifierSettings, compose
-from groupwise.verifiers.core.contract import CaseVerifier
 from groupwise.verifiers.core.names import validated
 from groupwise.verifiers.core.scores import rated
 
@@ -76,7 +75,7 @@ def make_verifiers_v1(
     return Environment(NAME, verifier, splits, {"arguments": settings.model_dump(mode="json")})
 
 
-class TaskRewards(CaseVerifier):
+class TaskRewards(Verifier):
     """The weighted sum of a task's own rewards, for tasks that were loaded with the prompts."""
 
     name: ClassVar[str] = NAME

@@ -21,7 +21,7 @@ from groupwise.imports import import_object, raised_at
 from groupwise.types import Prompt
 from groupwise.verifiers import Verifier, VerifierTables
 from groupwise.verifiers.core.contract import describe_error
-from groupwise.verifiers.core.raised import call_user
+from groupwise.verifiers.core.user import call_user
 
 
 def custom_environment(

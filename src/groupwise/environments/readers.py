@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TextIO
 from groupwise.errors import RecipeError
 from groupwise.imports import import_object
 from groupwise.verifiers.core.contract import describe_error
-from groupwise.verifiers.core.raised import call_user
+from groupwise.verifiers.core.user import call_user
 
 LONGEST_FIELD = 2**31 - 1
 """Characters of a CSV field: a long context is one field."""

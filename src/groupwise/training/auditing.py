@@ -22,7 +22,7 @@ from groupwise.records.files import write_text
 from groupwise.templates import Template
 from groupwise.verifiers import Composite, RewardFunction, Verifier
 from groupwise.verifiers.audit import LabelledRow, asks_a_model, audit
-from groupwise.verifiers.core.isolated import Isolated
+from groupwise.verifiers.core.user import Isolated
 
 BUDGET = 10.0
 """Seconds after which nothing further is asked of the verifier."""

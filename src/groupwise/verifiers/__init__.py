@@ -11,17 +11,14 @@ from groupwise.verifiers.core.composition import Combine, Component, Composite
 from groupwise.verifiers.core.contract import (
     AnswerVerifier,
     Case,
-    CaseVerifier,
     OnError,
     SettingsVerifier,
     Verifier,
     VerifierLogs,
     score_cases,
 )
-from groupwise.verifiers.core.functions import RewardFunction
 from groupwise.verifiers.core.registry import (
     BUILTIN,
-    check_answer,
     compose,
     load_verifier,
     verifier_class,
@@ -30,13 +27,13 @@ from groupwise.verifiers.core.registry import (
 )
 from groupwise.verifiers.core.scores import BadAnswer, accepted_answers, as_score
 from groupwise.verifiers.core.settings import VerifierSettings, VerifierTables
+from groupwise.verifiers.core.user import RewardFunction
 
 __all__ = [
     "BUILTIN",
     "AnswerVerifier",
     "BadAnswer",
     "Case",
-    "CaseVerifier",
     "Combine",
     "Component",
     "Composite",
@@ -49,7 +46,6 @@ __all__ = [
     "VerifierTables",
     "accepted_answers",
     "as_score",
-    "check_answer",
     "compose",
     "import_object",
     "load_verifier",

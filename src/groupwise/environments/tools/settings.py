@@ -14,7 +14,7 @@ from groupwise.imports import import_object
 from groupwise.sandbox import SandboxUnavailable
 from groupwise.sandbox.packages import find_packages
 from groupwise.verifiers.core.names import Arguments, unknown_name, validated
-from groupwise.verifiers.core.raised import call_user
+from groupwise.verifiers.core.user import call_user
 
 BUILTIN_TOOLS = ("calculator", "python", "search")
 

@@ -18,7 +18,7 @@ from groupwise.errors import RecipeError
 from groupwise.types import Prompt
 from groupwise.verifiers.core.composition import main_part
 from groupwise.verifiers.core.contract import Verifier
-from groupwise.verifiers.core.functions import RewardFunction
+from groupwise.verifiers.core.user import RewardFunction
 
 _FOLDER = files("groupwise.verifiers.audit").joinpath("sets")
 SETS = tuple(sorted(each.name.removesuffix(".jsonl") for each in _FOLDER.iterdir()))

@@ -32,13 +32,12 @@ from groupwise.verifiers.audit.rows import SETS, LabelledRow, labelled_rows
 from groupwise.verifiers.core.composition import Composite, VerifierGroup, main_part
 from groupwise.verifiers.core.contract import (
     Case,
-    CaseVerifier,
     Verifier,
     describe_error,
     score_cases,
 )
-from groupwise.verifiers.core.functions import RewardFunction
 from groupwise.verifiers.core.scores import BadAnswer
+from groupwise.verifiers.core.user import RewardFunction
 
 MARGIN = 0.02
 """What a probe may earn above an honest guess, in parts of right minus wrong, without being one."""
@@ -210,7 +209,7 @@ class _Audit:
         self.parts = [scorer.verifier]
         if isinstance(scorer.verifier, Composite):
             self.parts = list(scorer.verifier.members)
-        if not all(isinstance(part, CaseVerifier) for part in self.parts):
+        if not all(part.judges_singly for part in self.parts):
             two = [prompts[0], prompts[-1]]
             scorer.score(two, [gold_of(prompt) or "" for prompt in two], together=True)
         self._find_form()

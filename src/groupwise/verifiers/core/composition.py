@@ -80,7 +80,10 @@ class Component:
 
 
 class VerifierGroup(Verifier):
-    """A verifier made of others: what it needs, logs and ends is theirs together."""
+    """A verifier made of others: what it needs, logs and ends is theirs together.
+
+    Gold answers are the first member's.
+    """
 
     @property
     @abstractmethod
@@ -88,8 +91,26 @@ class VerifierGroup(Verifier):
         """The verifiers that it is made of."""
 
     @property
+    def name(self) -> str:
+        return "+".join(each.name for each in self.members)
+
+    @property
+    def required_columns(self) -> frozenset[str]:
+        return frozenset().union(*(each.required_columns for each in self.members))
+
+    @property
     def needs_answer(self) -> bool:
         return any(each.needs_answer for each in self.members)
+
+    @property
+    def gives_steps(self) -> bool:
+        return all(each.gives_steps for each in self.members)
+
+    def gold_completion(self, prompt: Prompt) -> str | None:
+        return self.members[0].gold_completion(prompt)
+
+    def check_answers(self, prompts: Sequence[Prompt]) -> list[str | None]:
+        return self.members[0].check_answers(prompts)
 
     @property
     def waits(self) -> bool:
@@ -129,13 +150,12 @@ class Composite(VerifierGroup):
         if not components:
             raise RecipeError("a composition needs at least one verifier")
         keys = [component.key for component in components]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise RecipeError(
-                    f"two verifiers are called {key!r}; give one of them a label of its own, "
-                    f'for instance label = "{key}_2"'
-                )
         for component in components:
+            if keys.count(component.key) > 1:
+                raise RecipeError(
+                    f"two verifiers are called {component.key!r}; give one of them a label of its "
+                    f'own, for instance label = "{component.key}_2"'
+                )
             if component.gate is not None and component.gate_key == component.key:
                 raise RecipeError(f"verifier {component.key!r} is gated on itself; name another")
             if component.gate is not None and component.gate_key not in keys:
@@ -160,20 +180,17 @@ class Composite(VerifierGroup):
 
     @property
     def name(self) -> str:
-        return "+".join(component.key for component in self.components)
+        return "+".join(self.labels)
 
     @property
     def arguments(self) -> Mapping[str, Any]:
+        fields = ("weight", "gate", "threshold", "correct_from", "on_error")
         tables = [
             {
                 "label": each.key,
                 "name": each.verifier.name,
                 "arguments": dict(each.verifier.arguments),
-                "weight": each.weight,
-                "gate": each.gate,
-                "threshold": each.threshold,
-                **({} if each.correct_from is None else {"correct_from": each.correct_from}),
-                "on_error": each.on_error,
+                **{field: getattr(each, field) for field in fields},
             }
             for each in self.components
         ]
@@ -183,10 +200,6 @@ class Composite(VerifierGroup):
     def labels(self) -> tuple[str, ...]:
         """The names of the parts, in order."""
         return tuple(component.key for component in self.components)
-
-    @property
-    def required_columns(self) -> frozenset[str]:
-        return frozenset().union(*(each.verifier.required_columns for each in self.components))
 
     @property
     def gives_steps(self) -> bool:
@@ -201,17 +214,10 @@ class Composite(VerifierGroup):
 
     def score(self, cases: Sequence[Case]) -> list[Score]:
         """Each row's total; components that wait for something run at the same time."""
-        begun = {
-            component.key: BackgroundCall(partial(component.scores, cases))
-            for component in self.components
-            if component.verifier.waits and len(self.components) > 1
-        }
-        here = {
-            component.key: component.scores(cases)
-            for component in self.components
-            if component.key not in begun
-        }
-        columns = {**here, **{key: call.result() for key, call in begun.items()}}
+        apart = [e for e in self.components if e.verifier.waits and len(self.components) > 1]
+        begun = {each.key: BackgroundCall(partial(each.scores, cases)) for each in apart}
+        columns = {e.key: e.scores(cases) for e in self.components if e.key not in begun}
+        columns |= {key: call.result() for key, call in begun.items()}
         rows = range(len(cases))
         return [self._total({key: columns[key][row] for key in self.labels}) for row in rows]
 
@@ -234,18 +240,14 @@ class Composite(VerifierGroup):
         return Score(value, self._outcome(by_key), reason, parts, self._steps(by_key))
 
     def _steps(self, by_key: Mapping[str, Score]) -> tuple[StepReward, ...] | None:
-        values: dict[int, float] | None = None
-        for component in self.components:
-            steps = by_key[component.key].steps
-            if component.weight == 0 or steps is None:
-                continue
-            values = {} if values is None else values
+        given = [e for e in self.components if e.weight and by_key[e.key].steps is not None]
+        values: dict[int, float] = {}
+        for component in given:
             weight = component.weight if component.is_open(by_key) else 0.0
-            for step in steps:
+            for step in by_key[component.key].steps or ():
                 values[step.end] = values.get(step.end, 0.0) + weight * step.value
-        if values is None:
-            return None
-        return tuple(StepReward(value, end) for end, value in sorted(values.items()))
+        ends = sorted(values)
+        return tuple(StepReward(values[end], end) for end in ends) if given else None
 
     def _outcome(self, by_key: Mapping[str, Score]) -> Outcome:
         scored = [each for each in self.components if by_key[each.key].value is not None]
@@ -268,20 +270,17 @@ class Composite(VerifierGroup):
 
     def warnings(self) -> list[str]:
         """Weights that let something other than correctness dominate; none for a product."""
-        if self.combine == "product":
-            return []
-        counted = [component for component in self.components if component.weight != 0]
-        main = max(counted, key=lambda component: abs(component.weight))
-        rest = [c for c in counted if c is not main and c.gate_key != main.key]
+        main = max(self.components, key=lambda component: abs(component.weight))
+        rest = [c for c in self.components if c.weight and c is not main and c.gate_key != main.key]
         total = sum(abs(component.weight) for component in rest)
-        if rest and total >= abs(main.weight):
-            names = ", ".join(f"{component.key} ({component.weight:g})" for component in rest)
-            return [
-                f"verifiers {names} together weigh {total:g}, as much as {main.key} "
-                f"({main.weight:g}) or more: a completion can earn more by them than by being "
-                f"right; lower their weights or gate them on {main.key!r}"
-            ]
-        return []
+        if self.combine == "product" or not rest or total < abs(main.weight):
+            return []
+        names = ", ".join(f"{component.key} ({component.weight:g})" for component in rest)
+        return [
+            f"verifiers {names} together weigh {total:g}, as much as {main.key} "
+            f"({main.weight:g}) or more: a completion can earn more by them than by being "
+            f"right; lower their weights or gate them on {main.key!r}"
+        ]
 
 
 def main_part(verifier: Verifier) -> Verifier:

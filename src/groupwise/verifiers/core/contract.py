@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from inspect import isawaitable, iscoroutinefunction
@@ -91,8 +91,17 @@ class VerifierLogs:
         self.metrics.update(more.metrics)
 
 
+class RowFailure(Exception):  # noqa: N818 (it carries an error, it is not one for users)
+    """Inside this room: the verifier raised `error` on row `row` of the batch."""
+
+    def __init__(self, row: int, error: BaseException) -> None:
+        super().__init__(f"row {row}: {error!r}")
+        self.row = row
+        self.error = error
+
+
 class Verifier(ABC):
-    """Text to score. Subclasses define `name` and `score`; the rest has a default.
+    """Text to score. Subclasses define `name` and `score_case`, or `score`; the rest has a default.
 
     Call a verifier through `score_cases`, which checks what it returns.
     """
@@ -102,12 +111,35 @@ class Verifier(ABC):
     def name(self) -> str:
         """What messages and metrics call it."""
 
-    @abstractmethod
-    def score(self, cases: Sequence[Case]) -> Sequence[Any]:
-        """One result per case, in order: a `Score`, a number, a bool, or None (not applicable).
+    def score_case(self, case: Case) -> Any:
+        """A `Score`, a number, a bool, None (not applicable), or an awaitable of one.
 
-        May also return an awaitable of such a list.
+        A `BadAnswer` that it raises leaves the row unscored.
         """
+        raise NotImplementedError(f"{type(self).__name__} defines neither score_case nor score")
+
+    def score(self, cases: Sequence[Case]) -> Any:
+        """One result of `score_case` per case, in order, or an awaitable of such a list.
+
+        By default each case alone, async ones together.
+        """
+        results: list[Any] = []
+        for case in cases:
+            try:
+                results.append(self.score_case(case))
+            except BaseException as error:
+                if not is_user_error(error):
+                    raise
+                results.append(error)
+        rows = [row for row, result in enumerate(results) if isawaitable(result)]
+        for row, result in zip(rows, gather([results[row] for row in rows])):
+            results[row] = result
+        for row, result in enumerate(results):
+            if isinstance(result, BadAnswer):
+                results[row] = bad_answer(str(result))
+            elif isinstance(result, BaseException):
+                raise RowFailure(row, result) from result
+        return results
 
     @property
     def arguments(self) -> Mapping[str, Any]:
@@ -132,7 +164,7 @@ class Verifier(ABC):
     @property
     def judges_singly(self) -> bool:
         """Whether a case's score depends on that case alone, so that cases can come one by one."""
-        return False
+        return type(self).score is Verifier.score  # one that scores batches says so itself
 
     @property
     def waits(self) -> bool:
@@ -140,11 +172,33 @@ class Verifier(ABC):
 
         A composition runs such verifiers at the same time as the others.
         """
-        return False
+        return iscoroutinefunction(self.score_case)
+
+    def check_row(self, prompt: Prompt) -> None:
+        """`BadAnswer` if the prompt's answer or columns cannot be used."""
+        return
 
     def check_answers(self, prompts: Sequence[Prompt]) -> list[str | None]:
-        """Per prompt, why this verifier cannot accept its gold answer; None if it can."""
-        return [None] * len(prompts)
+        """Per prompt, why this verifier cannot accept its gold answer; None if it can.
+
+        By default whether the row can be used, and its `gold_completion`, if any, is correct.
+        """
+        reasons: list[str | None] = [None] * len(prompts)
+        cases: dict[int, Case] = {}
+        for row, prompt in enumerate(prompts):
+            try:
+                self.check_row(prompt)
+                completion = self.gold_completion(prompt)
+            except BadAnswer as error:
+                reasons[row] = str(error)
+                continue
+            if completion is not None:
+                cases[row] = Case(prompt, completion)
+        for row, score in zip(cases, score_cases(self, list(cases.values()))):
+            if score.outcome != "correct":
+                where = f"(on {shorten(cases[row].text)!r})"
+                reasons[row] = f"{score.reason or score.outcome} {where}"
+        return reasons
 
     def check_answer(self, prompt: Prompt) -> str | None:
         """`check_answers` of one prompt."""
@@ -171,80 +225,7 @@ class Verifier(ABC):
         return
 
 
-class RowFailure(Exception):  # noqa: N818 (it carries an error, it is not one for users)
-    """Inside this room: the verifier raised `error` on row `row` of the batch."""
-
-    def __init__(self, row: int, error: BaseException) -> None:
-        super().__init__(f"row {row}: {error!r}")
-        self.row = row
-        self.error = error
-
-
-class CaseVerifier(Verifier):
-    """A verifier that judges one case at a time; `score_case` may be async.
-
-    Async cases of a batch run together, in order. A `BadAnswer` leaves its row unscored.
-    """
-
-    @abstractmethod
-    def score_case(self, case: Case) -> Any:
-        """A `Score`, a number, a bool, None (not applicable), or an awaitable of one."""
-
-    @property
-    def judges_singly(self) -> bool:
-        return type(self).score is CaseVerifier.score  # one that scores batches says so itself
-
-    @property
-    def waits(self) -> bool:
-        return iscoroutinefunction(self.score_case)
-
-    def score(self, cases: Sequence[Case]) -> list[Any]:
-        results: list[Any] = []
-        waiting: dict[int, Awaitable[Any]] = {}
-        for row, case in enumerate(cases):
-            try:
-                result = self.score_case(case)
-            except BadAnswer as error:
-                result = bad_answer(str(error))
-            except BaseException as error:
-                if not is_user_error(error):
-                    raise
-                for awaitable in waiting.values():
-                    getattr(awaitable, "close", lambda: None)()
-                raise RowFailure(row, error) from error
-            if isawaitable(result):
-                waiting[row] = result
-            results.append(result)
-        for row, result in zip(waiting, gather(list(waiting.values()))):
-            if isinstance(result, BaseException) and not isinstance(result, BadAnswer):
-                raise RowFailure(row, result) from result
-            results[row] = bad_answer(str(result)) if isinstance(result, BadAnswer) else result
-        return results
-
-    def check_row(self, prompt: Prompt) -> None:
-        """`BadAnswer` if the prompt's answer or columns cannot be used."""
-
-    def check_answers(self, prompts: Sequence[Prompt]) -> list[str | None]:
-        """Whether each row can be used, and its `gold_completion`, if any, is judged correct."""
-        reasons: list[str | None] = [None] * len(prompts)
-        cases: dict[int, Case] = {}
-        for row, prompt in enumerate(prompts):
-            try:
-                self.check_row(prompt)
-                completion = self.gold_completion(prompt)
-            except BadAnswer as error:
-                reasons[row] = str(error)
-                continue
-            if completion is not None:
-                cases[row] = Case(prompt, completion)
-        for row, score in zip(cases, score_cases(self, list(cases.values()))):
-            if score.outcome != "correct":
-                where = f"(on {shorten(cases[row].text)!r})"
-                reasons[row] = f"{score.reason or score.outcome} {where}"
-        return reasons
-
-
-class SettingsVerifier(BaseModel, CaseVerifier):
+class SettingsVerifier(BaseModel, Verifier):
     """A verifier whose arguments are its validated fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)

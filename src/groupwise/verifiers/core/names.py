@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from groupwise.errors import RecipeError
-from groupwise.suggestions import expectation
+from groupwise.suggestions import expectation, nearest
 
 Settings = TypeVar("Settings", bound=BaseModel)
 
@@ -27,8 +26,8 @@ def unknown_name(kind: str, name: str, legal: Iterable[str]) -> RecipeError:
     "unknown verifier 'nubmer'; did you mean 'number'? Legal: exact, number"
     """
     names = list(legal)
-    near = difflib.get_close_matches(name, names, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else "."
+    near = nearest(name, names)
+    hint = f"; did you mean {near!r}?" if near else "."
     return RecipeError(f"unknown {kind} {name!r}{hint} Legal: {', '.join(names) or 'none'}")
 
 
@@ -41,19 +40,12 @@ def validated(model: type[Settings], arguments: Mapping[str, Any], where: str) -
         return model(**arguments)
     except ValidationError as error:
         first = error.errors()[0]
+        info = model.model_fields.get(str(first["loc"][0]) if first["loc"] else "")
         field = ".".join(str(part) for part in first["loc"]) or "arguments"
-        given = first.get("input")
-        message = (
-            f"{where}: {field} = {given!r}: {expectation(first, model.model_fields.get(field))}"
-        )
+        message = f"{where}: {field} = {first.get('input')!r}: {expectation(first, info)}"
         if first["type"] == "value_error" and not first["loc"]:
             message = f"{where}: {first['ctx']['error']}"
         if first["type"] == "missing":
             message = f"{where}: {field} is missing"
-        description = _description(model, str(first["loc"][0]) if first["loc"] else "")
-        raise RecipeError(message + (f" ({description})" if description else "")) from error
-
-
-def _description(model: type[BaseModel], field: str) -> str:
-    info = model.model_fields.get(field)
-    return (info.description or "") if info is not None else ""
+        meaning = f" ({info.description})" if info is not None and info.description else ""
+        raise RecipeError(message + meaning) from error

@@ -7,7 +7,6 @@ names is cheap and optional libraries stay optional.
 from __future__ import annotations
 
 import importlib
-import inspect
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import entry_points
@@ -23,11 +22,9 @@ from groupwise.verifiers.core.contract import (
     Verifier,
     score_cases,
 )
-from groupwise.verifiers.core.functions import RewardFunction
-from groupwise.verifiers.core.isolated import Isolated
 from groupwise.verifiers.core.names import unknown_name, validated
-from groupwise.verifiers.core.raised import call_user
 from groupwise.verifiers.core.settings import VerifierSettings, VerifierTables
+from groupwise.verifiers.core.user import Isolated, RewardFunction, call_user
 
 BUILTIN: dict[str, str] = {
     "exact": "groupwise.verifiers.answers.answers:Exact",
@@ -96,28 +93,25 @@ def load_verifier(name: str, **arguments: Any) -> Verifier:
     `RecipeError` where the name, the module or an argument does not exist. The current folder is
     searched for modules, as `python script.py` would.
     """
+    where = f"verifier {name!r}"
     if ":" not in name:
-        return validated(verifier_class(name), arguments, f"verifier {name!r}")
-
+        return validated(verifier_class(name), arguments, where)
     found = import_object(name, "verifier")
     if isinstance(found, Verifier):
         return found
-    if inspect.isclass(found) and issubclass(found, SettingsVerifier):
-        return validated(found, arguments, f"verifier {name!r}")
-    if inspect.isclass(found) and issubclass(found, Verifier):
-        made: Verifier = call_user(found, arguments, f"verifier {name!r}")
+    is_class = isinstance(found, type)
+    if isinstance(found, type) and issubclass(found, SettingsVerifier):
+        return validated(found, arguments, where)
+    if isinstance(found, type) and issubclass(found, Verifier):
+        made: Verifier = call_user(found, arguments, where)
         return made
-    if inspect.isclass(found):
-        raise RecipeError(
-            f"verifier {name!r} is a class, and not derived from groupwise.verifiers.Verifier; "
-            "give a function with the arguments (prompts, completions, **kwargs), or an instance "
-            "of the class that takes them when called"
-        )
-    if callable(found):
+    if callable(found) and not is_class:
         return RewardFunction(found, reference=name, arguments=arguments)
+    own = "groupwise.verifiers.Verifier"
     raise RecipeError(
-        f"verifier {name!r} is a {type(found).__name__}; give a function with the arguments "
-        "(prompts, completions, **kwargs), or a class derived from groupwise.verifiers.Verifier"
+        f"{where} is a {f'class, and not derived from {own}' if is_class else type(found).__name__}"
+        "; give a function with the arguments (prompts, completions, **kwargs), an instance of a "
+        f"class that takes them when called, or a class derived from {own}"
     )
 
 
@@ -131,23 +125,17 @@ def verifier_from_table(table: Mapping[str, Any] | VerifierSettings) -> Componen
     if not isinstance(table, VerifierSettings):
         table = validated(VerifierSettings, table, "environment.verifiers")
     verifier = load_verifier(table.name, **table.arguments)
+    deadline = table.deadline if ":" in table.name else 0.0
     if table.time_limit is not None:
         if ":" not in table.name:
             raise RecipeError(
                 f"environment.verifiers: time_limit is for `module:function` and `module:Class`; "
                 f"{table.name!r} has no such limit, or its own among its arguments"
             )
-        verifier = Isolated(table.name, table.arguments, verifier, table.time_limit)
-    return Component(
-        verifier,
-        weight=table.weight,
-        label=table.label or table.name,
-        gate=table.gate,
-        threshold=table.threshold,
-        correct_from=table.correct_from,
-        on_error=table.on_error,
-        deadline=table.deadline if ":" in table.name and table.time_limit is None else 0.0,
-    )
+        verifier, deadline = Isolated(table.name, table.arguments, verifier, table.time_limit), 0.0
+    shared = ("weight", "gate", "threshold", "correct_from", "on_error")
+    fields = {field: getattr(table, field) for field in shared}
+    return Component(verifier, label=table.label or table.name, deadline=deadline, **fields)
 
 
 def compose(tables: VerifierTables, combine: Combine = "sum") -> Composite:
@@ -177,8 +165,3 @@ def verify(
     task = Prompt(id="verify", text=prompt, answer=answer, columns=dict(columns or {}))
     (score,) = score_cases(load_verifier(name, **arguments), [Case(task, completion)])
     return score
-
-
-def check_answer(verifier: Verifier, prompt: Prompt) -> str | None:
-    """Why the prompt's gold answer is rejected by its own verifier; None where it is accepted."""
-    return verifier.check_answer(prompt)

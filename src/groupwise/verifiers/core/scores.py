@@ -87,22 +87,15 @@ def best_of(answer: object, judge: Callable[[str], Score]) -> Score:
 
     An accepted answer that the verifier cannot read counts only if it can read none of them.
     """
-    best: Score | None = None
+    found: list[Score] = []
     for accepted in accepted_answers(answer):
         try:
-            score = judge(accepted)
+            found.append(judge(accepted))
         except BadAnswer as error:
-            score = bad_answer(str(error))
-        if best is None or _rank(score) > _rank(best):
-            best = score
-        if best.outcome == "correct":
-            break
-    assert best is not None  # accepted_answers gives at least one
-    return best
-
-
-def _rank(score: Score) -> float:
-    return -math.inf if score.value is None else score.value
+            found.append(bad_answer(str(error)))
+        if found[-1].outcome == "correct":
+            return found[-1]
+    return max(found, key=lambda score: -math.inf if score.value is None else score.value)
 
 
 def bad_answer(reason: str) -> Score:
@@ -152,13 +145,34 @@ def as_score(name: str, row: int, value: Any) -> Score:
         return Score(None, "not_applicable", f"{name} does not apply")
     if isinstance(value, Score):
         return _recordable(where, value)
-    if not isinstance(value, (bool, int, float)) and getattr(value, "shape", None) == ():
+    if getattr(value, "shape", None) == ():
         value = value.item()
     if not isinstance(value, (bool, int, float)):
         raise VerifierError(
             f"{where} expected a number, a bool, a Score or None; "
             f"got {type(value).__name__} ({shorten(repr(value))})"
         )
+    number = _in_range(where, value)
+    return rated(number, f"{name} gave {number:g}")
+
+
+def _recordable(where: str, score: Score) -> Score:
+    parts: dict[str, float | None] = {}
+    given: Mapping[Any, Any] = score.parts
+    for part, each in given.items():
+        if not (each is None or isinstance(each, Real)):
+            raise VerifierError(
+                f"{where} the score's parts[{part!r}] is {each!r:.80}; expected a number or None"
+            )
+        parts[whole_text(str(part))] = None if each is None else float(each)
+    steps, value, reason = score.steps, score.value, score.reason
+    if steps is not None:
+        steps = tuple(StepReward(_in_range(where, step.value), step.end) for step in steps)
+    value = None if value is None else _in_range(where, value)
+    return Score(value, score.outcome, whole_text(str(reason or "")), parts, steps)
+
+
+def _in_range(where: str, value: float) -> float:
     try:
         number = float(value)
     except OverflowError:  # a whole number above the largest float
@@ -167,33 +181,9 @@ def as_score(name: str, row: int, value: Any) -> Score:
         raise VerifierError(
             f"{where} expected a finite number, got {number}; return None where it does not apply"
         )
-    return rated(_in_range(where, number), f"{name} gave {number:g}")
-
-
-def _recordable(where: str, score: Score) -> Score:
-    given: Mapping[str, Any] = score.parts
-    for part, value in given.items():
-        if not (value is None or isinstance(value, Real)):
-            raise VerifierError(
-                f"{where} the score's parts[{part!r}] is {value!r:.80}; expected a number or None"
-            )
-    steps = score.steps
-    if steps is not None:
-        steps = tuple(StepReward(_in_range(where, step.value), step.end) for step in steps)
-    reason: Any = score.reason
-    return Score(
-        None if score.value is None else _in_range(where, score.value),
-        score.outcome,
-        whole_text("" if reason is None else str(reason)),
-        {whole_text(str(k)): None if v is None else float(v) for k, v in score.parts.items()},
-        steps,
-    )
-
-
-def _in_range(where: str, number: float) -> float:
     if abs(number) > LARGEST_VALUE:
         raise VerifierError(
             f"{where} {number:g} is too large; rewards are learned from in float32, whose largest "
             f"number is {LARGEST_VALUE:g}"
         )
-    return float(number)
+    return number
