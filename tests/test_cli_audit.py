@@ -27,7 +27,6 @@ def test_a_sound_verifier_exits_with_0(tmp_path: Path, capsys: pytest.CaptureFix
     shown = capsys.readouterr().out
     assert "format: wrong accepted     0 of 35" in shown
     assert "audit of format; answers are written in format's own form" in shown
-    assert " timed): median " in shown
     assert run(["audit", "exact", "--data", str(rows(tmp_path))]) == 0
 
 
@@ -44,7 +43,6 @@ def test_a_hole_exits_with_1_and_is_shown_with_its_text(
     assert report["passed"] is False
     assert report["golds_rejected"]["total"] == 4
     assert {"every_option", "hedged"} <= {p["name"] for p in report["probes"] if p["hole"]}
-    assert report["timing"]["verdicts"] > 100
 
 
 def test_a_recipe_is_audited_on_its_own_prompts(capsys: pytest.CaptureFixture[str]) -> None:

@@ -72,7 +72,6 @@ def test_the_hole_is_named_before_the_first_step(tmp_path: Path, cache: Path) ->
     recorded = run.environment["audit"]
     assert recorded["passed"] is False
     assert "every_option" in {p["name"] for p in recorded["probes"] if p["hole"]}
-    assert "timing" not in recorded
     assert recorded["strict"]["verifier"] == "number"
     assert recorded["strict"]["passed"] is True
     about = [event["about"] for event in run.events("warning")]

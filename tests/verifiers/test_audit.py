@@ -348,12 +348,9 @@ class Slow(Verifier):
         return [float(case.text == case.prompt.answer) for case in cases]
 
 
-def test_time_is_measured_and_a_budget_holds() -> None:
+def test_a_budget_holds() -> None:
     report = audit(Slow(), SUMS, sets=(), budget=0.5)
-    assert report.timing["median"] >= 0.02
-    assert report.timing["worst"] >= report.timing["p99"] >= report.timing["median"]
     assert any("stopped after 0.5 s, without" in note for note in report.notes)
-    assert "timing" not in report.to_dict(timing=False)
 
 
 def test_no_rows_and_no_set_is_refused_with_a_way_out() -> None:

@@ -80,7 +80,7 @@ def _audited(
         encode=template.encode,
         weights=False,  # the run warns of them by itself, audited or not
     )
-    found = report.to_dict(timing=False)
+    found = report.to_dict()
     with suppress(OSError):  # a cache that cannot be written costs the next run a few seconds
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, json.dumps(found))

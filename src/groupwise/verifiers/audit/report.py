@@ -92,7 +92,7 @@ class AuditReport:
     """One verifier's audit. `right` and `wrong` are what honest completions earn on average.
 
     `golds`: gold answers that are rejected. `cannot_tell`: the verifier reads gold answers, but
-    right ones earn no more than wrong ones. `seconds`: of the verdicts asked one at a time, rising.
+    right ones earn no more than wrong ones.
     """
 
     verifier: str
@@ -107,7 +107,6 @@ class AuditReport:
     raised: Rate = field(default_factory=lambda: Rate(0, 0))
     cannot_tell: bool = False
     notes: tuple[str, ...] = ()
-    seconds: tuple[float, ...] = ()
 
     @property
     def holes(self) -> tuple[ProbeFinding, ...]:
@@ -145,18 +144,9 @@ class AuditReport:
             )
         return [*found, *self.notes]
 
-    @property
-    def timing(self) -> dict[str, float]:
-        """Median, 99th percentile and worst in seconds, and of how many verdicts."""
-        if not (ordered := self.seconds):
-            return {}
-        places = {"median": len(ordered) // 2, "p99": round(0.99 * (len(ordered) - 1)), "worst": -1}
-        found = {name: ordered[place] for name, place in places.items()}
-        return {**found, "verdicts": float(len(ordered))}
-
-    def to_dict(self, timing: bool = True) -> dict[str, Any]:
-        """Everything as JSON-able values; without `timing` the same for equal audits."""
-        table: dict[str, Any] = {
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as JSON-able values, the same for equal audits."""
+        return {
             "verifier": self.verifier,
             "signature": self.signature,
             "form": self.form,
@@ -169,7 +159,6 @@ class AuditReport:
             "raised": self.raised.to_dict(),
             "warnings": self.warnings,
         }
-        return {**table, "timing": self.timing} if timing else table
 
     def text(self) -> str:
         """The report for a terminal."""
@@ -186,12 +175,6 @@ class AuditReport:
         lines += ["", *self._probe_lines(), ""]
         outcomes = ", ".join(f"{name} {count}" for name, count in sorted(self.outcomes.items()))
         lines.append(f"outcomes: {outcomes}")
-        if t := self.timing:
-            lines.append(
-                f"milliseconds per verdict ({t['verdicts']:.0f} timed): "
-                f"median {1e3 * t['median']:.2f}, 99th percentile {1e3 * t['p99']:.2f}, "
-                f"slowest {1e3 * t['worst']:.2f}"
-            )
         lines += [f"note: {note}" for note in self.notes]
         lines.append("passed" if self.passed else "NOT PASSED: " + "; ".join(self.warnings[:SHOWN]))
         return "\n".join(lines)

@@ -41,8 +41,8 @@ from groupwise.verifiers.core.user import RewardFunction
 
 MARGIN = 0.02
 """What a probe may earn above an honest guess, in parts of right minus wrong, without being one."""
-SINGLES, CONCURRENT_SINGLES = 1000, 8
-"""So many verdicts are asked for one at a time and timed; fewer if cases wait for a model."""
+TOGETHER = 32
+"""Verdicts asked at a time of a verifier whose cases wait for a model; else one at a time."""
 LIMIT = 60.0
 """Default seconds for one verdict."""
 MAX_TIMEOUTS = 3
@@ -103,7 +103,6 @@ def audit(
         cannot_tell=run.tells is False and not run.told_apart and _reads_gold(verifier, prompts[0]),
         raised=Rate(len(raised), sum(scorer.outcomes.values()), raised[:20]),
         notes=tuple(run.notes(weights, bool(labelled))),
-        seconds=tuple(sorted(scorer.seconds)),
     )
 
 
@@ -114,7 +113,7 @@ def asks_a_model(verifier: Verifier) -> bool:
 
 
 class Scorer:
-    """One verifier under audit: every verdict timed, every outcome counted, no exception lost.
+    """One verifier under audit: every outcome counted, no exception lost.
 
     `raised` holds the texts on which the verifier raised, with the error; `stopped` says why
     nothing further is asked, if it is not the budget.
@@ -129,7 +128,6 @@ class Scorer:
     ) -> None:
         self.verifier = verifier
         self.outcomes: Counter[str] = Counter()
-        self.seconds: list[float] = []
         self.raised: list[tuple[str, str]] = []
         self.started = time.monotonic()
         self.budget = budget
@@ -137,7 +135,7 @@ class Scorer:
         self.stopped = ""
         self._timeouts = 0
         self._encode = encode or (lambda text: tuple(text.encode()))
-        self._singles = CONCURRENT_SINGLES if asks_a_model(verifier) else SINGLES
+        self._size = TOGETHER if asks_a_model(verifier) else 1
 
     @property
     def ended(self) -> bool:
@@ -156,16 +154,15 @@ class Scorer:
             Case(prompt, text, tuple(self._encode(text)))
             for prompt, text in zip(prompts, texts, strict=True)
         ]
-        alone = 0 if together else max(0, min(len(cases), self._singles - len(self.seconds)))
-        scores = [self._ask([case])[0] for case in cases[:alone]]
-        scores += self._ask(cases[alone:]) if cases[alone:] else []
+        size = len(cases) if together else self._size
+        starts = range(0, len(cases), size)
+        scores = [score for start in starts for score in self._ask(cases[start : start + size])]
         self.verifier.take_logs()
         return scores
 
     def _ask(self, cases: Sequence[Case]) -> list[Score]:
         if self.ended:
             return [UNASKED] * len(cases)
-        began = time.perf_counter()
         try:
             scores = score_cases(self.verifier, cases, deadline=self.limit * len(cases))
         except VerifierError as error:
@@ -176,8 +173,6 @@ class Scorer:
             scores = [Score(None, "infrastructure_error", f"raised {reason}")] * len(cases)
             if len(cases) > 1:
                 self.stopped = "what the verifier returns breaks its contract: stopped"
-        if len(cases) == 1:
-            self.seconds.append(time.perf_counter() - began)
         for score in scores:
             self.outcomes[score.outcome] += 1
             self._timeouts = self._timeouts + 1 if score.outcome == "verifier_timeout" else 0
@@ -267,17 +262,16 @@ class _Audit:
         reads = self.right and self.tells is not False and not self.form.name.endswith("own")
         if reads and not any(objections.values()):
             golds = {row: gold_of(each, self.first) for row, each in enumerate(self.prompts)}
-            known = {row: gold for row, gold in golds.items() if gold is not None}
-            tried = [self.prompts[row] for row in known]
-            texts = [self.form.write(*each) for each in zip(tried, known.values())]
-            for row, score in zip(known, self.scorer.score(tried, texts)):
-                if score is UNASKED:
-                    total -= 1
-                elif not self._accepts(score):
+            known = [row for row, gold in golds.items() if gold is not None]
+            texts = [self.form.write(self.prompts[row], golds[row] or "") for row in known]
+            scores = self.scorer.score([self.prompts[row] for row in known], texts)
+            total -= scores.count(UNASKED)
+            for row, score in zip(known, scores):
+                if score is not UNASKED and not self._accepts(score):
                     objections[row] = score.reason or score.outcome
         rejected = [
-            Row(self.prompts[row].id, str(self.prompts[row].answer), reason)
-            for row, reason in objections.items()
+            Row(prompt.id, str(prompt.answer), reason)
+            for prompt, reason in zip(self.prompts, objections.values())
             if reason is not None
         ]
         return Rate(len(rejected), total, tuple(rejected))
