@@ -41,14 +41,19 @@ GREEK = {
     for word in (name.split()[-1].replace("LAMDA", "LAMBDA"),)
 }
 _FUNCTIONS = "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln log lg exp"
-FUNCTIONS = {name: name for name in _FUNCTIONS.split()} | {
-    "asin": "arcsin", "acos": "arccos", "atan": "arctan",
-}  # fmt: skip
-_NAMED = {
-    **{name: f"\\{name}" for name in ("pi", "sqrt", "infty", "cup", "bmod", *GREEK.values())
+_KNOWN: dict[str, Token] = {
+    **{each: Token("function", each.lstrip("\\")) for name in _FUNCTIONS.split()
+       for each in (name, f"\\{name}")},
+    **{name: Token("function", f"arc{name[1:]}") for name in ("asin", "acos", "atan")},
+    **{name: Token("op", f"\\{name}") for name in ("pi", "sqrt", "infty", "cup", *GREEK.values())
        if name.islower()},
-    "infinity": r"\infty", "inf": r"\infty", "oo": r"\infty", "mod": r"\bmod", "union": r"\cup",
+    **dict.fromkeys(("infinity", "inf", "oo"), Token("op", r"\infty")),
+    "mod": Token("op", r"\bmod"), "union": Token("op", r"\cup"),
+    **dict.fromkeys((",", ";"), Token("separator", ",")), "and": Token("separator", "and"),
+    **dict.fromkeys(("or", r"\lor"), Token("separator", "or")),
+    **{each: Token("text", each[-1]) for each in ("$", r"\$", "€", "£", "¥", "%", r"\%")},
 }  # fmt: skip
+"""Words, commands and marks that are one token."""
 _SYMBOLS = str.maketrans({
     **{letter: f"\\{name} " for letter, name in GREEK.items()},
     "√": r"\sqrt ", "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "⩽": r"\le ",
@@ -62,22 +67,24 @@ _SYMBOLS = str.maketrans({
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 _SUPERSCRIPT_RUN = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+")
 _VULGAR = re.compile("[¼½¾⅐-⅞]")
-_LOOKS = re.compile(
-    r"\\(?:text)?color\s*\{[^{}]*\}|\\(?:left|right)(?![A-Za-z])\.?|\\[bB]igg?[lr]?(?![A-Za-z])|\\!\s*"
-    r"|\\(?:bf|it|rm|sf|tt|small|normalsize|[lL]arge|LARGE|[hH]uge|textstyle|displaystyle|limits)"
-    r"(?![A-Za-z])"
-)
-_GROUPED = re.compile(r"(?<=\d)(?:\\[,!; ]|\{,\})(?=\d{3}(?!\d))")
-_BLANKS = re.compile(r"(?<!\\)\\(?:[,;: ()\[\]]|q?quad(?![a-zA-Z])|(?=\n))|~")
-_DEGREE = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degrees?(?![A-Za-z])")
-_VARIANT = re.compile(r"\\var(?=(?:epsilon|theta|phi|rho|sigma|kappa)(?![A-Za-z]))")
-_TEMPERATURE = re.compile(r"°\s*(?:\\(?:text|mathrm|rm)\s*\{\s*([CF])\s*\}|([CF])(?![A-Za-z]))")
-_NEGATED = re.compile(r"\\not\s*(?:=|\\(?=in(?![A-Za-z])))")
-_DOTS = re.compile(r"\\[lc]?dots(?![A-Za-z])")
-_PLAIN_TIMES = re.compile(r"(?<=\d) [xX] (?=\d)")
-_FRAC = re.compile(r"(?<![\\a-zA-Z])frac(?=\s*[\{\d])|\\[dtc]frac(?![a-zA-Z])")
-_NO_ELEMENT = re.compile(r"\\(?:O|varnothing)(?![A-Za-z])|\\\{\s*\\\}")
-_FENCE = re.compile(r"^(?:\*\*|__|`)+|(?:\*\*|__|`)+(?=[.!]?$)")
+_SPELLINGS = [(re.compile(pattern), spelling) for pattern, spelling in (
+    (r"^(?:\*\*|__|`)+|(?:\*\*|__|`)+(?=[.!]?$)", ""),
+    (r"\\(?:text)?color\s*\{[^{}]*\}|\\(?:left|right)(?![A-Za-z])\.?|\\[bB]igg?[lr]?(?![A-Za-z])"
+     r"|\\!\s*|\\(?:bf|it|rm|sf|tt|small|normalsize|[lL]arge|LARGE|[hH]uge|textstyle|displaystyle"
+     r"|limits)(?![A-Za-z])", ""),
+    (r"(?<=\d)(?:\\[,!; ]|\{,\})(?=\d{3}(?!\d))", ""),  # between groups of digits
+    (r"\\[lc]?dots(?![A-Za-z])", "..."),
+    (r"(?<=\d) [xX] (?=\d)", r"\\times "),
+    (r"\\(?:O|varnothing)(?![A-Za-z])|\\\{\s*\\\}", r"\\emptyset "),
+    (r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degrees?(?![A-Za-z])", "°"),
+    (r"\\var(?=(?:epsilon|theta|phi|rho|sigma|kappa)(?![A-Za-z]))", r"\\"),
+    (r"°\s*(?:\\(?:text|mathrm|rm)\s*\{\s*([CF])\s*\}|([CF])(?![A-Za-z]))", r"\\text{°\1\2}"),
+    (r"\\not\s*=", r"\\ne "),
+    (r"\\not\s*\\(?=in(?![A-Za-z]))", r"\\not"),
+    (r"(?<!\\)\\(?:[,;: ()\[\]]|q?quad(?![a-zA-Z])|(?=\n))|~", " "),
+    (r"(?<![\\a-zA-Z])frac(?=\s*[\{\d])|\\[dtc]frac(?![a-zA-Z])", r"\\frac"),
+)]  # fmt: skip
+"""What only concerns an answer's looks, and other spellings, in this order."""
 _THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+(?![\d,]*\d)(?:\.\d+)?")
 _FACTORIAL = re.compile(r"(?:[\d)}]|(?<![A-Za-z])[A-Za-z])!+\Z")
 _PIECE = re.compile(
@@ -95,8 +102,6 @@ _UNIT = re.compile(
     r"(?:\s*(?:/|\bper\b)\s*[A-Za-z]++(?:\s*\^\s*\{?\d\}?)?)*)"
     r"\s*(?=\Z|[,;=<>.]|and\b|or\b|\\text|[A-Za-z]{2})"
 )
-_SEPARATORS = {",": ",", ";": ",", "and": "and", "or": "or", r"\lor": "or"}
-_MONEY = {"$": "$", r"\$": "$", "€": "€", "£": "£", "¥": "¥", "%": "%", r"\%": "%"}
 
 
 def normal(text: str) -> str:
@@ -109,12 +114,10 @@ def normal(text: str) -> str:
     text = _SUPERSCRIPT_RUN.sub(lambda m: "^{" + m.group().translate(_SUPERSCRIPTS) + "}", text)
     text = _VULGAR.sub(lambda m: " " + m.group(), text)
     text = unicodedata.normalize("NFKC", text.translate(_SYMBOLS)).translate(_SYMBOLS)
-    text = _GROUPED.sub("", _LOOKS.sub("", _FENCE.sub("", text.strip())))
-    text = _PLAIN_TIMES.sub(r"\\times ", _DOTS.sub("...", text))
-    text = _DEGREE.sub("°", _NO_ELEMENT.sub(r"\\emptyset ", text))
-    text = _TEMPERATURE.sub(lambda m: rf"\text{{°{m[1] or m[2]}}}", _VARIANT.sub(r"\\", text))
-    text = _NEGATED.sub(lambda m: r"\ne " if m[0][-1] == "=" else r"\not", text)
-    return _FRAC.sub(r"\\frac", _BLANKS.sub(" ", text))
+    text = text.strip()
+    for pattern, spelling in _SPELLINGS:
+        text = pattern.sub(spelling, text)
+    return text
 
 
 def without_ending(text: str) -> str:
@@ -165,7 +168,16 @@ def tokenized(text: str, unit_letters: bool = False) -> list[Token]:
 
 def is_name(word: str) -> bool:
     """Whether a run of letters names a function or a constant."""
-    return word in FUNCTIONS or word.casefold() in _NAMED
+    known = _known(word)
+    return known is not None and known.kind in ("function", "op")
+
+
+def _known(word: str) -> Token | None:
+    """The token of a known word; functions are written in small letters."""
+    if word in _KNOWN:
+        return _KNOWN[word]
+    known = _KNOWN.get(word.casefold())
+    return None if known is None or known.kind == "function" else known
 
 
 def _formulas(text: str) -> list[str]:
@@ -191,55 +203,35 @@ def _tokens(text: str, unit_letters: bool, prose: bool) -> list[Token]:
             continue
         match = _PIECE.match(text, position)
         assert match is not None  # `.` matches anything
-        position, word = match.end(), match["word"]
-        behind_value = bool(found) and bool(
-            found[-1].kind == "number"
-            or found[-1].text in (")", "}", r"\pi", "!", "]")
-            or (found[-1].text == "/" and found[-2:-1] and found[-2].kind == "text")
-        )
-        unit = _unit(text, match.start(), spaced, unit_letters) if word and behind_value else None
+        start, position, word = position, match.end(), match["word"]
+        last = found[-1] if found else Token("op", "")
+        valued = last.kind == "number" or last.text in (")", "}", r"\pi", "!", "]")
+        valued |= last.text == "/" and found[-2:-1] != [] and found[-2].kind == "text"
+        unit = _unit(text, start, spaced, unit_letters) if word and valued else None
         spaced = bool(match["space"])
         if match["font"]:
-            found += _font(match["font"], match["inner"] or match["bare"] or "", behind_value)
+            found += _font(match["font"], match["inner"] or match["bare"] or "", valued)
         elif unit is not None:
             found.append(Token("text", unit[0]))
             position = unit[1]
-        elif word and prose and word not in _SEPARATORS:
-            found.append(Token("text", word))
         elif word:
-            found += _word(word)
+            found += [Token("text", word)] if prose and word not in ("and", "or") else _word(word)
         elif match["number"]:
             found.append(Token("number", match["number"]))
         elif match["matrix"]:
-            found += [
-                Token("op", r"\begin" if match.group()[1] == "b" else r"\end"),
-                Token("name", match["matrix"]),
-            ]
+            found.append(Token("op", r"\begin" if match.group()[1] == "b" else r"\end"))
+            found.append(Token("name", match["matrix"]))
         elif not spaced:
-            found.append(_symbol(match.group()))
+            found.append(_KNOWN.get(match.group()) or Token("op", match.group()))
             level += (found[-1].text in OPENING) - (found[-1].text in CLOSING)
     return found
 
 
-def _symbol(text: str) -> Token:
-    if text in _SEPARATORS:
-        return Token("separator", _SEPARATORS[text])
-    if text in _MONEY:
-        return Token("text", _MONEY[text])
-    if text[0] == "\\" and text[1:] in FUNCTIONS:
-        return Token("function", FUNCTIONS[text[1:]])
-    return Token("op", text)
-
-
 def _word(word: str) -> list[Token]:
     """The tokens of a run of letters: a separator, a name, symbols, or one word."""
-    if word.casefold() in ("and", "or"):
-        return [Token("separator", word.casefold())]
-    if word.casefold() in _NAMED:
-        return [Token("op", _NAMED[word.casefold()])]
-    if word in FUNCTIONS:
-        return [Token("function", FUNCTIONS[word])]
-    for name in (*FUNCTIONS, "pi", "sqrt"):
+    if (known := _known(word)) is not None:
+        return [known]
+    for name in (*_FUNCTIONS.split(), "asin", "acos", "atan", "pi", "sqrt"):
         before, found, behind = word.partition(name)
         if found and len(before) + len(behind) <= 2 and not (before and behind):
             return [*_word(before or name), *_word(behind or name)]
@@ -251,18 +243,19 @@ def _word(word: str) -> list[Token]:
 def _font(font: str, inner: str, behind_value: bool) -> list[Token]:
     r"""`\text{...}` and its like: a separator, a formula's letter or number, else words."""
     words = " ".join(inner.split())
-    bare = words.strip(",; ").casefold()
-    if bare in _SEPARATORS:
-        return [Token("separator", _SEPARATORS[bare])]
+    known = _KNOWN.get(words.strip(",; ").casefold() or words[:1])
+    if known is not None and known.kind == "separator":
+        return [known]
     head, _, last = words.rpartition(" ")
     if head and last in ("and", "or"):
-        return [*_font(font, head, behind_value), Token("separator", last)]
-    if bare == "mod":
-        return [Token("op", r"\bmod")]
+        return [*_font(font, head, behind_value), _KNOWN[last]]
+    if known is not None and known.text == r"\bmod":
+        return [known]
     constant = font != "text" and words in ("e", "i", "d")
     symbols = font in ("mathbf", "boldsymbol", "bm", "mathit") and len(words) <= 3
     letter = not behind_value and re.fullmatch(r"\(?[A-Za-z]\)?", words)
-    if words in FUNCTIONS or constant or symbols or letter or re.fullmatch(r"[\d.,:]+", words):
+    function = known is not None and known.kind == "function" and words in _KNOWN
+    if function or constant or symbols or letter or re.fullmatch(r"[\d.,:]+", words):
         return _tokens(words, False, False)
     return [Token("text", words)] if words else []
 
