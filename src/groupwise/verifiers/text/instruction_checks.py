@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from groupwise.verifiers.text.language import is_in
 
@@ -18,7 +18,10 @@ Check = Callable[..., bool]
 _WORD = re.compile(r"\w+(?:['’-]\w+)*")
 _SENTENCE_END = re.compile(r"(?<![.!?…])[.!?…]++(?=[\s\"'”’)\]*_]|\Z)|[。！？।॥؟۔]++")
 _ABBREVIATION = re.compile(r"\b(?:Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|vs|etc|e\.g|i\.e|No|Inc)\.(?=\s)")
-_ALTERNATIVES = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
+_ALTERNATIVES = ("my answer is yes.", "my answer is no.", "my answer is maybe.")
+_PLACEHOLDER = re.compile(r"\[([^\[\]\n]+)\]")
+_BULLET = re.compile(r"^[ \t]*(?:\*(?!\*)|-(?!-))[ \t]*\S", re.MULTILINE)
+_HIGHLIGHT = re.compile(r"\*\*([^*\n]+)\*\*|(?<!\*)\*([^*\n]+)\*(?!\*)")
 
 
 def words(text: str) -> list[str]:
@@ -36,57 +39,23 @@ def sentences(text: str) -> list[str]:
     return [piece for piece in pieces if words(piece)]
 
 
-def related(count: int, relation: str, number: int) -> bool:
-    """IFEval's relations: `less than` (strictly) and `at least`."""
-    if relation == "less than":
-        return count < number
-    if relation == "at least":
-        return count >= number
-    raise ValueError(f"relation {relation!r}; give 'less than' or 'at least'")
+def _related(count: int, relation: str, number: int) -> bool:
+    """IFEval's relations: `less than` (strictly), else `at least`."""
+    return count < number if relation == "less than" else count >= number
 
 
-def _count_phrase(text: str, phrase: str) -> int:
+def _count(text: str, phrase: str) -> int:
+    """How often a phrase is in a text: whole words, without case."""
     pattern = r"\s+".join(map(re.escape, phrase.split()))
     return len(re.findall(rf"(?<!\w){pattern}(?!\w)", text, re.IGNORECASE)) if pattern else 0
 
 
-def existence(text: str, *, keywords: Sequence[str]) -> bool:
-    return all(_count_phrase(text, keyword) for keyword in keywords)
+def _paragraphs(text: str, *, num_paragraphs: int) -> bool:
+    parts = [part.strip() for part in re.split(r"\s?\*\*\*\s?", text)]
+    return sum(map(bool, parts)) == num_paragraphs and all(parts[1:-1])
 
 
-def keyword_frequency(text: str, *, keyword: str, frequency: int, relation: str) -> bool:
-    return related(_count_phrase(text, keyword), relation, frequency)
-
-
-def forbidden_words(text: str, *, forbidden_words: Sequence[str]) -> bool:
-    return not any(_count_phrase(text, word) for word in forbidden_words)
-
-
-def letter_frequency(text: str, *, letter: str, let_frequency: int, let_relation: str) -> bool:
-    return related(text.lower().count(letter.lower()), let_relation, let_frequency)
-
-
-def response_language(text: str, *, language: str) -> bool:
-    return is_in(text, language)
-
-
-def number_sentences(text: str, *, num_sentences: int, relation: str) -> bool:
-    return related(len(sentences(text)), relation, num_sentences)
-
-
-def number_paragraphs(text: str, *, num_paragraphs: int) -> bool:
-    parts = re.split(r"\s?\*\*\*\s?", text)
-    filled = [part for part in parts if part.strip()]
-    return len(filled) == num_paragraphs and all(part.strip() for part in parts[1:-1])
-
-
-def number_words(text: str, *, num_words: int, relation: str) -> bool:
-    return related(len(words(text)), relation, num_words)
-
-
-def nth_paragraph_first_word(
-    text: str, *, num_paragraphs: int, nth_paragraph: int, first_word: str
-) -> bool:
+def _first_word(text: str, *, num_paragraphs: int, nth_paragraph: int, first_word: str) -> bool:
     paragraphs = [part.strip() for part in re.split(r"\n\s*\n", text) if part.strip()]
     if len(paragraphs) != num_paragraphs or not 1 <= nth_paragraph <= num_paragraphs:
         return False
@@ -94,12 +63,7 @@ def nth_paragraph_first_word(
     return bool(found) and found[0].lower() == first_word.lower().strip(".,:;!?")
 
 
-def number_placeholders(text: str, *, num_placeholders: int) -> bool:
-    found = re.findall(r"\[([^\[\]\n]+)\]", text)
-    return sum(bool(each.strip()) for each in found) >= num_placeholders
-
-
-def postscript(text: str, *, postscript_marker: str) -> bool:
+def _postscript(text: str, *, postscript_marker: str) -> bool:
     found = (re.escape(letter) for letter in postscript_marker if letter.isalpha())
     dot = r"\." if "." in postscript_marker else r"\.?"
     letters = rf"{dot}[^\S\n]*".join(found)
@@ -107,108 +71,89 @@ def postscript(text: str, *, postscript_marker: str) -> bool:
     return re.search(heading, text, re.IGNORECASE | re.MULTILINE) is not None
 
 
-def number_bullet_lists(text: str, *, num_bullets: int) -> bool:
-    return len(re.findall(r"^[ \t]*(?:\*(?!\*)|-(?!-))[ \t]*\S", text, re.MULTILINE)) == num_bullets
-
-
-def constrained_response(text: str) -> bool:
-    return sum(option.lower() in text.lower() for option in _ALTERNATIVES) == 1
-
-
-def number_highlighted_sections(text: str, *, num_highlights: int) -> bool:
-    found = re.findall(r"\*\*([^*\n]+)\*\*|(?<!\*)\*([^*\n]+)\*(?!\*)", text)
-    return sum(bool("".join(groups).strip()) for groups in found) >= num_highlights
-
-
-def multiple_sections(text: str, *, section_spliter: str, num_sections: int) -> bool:
+def _sections(text: str, *, section_spliter: str, num_sections: int) -> bool:
     heading = rf"^[^\w\n]*{re.escape(section_spliter.strip())}\s*(\d+|[IVX]+)\b"
     found = re.findall(heading, text, re.MULTILINE | re.IGNORECASE)
     return len({number.upper() for number in found}) >= num_sections
 
 
-def json_format(text: str) -> bool:
+def _json(text: str) -> bool:
     body = text.strip()
     if len(body) >= 6 and body.startswith("```") and body.endswith("```"):
         body = body[3:-3].removeprefix("json").removeprefix("JSON").strip()
     try:
-        json.loads(body, parse_constant=_no_constant)
+        json.loads(body, parse_constant=lambda name: float(f"not JSON: {name}"))
     except (ValueError, RecursionError):
         return False
     return True
 
 
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is not JSON")
-
-
-def title(text: str) -> bool:
+def _title(text: str) -> bool:
     pieces = (piece for line in text.split("\n") for piece in line.split("<<")[1:])
     return any(piece.partition(">>")[0].strip(" <>") for piece in pieces if ">>" in piece)
 
 
-def two_responses(text: str) -> bool:
+def _two_responses(text: str) -> bool:
     parts = [part.strip() for part in text.split("******")]
     filled = [part for part in parts if part]
     return len(filled) == 2 and filled[0] != filled[1] and all(parts[1:-1])
 
 
-def repeat_prompt(text: str, *, prompt_to_repeat: str) -> bool:
+def _repeat_prompt(text: str, *, prompt_to_repeat: str) -> bool:
     start, wanted = (" ".join(each.split()).lower() for each in (text, prompt_to_repeat))
-    behind = start[len(wanted) :]
-    cut = bool(behind) and behind[0].isalnum() and wanted[-1:].isalnum()  # inside a word
+    cut = start[len(wanted) :][:1].isalnum() and wanted[-1:].isalnum()  # inside a word
     return start.startswith(wanted) and not cut
 
 
-def end_checker(text: str, *, end_phrase: str) -> bool:
-    return text.strip().strip('"').lower().endswith(end_phrase.strip().lower())
-
-
-def quotation(text: str) -> bool:
+def _quotation(text: str) -> bool:
     text = text.strip()
     return text[:1] + text[-1:] in ('""', "“”") and bool(text[1:-1].strip())
 
 
-def capital_word_frequency(text: str, *, capital_frequency: int, capital_relation: str) -> bool:
-    return related(sum(word.isupper() for word in words(text)), capital_relation, capital_frequency)
-
-
-def english_capital(text: str) -> bool:
-    return text.isupper() and is_in(text.lower(), "en")
-
-
-def english_lowercase(text: str) -> bool:
-    return text.islower() and is_in(text, "en")
-
-
-def no_comma(text: str) -> bool:
-    return not any(comma in text for comma in ",，、،")
-
-
 CHECKS: dict[str, Check] = {
-    "keywords:existence": existence,
-    "keywords:frequency": keyword_frequency,
-    "keywords:forbidden_words": forbidden_words,
-    "keywords:letter_frequency": letter_frequency,
-    "language:response_language": response_language,
-    "length_constraints:number_sentences": number_sentences,
-    "length_constraints:number_paragraphs": number_paragraphs,
-    "length_constraints:number_words": number_words,
-    "length_constraints:nth_paragraph_first_word": nth_paragraph_first_word,
-    "detectable_content:number_placeholders": number_placeholders,
-    "detectable_content:postscript": postscript,
-    "detectable_format:number_bullet_lists": number_bullet_lists,
-    "detectable_format:constrained_response": constrained_response,
-    "detectable_format:number_highlighted_sections": number_highlighted_sections,
-    "detectable_format:multiple_sections": multiple_sections,
-    "detectable_format:json_format": json_format,
-    "detectable_format:title": title,
-    "combination:two_responses": two_responses,
-    "combination:repeat_prompt": repeat_prompt,
-    "startend:end_checker": end_checker,
-    "startend:quotation": quotation,
-    "change_case:capital_word_frequency": capital_word_frequency,
-    "change_case:english_capital": english_capital,
-    "change_case:english_lowercase": english_lowercase,
-    "punctuation:no_comma": no_comma,
-}
+    "keywords:existence": lambda text, *, keywords: all(_count(text, each) for each in keywords),
+    "keywords:frequency": lambda text, *, keyword, frequency, relation: _related(
+        _count(text, keyword), relation, frequency),
+    "keywords:forbidden_words": lambda text, *, forbidden_words: not any(
+        _count(text, word) for word in forbidden_words),
+    "keywords:letter_frequency": lambda text, *, letter, let_frequency, let_relation: _related(
+        text.lower().count(letter.lower()), let_relation, let_frequency),
+    "language:response_language": lambda text, *, language: is_in(text, language),
+    "length_constraints:number_sentences": lambda text, *, num_sentences, relation: _related(
+        len(sentences(text)), relation, num_sentences),
+    "length_constraints:number_paragraphs": _paragraphs,
+    "length_constraints:number_words": lambda text, *, num_words, relation: _related(
+        len(words(text)), relation, num_words),
+    "length_constraints:nth_paragraph_first_word": _first_word,
+    "detectable_content:number_placeholders": lambda text, *, num_placeholders: (
+        sum(bool(each.strip()) for each in _PLACEHOLDER.findall(text)) >= num_placeholders),
+    "detectable_content:postscript": _postscript,
+    "detectable_format:number_bullet_lists": lambda text, *, num_bullets: (
+        len(_BULLET.findall(text)) == num_bullets),
+    "detectable_format:constrained_response": lambda text: (
+        sum(option in text.lower() for option in _ALTERNATIVES) == 1),
+    "detectable_format:number_highlighted_sections": lambda text, *, num_highlights: (
+        sum(bool("".join(each).strip()) for each in _HIGHLIGHT.findall(text)) >= num_highlights),
+    "detectable_format:multiple_sections": _sections,
+    "detectable_format:json_format": _json,
+    "detectable_format:title": _title,
+    "combination:two_responses": _two_responses,
+    "combination:repeat_prompt": _repeat_prompt,
+    "startend:end_checker": lambda text, *, end_phrase: text.strip().strip('"').lower().endswith(
+        end_phrase.strip().lower()),
+    "startend:quotation": _quotation,
+    "change_case:capital_word_frequency": lambda text, *, capital_frequency, capital_relation:
+        _related(sum(map(str.isupper, words(text))), capital_relation, capital_frequency),
+    "change_case:english_capital": lambda text: text.isupper() and is_in(text.lower(), "en"),
+    "change_case:english_lowercase": lambda text: text.islower() and is_in(text, "en"),
+    "punctuation:no_comma": lambda text: not any(comma in text for comma in ",，、،"),
+}  # fmt: skip
 """Every check by IFEval's id. Arguments are IFEval's, by keyword."""
+
+
+def kind(argument: str) -> str:
+    """The type of an argument by its name: `int`, `Sequence[str]` or `str`."""
+    if argument in ("keywords", "forbidden_words"):
+        return "Sequence[str]"
+    is_count = argument.startswith(("num_", "nth_")) or argument.endswith("frequency")
+    return "int" if is_count else "str"

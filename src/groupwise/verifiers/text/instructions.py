@@ -13,16 +13,16 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from groupwise.types import Prompt, Score
-from groupwise.verifiers.answers.extraction import after_reasoning
-from groupwise.verifiers.core.contract import Case, SettingsVerifier
+from groupwise.verifiers.core.contract import Case
 from groupwise.verifiers.core.names import unknown_name
-from groupwise.verifiers.core.scores import TAG, BadAnswer, graded, no_answer
-from groupwise.verifiers.text.instruction_checks import CHECKS
+from groupwise.verifiers.core.scores import BadAnswer, graded
+from groupwise.verifiers.text.checks import TextVerifier
+from groupwise.verifiers.text.instruction_checks import CHECKS, kind
 
 Asked = list[tuple[str, dict[str, Any]]]
 
 
-class Instructions(SettingsVerifier):
+class Instructions(TextVerifier):
     """The share of the asked instructions that the text follows; the reason names the others."""
 
     verifier_name: ClassVar[str] = "instructions"
@@ -41,7 +41,6 @@ class Instructions(SettingsVerifier):
         description="IFEval's loose reading: also without the first line, the last line, both, or "
         "the asterisks; the best of them counts for each instruction.",
     )
-    reasoning_tag: str = Field(default="think", description=TAG)
 
     @model_validator(mode="after")
     def _fits(self) -> Instructions:
@@ -53,32 +52,29 @@ class Instructions(SettingsVerifier):
     def required_columns(self) -> frozenset[str]:
         return frozenset() if self.ids else frozenset({"instruction_id_list", "kwargs"})
 
-    def score_case(self, case: Case) -> Score:
-        asked = self._asked(case)
-        text = after_reasoning(case.whole, self.reasoning_tag) or ""
-        if not text.strip():
-            return no_answer("nothing was written")
+    def judge(self, text: str, case: Case) -> Score:
+        asked = self._asked(case.prompt)
         texts = _variants(text) if self.loose else [text]
-        followed = [
-            any(each.strip() and CHECKS[name](each, **arguments) for each in texts)
+        failed = [
+            name
             for name, arguments in asked
+            if not any(each.strip() and CHECKS[name](each, **arguments) for each in texts)
         ]
-        failed = [name for (name, _), good in zip(asked, followed) if not good]
-        share = sum(followed) / len(followed)
+        share = 1 - len(failed) / len(asked)
         value = share if self.count == "share" else float(not failed)
-        reason = f"not followed: {', '.join(failed)}" if failed else "all followed"
-        return graded(value, reason)
+        return graded(value, f"not followed: {', '.join(failed)}" if failed else "all followed")
 
-    def _asked(self, case: Case) -> Asked:
+    def _asked(self, prompt: Prompt) -> Asked:
         if self.ids:
             return checked(self.ids, self.kwargs or [{}] * len(self.ids))
+        case = Case(prompt, "")
         try:
             return checked(case.column("instruction_id_list"), case.column("kwargs"))
         except (ValueError, TypeError, AttributeError) as error:
             raise BadAnswer(str(error)) from error
 
     def check_row(self, prompt: Prompt) -> None:
-        self._asked(Case(prompt, ""))
+        self._asked(prompt)
 
 
 def checked(ids: Sequence[str], kwargs: Sequence[Mapping[str, Any] | None]) -> Asked:
@@ -90,27 +86,27 @@ def checked(ids: Sequence[str], kwargs: Sequence[Mapping[str, Any] | None]) -> A
         if name not in CHECKS:
             raise unknown_name("instruction", name, CHECKS)
         given = {key: value for key, value in (table or {}).items() if value is not None}
-        parameters = inspect.signature(CHECKS[name]).parameters.values()
-        wanted = {each.name: str(each.annotation) for each in parameters if each.name != "text"}
+        _, *wanted = inspect.signature(CHECKS[name]).parameters
         if set(given) != set(wanted):
             raise ValueError(
                 f"instruction {name!r} takes {', '.join(wanted) or 'no arguments'}; "
                 f"got {', '.join(given) or 'none'}"
             )
-        asked.append((name, {key: _argument(name, key, wanted[key], given[key]) for key in given}))
+        asked.append((name, {key: _argument(name, key, given[key]) for key in given}))
     return asked
 
 
-def _argument(name: str, key: str, kind: str, value: Any) -> Any:
-    """The value as the `kind` that the check is annotated with; whole floats are integers."""
+def _argument(name: str, key: str, value: Any) -> Any:
+    """The value as the `kind` of its argument; whole floats are integers."""
     value = value.tolist() if hasattr(value, "tolist") else value
     if key.endswith("relation") and value not in ("less than", "at least"):
         raise ValueError(f"instruction {name!r}: a relation is 'less than' or 'at least'")
-    if kind == "int" and isinstance(value, (int, float)) and value == int(value):
+    wanted = kind(key)
+    if wanted == "int" and isinstance(value, (int, float)) and value == int(value):
         return int(value)
-    texts = value if kind == "Sequence[str]" else [value]
-    if kind == "int" or not isinstance(texts, list) or not all(type(t) is str for t in texts):
-        raise ValueError(f"instruction {name!r}: {key} = {value!r:.60}; expected {kind}")
+    texts = value if wanted == "Sequence[str]" else [value]
+    if wanted == "int" or not isinstance(texts, list) or not all(type(t) is str for t in texts):
+        raise ValueError(f"instruction {name!r}: {key} = {value!r:.60}; expected {wanted}")
     return value
 
 

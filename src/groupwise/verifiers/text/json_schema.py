@@ -16,9 +16,9 @@ from typing import Any, ClassVar
 from pydantic import Field, field_validator
 
 from groupwise.types import Prompt, Score
-from groupwise.verifiers.answers.extraction import after_reasoning
-from groupwise.verifiers.core.contract import Case, SettingsVerifier
-from groupwise.verifiers.core.scores import TAG, BadAnswer, no_answer
+from groupwise.verifiers.core.contract import Case
+from groupwise.verifiers.core.scores import BadAnswer, no_answer
+from groupwise.verifiers.text.checks import TextVerifier
 
 MAX_DEPTH = 64
 _FENCE = re.compile(r"```[ \t]*+(?:json|JSON)?[ \t]*+\r?\n(.*?)```", re.DOTALL)
@@ -27,7 +27,7 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 
 
-class JsonSchema(SettingsVerifier):
+class JsonSchema(TextVerifier):
     """The text (or its one fenced block) is JSON that fits the schema.
 
     With `match_answer` it must also equal the gold answer (JSON, or a text of it), order of keys
@@ -44,7 +44,6 @@ class JsonSchema(SettingsVerifier):
         default="schema", description="The column with the schema, as an object or JSON text."
     )
     match_answer: bool = Field(default=False, description="Whether it must equal the gold answer.")
-    reasoning_tag: str = Field(default="think", description=TAG)
 
     @field_validator("json_schema")
     @classmethod
@@ -60,26 +59,21 @@ class JsonSchema(SettingsVerifier):
     def required_columns(self) -> frozenset[str]:
         return frozenset() if self.json_schema else frozenset({self.schema_column})
 
-    def score_case(self, case: Case) -> Score:
-        validator = self._read_schema(case)
-        gold = _gold(case.prompt.answer) if self.match_answer else None
-        text = after_reasoning(case.whole, self.reasoning_tag) or ""
-        if not text.strip():
-            return no_answer("nothing was written")
+    def judge(self, text: str, case: Case) -> Score:
         try:
             value = strict_json(_body(text))
         except ValueError as error:
             return no_answer(str(error))
-        violation = next(iter(validator.iter_errors(value)), None)
+        violation = next(iter(self._read_schema(case.prompt).iter_errors(value)), None)
         if violation is not None:
             where = "/".join(str(part) for part in violation.instance_path) or "the whole"
             return Score(0.0, "incorrect", f"{where}: {violation.message}"[:300])
-        if self.match_answer and not same_json(gold, value):
+        if self.match_answer and not same_json(_gold(case.prompt.answer), value):
             return Score(0.0, "incorrect", "fits the schema, is not the gold answer")
         return Score(1.0, "correct", "fits the schema")
 
-    def _read_schema(self, case: Case) -> Any:
-        schema = self.json_schema or case.column(self.schema_column)
+    def _read_schema(self, prompt: Prompt) -> Any:
+        schema = self.json_schema or Case(prompt, "").column(self.schema_column)
         try:
             schema = strict_json(schema) if isinstance(schema, str) else schema
             return _validator(json.dumps(schema, sort_keys=True))
@@ -90,7 +84,9 @@ class JsonSchema(SettingsVerifier):
         return json.dumps(_gold(prompt.answer)) if self.match_answer else None
 
     def check_row(self, prompt: Prompt) -> None:
-        self._read_schema(Case(prompt, ""))
+        self._read_schema(prompt)
+        if self.match_answer:
+            _gold(prompt.answer)
 
 
 def _gold(answer: Any) -> Any:
