@@ -1,8 +1,10 @@
-"""The verifiers that compare one answer exactly: exact, number, tagged, boxed, text, sequence."""
+"""The verifiers of one final answer by exact rules, and `FinalAnswer`, which finds it."""
 
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Annotated, ClassVar
 
@@ -11,25 +13,60 @@ from pydantic import Field
 from groupwise.types import Prompt, Score
 from groupwise.verifiers.answers.comparing import Percent
 from groupwise.verifiers.answers.extraction import after_reasoning, last_box, last_tagged, repaired
-from groupwise.verifiers.answers.final_answer import FinalAnswer
-from groupwise.verifiers.answers.gold import without_box
+from groupwise.verifiers.answers.final_answer import MAX_ANSWER, last_line, stated_answer
+from groupwise.verifiers.answers.gold import unboxed, without_box
 from groupwise.verifiers.answers.judging import judge, prompt_words
 from groupwise.verifiers.answers.numbers import last_number, parse_number, same_number
-from groupwise.verifiers.answers.tokens import normal
+from groupwise.verifiers.answers.tokens import normal, plain, unwrapped
 from groupwise.verifiers.core.contract import AnswerVerifier, Case
-from groupwise.verifiers.core.scores import (
-    TAG,
-    BadAnswer,
-    answer_members,
-    no_answer,
-    verdict,
-)
+from groupwise.verifiers.core.scores import TAG, BadAnswer, answer_members, no_answer, verdict
 
 TOLERANCE = "Largest absolute difference that still counts as equal; 0 compares exactly."
 RELATIVE = "The same as a share of the gold answer's size."
 PERCENT = "ignore: 28% reads as 28. divide: 28% reads as 0.28."
 Tolerance = Annotated[float, Field(ge=0, allow_inf_nan=False, description=TOLERANCE)]
 Relative = Annotated[float, Field(ge=0, allow_inf_nan=False, description=RELATIVE)]
+
+
+class FinalAnswer(AnswerVerifier):
+    """Finds the final answer and leaves its judgement to `judge`."""
+
+    tag: str = Field(default="answer", min_length=1, description="The answer's tag.")
+    reasoning_tag: str = Field(default="think", description=TAG)
+
+    def stated(self, text: str) -> str | None:
+        """The answer of a text without its reasoning."""
+        return stated_answer(text, self.tag, self.unmarked)
+
+    def unmarked(self, text: str) -> str | None:
+        """The answer of a text without box and tag."""
+        return last_line(text)
+
+    @abstractmethod
+    def judge(self, given: str, gold: str, prompt: Prompt) -> Score:
+        """The score of an answer that was found; `BadAnswer` for an unusable gold one."""
+
+    def located(self, text: str) -> str | Score:
+        """The answer as it is written, or the score of a completion that has none."""
+        rest = after_reasoning(repaired(text), self.reasoning_tag)
+        if rest is None:
+            return no_answer(f"<{self.reasoning_tag}> is never closed")
+        given = self.stated(rest)
+        if given is None or not given.strip():
+            return no_answer("no answer is given")
+        if len(given) > MAX_ANSWER:
+            return Score(0.0, "limit", f"an answer of {len(given)} characters")
+        return given
+
+    def compare(self, case: Case, gold: str) -> Score:
+        given = self.located(case.whole)
+        if isinstance(given, Score):
+            self.judge("", unboxed(gold), case.prompt)  # an unusable gold answer comes first
+            return given
+        return self.judge(given, unboxed(gold), case.prompt)
+
+    def write(self, gold: str) -> str:
+        return f"<{self.tag}>{without_box(gold)}</{self.tag}>"
 
 
 class Exact(AnswerVerifier):
@@ -105,19 +142,13 @@ class Number(_Compared):
 
 
 class Tagged(_Compared):
-    """The content of the last `<answer>...</answer>` after the reasoning is the answer.
-
-    Of a box inside, the content.
-    """
+    """The content of the last `<answer>...</answer>` after the reasoning; of a box in it, that."""
 
     verifier_name: ClassVar[str] = "tagged"
 
-    def located(self, text: str) -> str | Score:
-        rest = after_reasoning(repaired(text), self.reasoning_tag)
-        given = None if rest is None else last_tagged(rest, self.tag)
-        if given is not None and r"\boxed" in given:
-            given = last_box(given)
-        return given or no_answer(f"no <{self.tag}> with content after the reasoning")
+    def stated(self, text: str) -> str | None:
+        given = last_tagged(text, self.tag)
+        return last_box(given) if given is not None and r"\boxed" in given else given
 
 
 class Boxed(_Compared):
@@ -125,10 +156,8 @@ class Boxed(_Compared):
 
     verifier_name: ClassVar[str] = "boxed"
 
-    def located(self, text: str) -> str | Score:
-        rest = after_reasoning(repaired(text), self.reasoning_tag)
-        given = None if rest is None else last_box(rest)
-        return given or no_answer("no \\boxed with content after the reasoning")
+    def stated(self, text: str) -> str | None:
+        return last_box(text)
 
     def write(self, gold: str) -> str:
         return f"\\boxed{{{without_box(gold)}}}"
@@ -240,3 +269,103 @@ def _same_item(gold: str, given: str) -> bool:
     if first is not None and second is not None:
         return first == second
     return gold == given
+
+
+_LEAD = re.compile(r"\b(?:answer|choice|option)\b[ \t*]*+(?:is|:|=)?[ \t*]*+:?\s*+(?=\S)", re.I)
+_NOUN = re.compile(r"(?:option|choice|answer)\s+(?=[(\[]?[A-Za-z]\b)", re.IGNORECASE)
+_LETTER = re.compile(r"[(\[]?([A-Za-z])(?![\w'’])[)\].:,!]*\s*")
+_OTHER = re.compile(r"(?<![\w'’])(?![AI] [a-z])[A-Z](?![\w'’])")
+_REASON = re.compile(r"(?:because|since|as)\b", re.IGNORECASE)
+_SENTENCE_END = re.compile(r"(?<=\w\w)[.!](?=\s|\Z)|\n")
+_QUOTED = "\"'“”‘’ "
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+class Choice(FinalAnswer):
+    """The chosen option is the gold one.
+
+    Read in the last box, else the last answer tag, else behind the last "answer is", else in the
+    last line. The gold answer is a letter, an option's text, or an index counted from 0.
+    """
+
+    verifier_name: ClassVar[str] = "choice"
+
+    choices: tuple[str, ...] = Field(
+        default=(), description="The options' texts, where they are the same for every prompt."
+    )
+    choices_column: str = Field(
+        default="choices", description="The column with the options' texts; it may be absent."
+    )
+    num_choices: int = Field(
+        default=10, ge=2, le=26, description="How many letters count where no texts are known."
+    )
+
+    def unmarked(self, text: str) -> str | None:
+        leads = list(_LEAD.finditer(text))
+        if leads:
+            return text[leads[-1].end() :]
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        return lines[-1] if lines else None
+
+    def score_case(self, case: Case) -> Score:
+        answer = case.prompt.answer
+        if isinstance(answer, int) and not isinstance(answer, bool):  # an index, from 0
+            letters = self._letters(self._options(case.prompt))
+            if not 0 <= answer < len(letters):
+                raise BadAnswer(f"the answer {answer} is not an index of {len(letters)} options")
+            return self.compare(case, letters[answer])
+        return super().score_case(case)
+
+    def judge(self, given: str, gold: str, prompt: Prompt) -> Score:
+        options = self._options(prompt)
+        wanted, chosen = self._chosen(gold, options), self._chosen(given, options)
+        if wanted is None:
+            raise BadAnswer(f"the answer {gold[:60]!r} is none of the options")
+        if chosen is None:
+            return no_answer(f"{given[:60]!r} does not name one option")
+        return verdict(chosen == wanted, chosen, wanted)
+
+    def _options(self, prompt: Prompt) -> tuple[str, ...]:
+        found = self.choices or prompt.columns.get(self.choices_column) or ()
+        if isinstance(found, dict):  # {"text": [...], "label": [...]}
+            found = found.get("text", ())
+        return tuple(str(each) for each in found)
+
+    def _letters(self, options: Sequence[str]) -> str:
+        return _LETTERS[: len(options) or self.num_choices]
+
+    def _chosen(self, answer: str, options: Sequence[str]) -> str | None:
+        """The letter of the one option that the answer as a whole names."""
+        answer = unwrapped(normal(answer)).replace("$", " ").strip(_QUOTED)
+        answer = _NOUN.sub("", answer, count=1)
+        letters, texts = self._letters(options), [plain(option) for option in options]
+        ends = [len(answer), *(match.start() for match in _SENTENCE_END.finditer(answer))]
+        for end in ends[:1] + sorted(ends[1:]):
+            text = plain(answer[:end].strip(_QUOTED))
+            if text in texts:
+                return letters[texts.index(text)]
+        match = _LETTER.match(answer)
+        if match is None or match.group(1).upper() not in letters:
+            return None
+        letter, rest = match.group(1).upper(), answer[match.end() :].strip()
+        if rest and match.group(1).islower():
+            return None  # "a dog": an article
+        if not rest or _REASON.match(rest):
+            return letter
+        if texts:
+            own = texts[letters.index(letter)]
+            first = _SENTENCE_END.split(rest)[0]
+            parts = (rest, rest.strip("-–— ():"), first, first.strip("-–— ():"))
+            return letter if own in map(plain, parts) else None
+        others = [each for each in _OTHER.findall(rest) if each in letters]
+        delimited = answer[: match.end()].rstrip()[-1:] in ".):"
+        return letter if delimited and not others else None
+
+    def write(self, gold: str) -> str:
+        return f"<{self.tag}>{gold}</{self.tag}>"
+
+    def gold_completion(self, prompt: Prompt) -> str | None:
+        answer = prompt.answer
+        if isinstance(answer, int) and not isinstance(answer, bool):
+            return self.write(_LETTERS[answer] if 0 <= answer < len(_LETTERS) else "")
+        return super().gold_completion(prompt)

@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from groupwise.types import Prompt, Score
+from groupwise.verifiers.answers.answers import FinalAnswer
 from groupwise.verifiers.answers.arithmetic import numbers_in, operations_in, parse
 from groupwise.verifiers.answers.evaluator import evaluate
-from groupwise.verifiers.answers.final_answer import FinalAnswer
 from groupwise.verifiers.core.contract import Case
 from groupwise.verifiers.core.scores import BadAnswer, no_answer, shorten
 

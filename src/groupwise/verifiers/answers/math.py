@@ -15,9 +15,9 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from groupwise.types import Prompt, Score
-from groupwise.verifiers.answers.answers import PERCENT
+from groupwise.verifiers.answers.answers import PERCENT, FinalAnswer
 from groupwise.verifiers.answers.comparing import Percent
-from groupwise.verifiers.answers.final_answer import FinalAnswer, last_formula
+from groupwise.verifiers.answers.final_answer import last_formula
 from groupwise.verifiers.answers.gold import mutants, unboxed, without_box
 from groupwise.verifiers.answers.judging import judge, prompt_words, same_value
 from groupwise.verifiers.core.contract import Case
@@ -29,7 +29,7 @@ from groupwise.verifiers.core.scores import (
     no_answer,
     verdict,
 )
-from groupwise.waiting.processes import Reply, WorkerPool, shared_pool
+from groupwise.waiting.processes import shared_pool
 
 WORKER = "groupwise.verifiers.answers.judging:make"
 MAX_CHARACTERS = 2000
@@ -72,39 +72,33 @@ class Math(FinalAnswer):
     )
 
     @property
-    def _pool(self) -> WorkerPool:
-        return shared_pool(WORKER, self.workers)
-
-    @property
     def judges_singly(self) -> bool:
         return True
 
     def unmarked(self, text: str) -> str | None:
         return last_formula(text) if self.box == "preferred" else None
 
-    def judge(self, given: str, gold: str, prompt: Prompt) -> Score:
-        question = (gold, given, prompt_words(prompt.text or ""))
-        return self._scored(self._answers([question])[0], given, gold)
-
     def score(self, cases: Sequence[Case]) -> list[Score]:
         """The comparisons of a batch run in the workers together."""
         golds = [_golds(case.prompt) for case in cases]
         refused = self.refusals([gold for own in golds if not isinstance(own, str) for gold in own])
         found = [self.located(case.whole) for case in cases]
-        questions: dict[tuple[int, str], Question] = {}
-        for row, (given, own) in enumerate(zip(found, golds)):
-            if isinstance(given, str) and not isinstance(own, str):
-                words = prompt_words(cases[row].prompt.text or "")
-                questions.update({(row, g): (g, given, words) for g in own if refused[g] is None})
-        answers = dict(zip(questions, self._answers(list(questions.values()))))
+        words = [prompt_words(case.prompt.text or "") for case in cases]
+        asked = [
+            (gold, given, words[row])
+            for row, (given, own) in enumerate(zip(found, golds))
+            for gold in (() if isinstance(own, str) or isinstance(given, Score) else own)
+            if refused[gold] is None
+        ]
+        answers = dict(zip(asked, self._answers(asked)))
 
         def scored(row: int, gold: str) -> Score:
-            given, reason = found[row], refused[unboxed(gold)]
-            if reason is not None:
-                raise BadAnswer(reason)
+            given, gold = found[row], unboxed(gold)
+            if refused[gold] is not None:
+                raise BadAnswer(refused[gold])
             if isinstance(given, Score):
                 return given
-            return self._scored(answers[row, unboxed(gold)], given, unboxed(gold))
+            return self._scored(answers[gold, given, words[row]], given, gold)
 
         return [
             bad_answer(own)
@@ -115,6 +109,10 @@ class Math(FinalAnswer):
 
     def score_case(self, case: Case) -> Score:
         return self.score([case])[0]
+
+    def judge(self, given: str, gold: str, prompt: Prompt) -> Score:
+        question = (gold, given, prompt_words(prompt.text or ""))
+        return self._scored(self._answers([question])[0], given, gold)
 
     def _scored(self, answer: Answered, given: str, gold: str) -> Score:
         kind, reason = answer
@@ -140,10 +138,12 @@ class Math(FinalAnswer):
             if found.kind == "undecided":
                 jobs[row] = (gold, given, self.percent, tuple(words))
         if jobs:
-            replies = self._pool.map(list(jobs.values()), self.time_limit, tries=2)
+            pool = shared_pool(WORKER, self.workers)
+            replies = pool.map(list(jobs.values()), self.time_limit, tries=2)
             for row, reply in zip(jobs, replies):
-                kind, reason = _answered(reply)
-                answers[row] = (kind, reason or answers[row][1])
+                kind = str(reply.value) if reply.kind == "ok" else reply.kind
+                reason = answers[row][1] if reply.kind == "ok" else str(reply.value)
+                answers[row] = (kind, reason)
         return answers
 
     def refusals(self, golds: Sequence[str]) -> dict[str, str | None]:
@@ -153,20 +153,18 @@ class Math(FinalAnswer):
         """
         if len(known := _REFUSALS.setdefault(self.percent, {})) > MAX_KNOWN:
             known.clear()
-        questions: list[tuple[bool, Question]] = []
+        questions: list[Question] = []
         for gold in dict.fromkeys(gold for gold in golds if gold not in known):
             known[gold] = None
             if len(gold) > MAX_CHARACTERS:
                 known[gold] = f"the answer has {len(gold)} characters, above {MAX_CHARACTERS}"
                 continue
-            questions.append((True, (gold, gold, frozenset())))
-            if not _DIGITS.fullmatch(gold):  # those are compared exactly
-                questions += [(False, (gold, each, frozenset())) for each in mutants(gold)]
-        answers = self._answers([question for _, question in questions])
-        for (itself, (gold, given, _)), (kind, reason) in zip(questions, answers):
-            if itself and kind != "equal":
+            changed = [] if _DIGITS.fullmatch(gold) else mutants(gold)  # digits compare exactly
+            questions += [(gold, each, frozenset()) for each in (gold, *changed)]
+        for (gold, given, _), (kind, reason) in zip(questions, self._answers(questions)):
+            if gold == given and kind != "equal":
                 known[gold] = reason or f"{gold[:60]!r} is not equal to itself: {kind}"
-            elif not itself and kind == "equal" and not (known[gold] or same_value(gold, given)):
+            elif gold != given and kind == "equal" and not (known[gold] or same_value(gold, given)):
                 known[gold] = f"{given[:60]!r} would be accepted for {gold[:60]!r}"
         return {gold: known[gold] for gold in golds}
 
@@ -189,13 +187,3 @@ def _golds(prompt: Prompt) -> tuple[str, ...] | str:
         return tuple(map(unboxed, accepted_answers(prompt.answer)))
     except BadAnswer as error:
         return str(error)
-
-
-def _answered(reply: Reply) -> Answered:
-    if reply.kind == "ok":
-        return (str(reply.value), "")
-    return (
-        (reply.kind, "")
-        if reply.kind in ("timeout", "out_of_memory")
-        else ("crash", str(reply.value))
-    )

@@ -15,8 +15,8 @@ from fractions import Fraction
 
 from groupwise.verifiers.answers.comparing import Percent
 from groupwise.verifiers.answers.evaluator import rational
+from groupwise.verifiers.answers.final_answer import formula_runs
 from groupwise.verifiers.answers.reading import Value, read
-from groupwise.verifiers.answers.runs import formula_runs
 from groupwise.verifiers.answers.tokens import UnreadableError
 from groupwise.verifiers.answers.units import canonical, same_unit, singular
 

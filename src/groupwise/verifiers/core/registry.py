@@ -33,7 +33,7 @@ BUILTIN: dict[str, str] = {
     "boxed": "groupwise.verifiers.answers.answers:Boxed",
     "format": "groupwise.verifiers.text.checks:Format",
     "math": "groupwise.verifiers.answers.math:Math",
-    "choice": "groupwise.verifiers.answers.choice:Choice",
+    "choice": "groupwise.verifiers.answers.answers:Choice",
     "regex": "groupwise.verifiers.text.checks:Regex",
     "contains_all": "groupwise.verifiers.text.checks:ContainsAll",
     "json_schema": "groupwise.verifiers.text.json_schema:JsonSchema",
