@@ -85,18 +85,17 @@ class Countdown(FinalAnswer):
             return no_answer(f"no expression: {error}"[:120])
         except ZeroDivisionError:
             return Score(0.0, "incorrect", "it divides by zero")
-        for expression in expressions:
-            objection = self._objection(expression, offered, prompt)
-            if objection is not None:
-                return Score(0.0, "incorrect", objection)
-        for value in values:
-            if value != target:
-                reason = f"it equals {shorten(str(value), 40)}, not {target}"
-                return Score(self.legal, "partial" if self.legal else "incorrect", reason)
-        for number in stated:
-            if number != target:
-                reason = f"it equals {target}, and {number} is written beside it"
-                return Score(0.0, "incorrect", reason)
+        objections = (self._objection(each, offered, prompt) for each in expressions)
+        if objection := next(filter(None, objections), None):
+            return Score(0.0, "incorrect", objection)
+        value = next((each for each in values if each != target), target)
+        if value != target:
+            reason = f"it equals {shorten(str(value), 40)}, not {target}"
+            return Score(self.legal, "partial" if self.legal else "incorrect", reason)
+        number = next((each for each in stated if each != target), target)
+        if number != target:
+            reason = f"it equals {target}, and {number} is written beside it"
+            return Score(0.0, "incorrect", reason)
         return Score(1.0, "correct", f"it equals {target}")
 
     def _objection(
@@ -125,9 +124,7 @@ def _sides(text: str) -> tuple[list[ast.expr], list[int]]:
     alone = [match and int(match.group(1)) for match in map(_WHOLE.fullmatch, sides)]
     expressions = [_expression(side) for side, number in zip(sides, alone) if number is None]
     stated = [number for number in alone if number is not None]
-    if not expressions:
-        expressions = [_expression(sides[0])]
-    return expressions, stated
+    return expressions or [_expression(sides[0])], stated
 
 
 def _expression(text: str) -> ast.expr:

@@ -29,6 +29,9 @@ POINTS = 16
 ENOUGH = 3
 """Points at which both formulas must be defined."""
 
+APPLIED = "fghFGH"
+"""Letters that are functions before a parenthesis."""
+
 Point = Mapping[str, Fraction]
 
 
@@ -232,27 +235,23 @@ class Evaluator:
             raise TooLargeError("a power with too many digits")
         return self.kept(base ** int(exponent) if whole else mp.power(base, size))
 
-    def function(self, name: str, x: Any = None, y: Any = None) -> Any:
-        if name.startswith("apply "):
-            if name[6:] in self.point:
-                return self.combined(ast.Mult(), self.point[name[6:]], x)
-            a, b, c = (Fraction(zlib.crc32(f"{name}{k}".encode()) % 997 + 2, 500) for k in range(3))
-            if not isinstance(x, Fraction):  # any fixed function without identities
-                a, b, c = map(self.inexact, (a, b, c))
-            return self.kept(a * x * x * x + b / (x * x + c))
-        if name in _CONSTANTS:
-            return self.inexact(Fraction(1)) * _CONSTANTS[name]()
-        if name in _QUOTIENTS:
-            top, bottom = _QUOTIENTS[name]
-            return self.divided(self.function(top, x) if top else Fraction(1),
-                                self.function(bottom, x))  # fmt: skip
-        if name in _ANALYTIC:
-            return self.analytic(_ANALYTIC[name], self.inexact(x), y)
-        if name in _RULES:
-            return _RULES[name](self, x, y)
-        raise ValueError(f"the function {name!r} is not known")
+    def function(self, name: str, *values: Any) -> Any:
+        if name not in _FUNCTIONS:
+            raise ValueError(f"the function {name!r} is not known")
+        return _FUNCTIONS[name](self, *values)
 
-    def analytic(self, name: str, x: Any, base: Any) -> Any:
+    def applied(self, name: str, x: Any) -> Any:
+        """An unknown function: a factor if its letter has a value, else any without identities."""
+        if name[6:] in self.point:
+            return self.combined(ast.Mult(), self.point[name[6:]], x)
+        a, b, c = (Fraction(zlib.crc32(f"{name}{k}".encode()) % 997 + 2, 500) for k in range(3))
+        if not isinstance(x, Fraction):
+            a, b, c = map(self.inexact, (a, b, c))
+        return self.kept(a * x * x * x + b / (x * x + c))
+
+    def analytic(self, name: str, x: Any) -> Any:
+        """A function of mpmath's."""
+        x = self.inexact(x)
         undefined = name == "log" and self.tiny(x)
         if self.real and not undefined:
             undefined = abs(x) > 1 if name in ("asin", "acos") else name == "log" and x < 0
@@ -260,8 +259,10 @@ class Evaluator:
             raise UndefinedError(f"{name} is not defined there")
         if name in ("exp", "sinh", "cosh") and abs(x) > MAX_BITS:
             raise TooLargeError("an exponential with too many digits")
-        value = self.kept(getattr(mp, name)(x), low=name == "exp")
-        return value if base is None else self.divided(value, self.function("ln", base))
+        return self.kept(getattr(mp, name)(x), low=name == "exp")
+
+    def log(self, x: Any, base: Any) -> Any:
+        return self.divided(self.analytic("log", x), self.analytic("log", base))
 
     def whole(self, value: Any, rounding: Callable[[Any], Any]) -> Fraction:
         if isinstance(value, Fraction):
@@ -275,19 +276,18 @@ class Evaluator:
     def factorial(self, x: Any) -> Any:
         if abs(x) > 1500:
             raise TooLargeError("a factorial beyond 1500!")
-        if isinstance(x, Fraction) and x.denominator == 1:
-            if x < 0:
-                raise UndefinedError("a factorial of a negative number")
-            return self.kept(Fraction(math.factorial(int(x))))
-        return self.kept(mp.gamma(self.inexact(x) + 1))
+        if not isinstance(x, Fraction) or x.denominator != 1:
+            return self.kept(mp.gamma(self.inexact(x) + 1))
+        if x < 0:
+            raise UndefinedError("a factorial of a negative number")
+        return self.kept(Fraction(math.factorial(int(x))))
 
     def binomial(self, n: Any, k: Any) -> Any:
         whole = all(isinstance(each, Fraction) and each.denominator == 1 for each in (n, k))
         if whole and 0 <= n <= 5000 and k >= 0:
             return self.kept(Fraction(math.comb(int(n), int(k))))
-        below = self.combined(ast.Sub(), n, k)
-        below = self.combined(ast.Mult(), self.factorial(k), self.factorial(below))
-        return self.divided(self.factorial(n), below)
+        below = self.factorial(self.combined(ast.Sub(), n, k))
+        return self.divided(self.factorial(n), self.combined(ast.Mult(), self.factorial(k), below))
 
 
 def _root(x: Fraction) -> Fraction | None:
@@ -298,32 +298,36 @@ def _root(x: Fraction) -> Fraction | None:
     return root if root * root == x else None
 
 
+_ONE = Fraction(1)
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
 }  # fmt: skip
-_CONSTANTS: dict[str, Callable[[], Any]] = {
-    "pi": lambda: +mp.pi, "e": lambda: +mp.e, "i": lambda: mp.mpc(0, 1),
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "inf": lambda s: math.inf,
+    "pi": lambda s: s.inexact(_ONE) * mp.pi,
+    "e": lambda s: s.inexact(_ONE) * mp.e,
+    "i": lambda s: s.inexact(_ONE) * mp.mpc(0, 1),
+    **{name: lambda s, x, own=own: s.analytic(own, x) for name, own in (
+        *((each, each) for each in ("sin", "cos", "sinh", "cosh", "exp")), ("ln", "log"),
+        ("arcsin", "asin"), ("arccos", "acos"), ("arctan", "atan"))},
+    **{name: lambda s, x, pair=pair: s.divided(*(s.analytic(each, x) for each in pair))
+       for name, pair in (("tan", ("sin", "cos")), ("cot", ("cos", "sin")),
+                          ("tanh", ("sinh", "cosh")))},
+    "sec": lambda s, x: s.divided(_ONE, s.analytic("cos", x)),
+    "csc": lambda s, x: s.divided(_ONE, s.analytic("sin", x)),
+    "log": lambda s, x, base=None: s.analytic("log", x) if base is None else s.log(x, base),
+    "lg": lambda s, x: s.log(x, Fraction(10)),
+    "sqrt": lambda s, x: s.power(x, Fraction(1, 2)),
+    "root": lambda s, index, x: s.power(x, s.divided(_ONE, index)),
+    "abs": lambda s, x: abs(x),
+    "floor": lambda s, x: s.whole(x, math.floor),
+    "ceil": lambda s, x: s.whole(x, math.ceil),
+    "factorial": lambda s, x: s.factorial(x),
+    "binomial": lambda s, n, k: s.binomial(n, k),
+    "degrees": lambda s, x: s.inexact(x) * mp.pi / 180,
+    **{f"apply {letter}": lambda s, x, name=f"apply {letter}": s.applied(name, x)
+       for letter in APPLIED},
 }  # fmt: skip
-_QUOTIENTS = {
-    "tan": ("sin", "cos"), "cot": ("cos", "sin"), "sec": ("", "cos"), "csc": ("", "sin"),
-    "tanh": ("sinh", "cosh"),
-}  # fmt: skip
-_ANALYTIC = {
-    **{name: name for name in ("sin", "cos", "sinh", "cosh", "exp", "log")}, "ln": "log",
-    "arcsin": "asin", "arccos": "acos", "arctan": "atan",
-}  # fmt: skip
-_RULES: dict[str, Callable[[Evaluator, Any, Any], Any]] = {
-    "inf": lambda s, x, y: math.inf,
-    "lg": lambda s, x, y: s.function("log", x, Fraction(10)),
-    "sqrt": lambda s, x, y: s.power(x, Fraction(1, 2)),
-    "root": lambda s, x, y: s.power(y, s.divided(Fraction(1), x)),
-    "abs": lambda s, x, y: abs(x),
-    "floor": lambda s, x, y: s.whole(x, math.floor),
-    "ceil": lambda s, x, y: s.whole(x, math.ceil),
-    "factorial": lambda s, x, y: s.factorial(x),
-    "binomial": lambda s, x, y: s.binomial(x, y),
-    "degrees": lambda s, x, y: s.inexact(x) * mp.pi / 180,
-}
 
 
 def agree(first: ast.expr, second: ast.expr, *, exact: bool) -> bool:

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
-from groupwise.verifiers.answers.evaluator import call, number
+from groupwise.verifiers.answers.evaluator import APPLIED, call, number
 from groupwise.verifiers.answers.tokens import CLOSING, GREEK, OPENING, Token, UnreadableError
 
 MAX_DEPTH = 80
@@ -31,8 +31,6 @@ _OPERATORS: dict[str, type[ast.operator]] = {
     "+": ast.Add, "-": ast.Sub, "*": ast.Mult, r"\cdot": ast.Mult, r"\times": ast.Mult,
     "/": ast.Div, r"\div": ast.Div, r"\over": ast.Div,
 }  # fmt: skip
-_APPLIED = frozenset("fghFGH")
-"""Letters that are functions before a parenthesis."""
 
 
 def split(tokens: Tokens, at: Callable[[Token], bool]) -> tuple[list[Tokens], list[str]]:
@@ -233,7 +231,7 @@ class Reader:
             return ast.Name(f"{text}_{self._name()}")
         if text in _CONSTANTS:
             return call(_CONSTANTS[text])
-        if text in _APPLIED and self.at("("):
+        if text in [*APPLIED] and self.at("("):
             return call(f"apply {text}", self.primary())
         return ast.Name(text)
 

@@ -11,13 +11,18 @@ from groupwise.verifiers.core.scores import BadAnswer
 MAX_MUTANTS = 8
 """Mutants tried of one gold answer."""
 
-_NUMBERS = re.compile(r"\d")
-_SIGNS = re.compile(r"[+-]")
 _COMMANDS = re.compile(
     r"\\(?:begin|end)\{[^{}]*\}|\\[A-Za-z]+|\\.|(?<=\d)[eE](?=[+-]?\d)"  # 1e-3 is 1E-3
 )
-_LETTERS = re.compile(r"[A-Za-z]")
 _BRACKETS = str.maketrans("()[]", "[](" + ")")
+_CHANGES: list[tuple[str, Callable[[str], str], int]] = [
+    (r"\d", lambda c: str((int(c) + 1) % 10), 3),
+    (r"[+-]", lambda c: "-" if c == "+" else "+", 2),
+    (r"[A-Za-z]", lambda c: chr(ord(c) - 25) if c in "zZ" else chr(ord(c) + 1), 2),
+    (r"[A-Za-z]", str.swapcase, 1),
+    (r"[()\[\]]", lambda c: c.translate(_BRACKETS), 2),
+]
+"""What is changed, into what, and at how many places."""
 
 
 def unboxed(gold: str) -> str:
@@ -45,37 +50,17 @@ def mutants(gold: str) -> list[str]:
     >>> mutants("(1,x]")
     ['(2,x]', '(1,y]', '(1,X]', '[1,x]', '(1,x)', '(x,1]', '(1]']
     """
-    protected = [match.span() for match in _COMMANDS.finditer(gold)]
+    kept = {place for match in _COMMANDS.finditer(gold) for place in range(*match.span())}
+    words = re.search(r"[A-Za-z]\.?[A-Za-z]", _COMMANDS.sub("", gold))
     found: list[str] = []
-    found += _spread(_at(gold, _NUMBERS, lambda c: str((int(c) + 1) % 10), protected), 3)
-    found += _spread(_at(gold, _SIGNS, lambda c: "-" if c == "+" else "+", protected), 2)
-    found += _spread(_at(gold, _LETTERS, _next_letter, protected), 2)
-    if not re.search(r"[A-Za-z]\.?[A-Za-z]", _COMMANDS.sub("", gold)):
-        found += _spread(_at(gold, _LETTERS, str.swapcase, protected), 1)
-    found += _spread(_at(gold, re.compile(r"[()\[\]]"), lambda c: c.translate(_BRACKETS),
-                         protected), 2)  # fmt: skip
+    for pattern, change, number in _CHANGES:
+        if change is str.swapcase and words:
+            continue
+        places = [each.start() for each in re.finditer(pattern, gold) if each.start() not in kept]
+        changed = [gold[:at] + change(gold[at]) + gold[at + 1 :] for at in places]
+        found += _spread(changed, number)
     found += _elements(gold)
     return _spread(list(dict.fromkeys(each for each in found if each != gold)), MAX_MUTANTS)
-
-
-def _at(
-    gold: str,
-    pattern: re.Pattern[str],
-    change: Callable[[str], str],
-    protected: list[tuple[int, int]],
-) -> list[str]:
-    """One mutant for every match that is not within a command."""
-    return [
-        gold[: match.start()] + change(match.group()) + gold[match.end() :]
-        for match in pattern.finditer(gold)
-        if not any(start <= match.start() < end for start, end in protected)
-    ]
-
-
-def _next_letter(letter: str) -> str:
-    if letter in "zZ":
-        return "a" if letter == "z" else "A"
-    return chr(ord(letter) + 1)
 
 
 def _elements(gold: str) -> list[str]:
