@@ -155,13 +155,11 @@ def test_gold_answers_of_other_types(name, answer, given, value):
     assert score.value == value, score
 
 
-@pytest.mark.parametrize("name", ["math", "number", "text", "exact", "boxed", "tagged", "sequence"])
+@pytest.mark.parametrize("name", ["math", "number", "text", "exact", "boxed", "tagged"])
 @pytest.mark.parametrize(
     "answer", [None, float("nan"), float("inf"), True, {"a": 1}, [], [None], "", " ", [["1"]]]
 )
 def test_what_cannot_be_an_answer_is_refused_and_never_raises(name, answer):
-    if name == "sequence" and answer == [["1"]]:
-        pytest.skip("a list is the items of a sequence")
     completion = r"\boxed{7} <answer>7</answer>"
     score = verify(name, completion=completion, answer=answer)
     assert (score.value, score.outcome) == (None, "bad_answer")

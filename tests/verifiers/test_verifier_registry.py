@@ -105,7 +105,6 @@ SETUPS = {
     "sql": ({}, "select 7"),
     "proof": ({"checker": "grep -qx qed", "suffix": ".v"}, "qed"),
     "text": ({}, "dog"),
-    "sequence": ({}, "7, 8"),
     "countdown": ({}, "3 + 4"),
     "play": ({}, None),
     "reasoning_gym": ({"task": "gcd"}, "4"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Annotated, ClassVar
 
 from pydantic import Field
@@ -19,7 +18,7 @@ from groupwise.verifiers.answers.judging import judge, prompt_words
 from groupwise.verifiers.answers.numbers import last_number, parse_number, same_number
 from groupwise.verifiers.answers.tokens import normal, plain, unwrapped
 from groupwise.verifiers.core.contract import AnswerVerifier, Case
-from groupwise.verifiers.core.scores import TAG, BadAnswer, answer_members, no_answer, verdict
+from groupwise.verifiers.core.scores import TAG, BadAnswer, no_answer, verdict
 
 TOLERANCE = "Largest absolute difference that still counts as equal; 0 compares exactly."
 RELATIVE = "The same as a share of the gold answer's size."
@@ -199,76 +198,6 @@ def _same_number(gold: str, given: str) -> bool:
     if first is None or second is None or any(_ZEROS.match(each) for each in (gold, given)):
         return False
     return bool(first.unit) == bool(second.unit) and same_number(first, second)
-
-
-class ItemSequence(FinalAnswer):
-    """The gold answer's items in the gold answer's order, nothing more and nothing less.
-
-    Items are numbers or single words, separated by commas, blanks, arrows or lines; the gold answer
-    is such a text, or a list of items (not of alternatives). Words are compared without case,
-    numbers by value. Numbers with < or > between them must be in that order.
-    """
-
-    verifier_name: ClassVar[str] = "sequence"
-
-    def score_case(self, case: Case) -> Score:
-        return self.compare(case, self._listed(case.prompt))
-
-    def _listed(self, prompt: Prompt) -> str:
-        return ", ".join(written[0] for written in answer_members(prompt.answer))
-
-    def judge(self, given: str, gold: str, prompt: Prompt) -> Score:
-        wanted = _items(gold)
-        if not wanted:
-            raise BadAnswer(f"the answer {gold[:60]!r} has no items")
-        lead = _LABEL.match(given)
-        if lead is not None and not set(_items(lead.group(1))) & set(wanted):
-            given = given[lead.end() :]
-        found = _items(given)
-        if "and" not in wanted:
-            found = [item for item in found if item != "and"]
-        if not found:
-            return no_answer("no items are listed")
-        right = len(found) == len(wanted) and all(map(_same_item, wanted, found))
-        return verdict(right and _in_order(given, found), ", ".join(found), ", ".join(wanted))
-
-    def gold_completion(self, prompt: Prompt) -> str | None:
-        return self.write(self._listed(prompt))
-
-
-_MARKS = re.compile(r"[\[\](){}\"'`$“”‘’<>]")
-_BREAKS = re.compile(r"[,;\s]+")
-_ARROWS = re.compile(r"\s*(?:->|→|⟶|⇒|\\(?:to|rightarrow|longrightarrow)(?![A-Za-z]))\s*")
-_FRACTION = re.compile(r"(?<![\d}])\\frac\s*(?:\{\s*(-?\d+)\s*\}|(\d))\s*(?:\{\s*(\d+)\s*\}|(\d))")
-_LABEL = re.compile(r"([^\d,;:<>\[\](){}]*):(?=\D)")
-
-
-def _items(text: str) -> list[str]:
-    text = _FRACTION.sub(
-        lambda m: f"{m.group(1) or m.group(2)}/{m.group(3) or m.group(4)}",
-        normal(_ARROWS.sub(", ", text)),
-    )
-    text = _MARKS.sub(" ", text).strip()
-    text = text if text.endswith("..") else text.removesuffix(".")  # "3, 10, ..." is unfinished
-    return [item.casefold() for item in _BREAKS.split(text) if item]
-
-
-def _in_order(text: str, items: list[str]) -> bool:
-    """Whether numbers stand as the comparison signs between them say."""
-    text = _ARROWS.sub(", ", text)
-    values = [number.value for number in map(parse_number, items) if number is not None]
-    if len(values) < len(items):
-        return True
-    if ("<" in text) == (">" in text):  # no sign, or angle brackets
-        return True
-    return all(a <= b if "<" in text else a >= b for a, b in pairwise(values))
-
-
-def _same_item(gold: str, given: str) -> bool:
-    first, second = parse_number(gold), parse_number(given)
-    if first is not None and second is not None:
-        return first == second
-    return gold == given
 
 
 _LEAD = re.compile(r"\b(?:answer|choice|option)\b[ \t*]*+(?:is|:|=)?[ \t*]*+:?\s*+(?=\S)", re.I)

@@ -55,7 +55,7 @@ REFUSED: dict[str, str] = {
                     _NO_ANSWER),
     **dict.fromkeys(("countdown", "puzzle24"), _PUZZLE),
     **dict.fromkeys(("binary_matrix", "n_queens", "spiral_matrix", "string_insertion"),
-                    f"{_EXECUTES}; use your own rows with the verifier `exact`, `sequence` or "
+                    f"{_EXECUTES}; use your own rows with the verifier `text` or "
                     "`module:function`"),
     **dict.fromkeys(("polynomial_multiplication", "simple_integration", "intermediate_integration"),
                     f"{_EXECUTES}; use your own rows with the verifier `math`"),

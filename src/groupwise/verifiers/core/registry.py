@@ -48,7 +48,6 @@ BUILTIN: dict[str, str] = {
     "sql": "groupwise.verifiers.code.sql:Sql",
     "proof": "groupwise.verifiers.code.proof:Proof",
     "text": "groupwise.verifiers.answers.answers:Text",
-    "sequence": "groupwise.verifiers.answers.answers:ItemSequence",
     "countdown": "groupwise.verifiers.answers.countdown:Countdown",
     "reasoning_gym": "groupwise.verifiers.answers.reasoning_gym:ReasoningGym",
     "play": "groupwise.verifiers.process.play:PlayResult",
@@ -57,6 +56,7 @@ BUILTIN: dict[str, str] = {
 REMOVED: dict[str, str] = {
     "assignment": '"math" (a gold answer "x = 3, y = -2") or "text"',
     "moment": '"text" (a date or time as it is written) or "number" (a duration in one unit)',
+    "sequence": '"math" with a gold answer in brackets, "(3, 10, 21)", or "text"',
     "sudoku": '"reasoning_gym" with task = "mini_sudoku" or "sudoku"',
     "code_package": '"code", which judges one program',
 }
