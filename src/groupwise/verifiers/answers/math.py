@@ -87,7 +87,8 @@ class Math(FinalAnswer):
         asked = [
             (gold, given, words[row])
             for row, (given, own) in enumerate(zip(found, golds))
-            for gold in (() if isinstance(own, str) or isinstance(given, Score) else own)
+            if isinstance(given, str) and not isinstance(own, str)
+            for gold in own
             if refused[gold] is None
         ]
         answers = dict(zip(asked, self._answers(asked)))
