@@ -11,6 +11,7 @@ import pytest
 from groupwise.errors import RecipeError
 from groupwise.policies.source import source_of
 from groupwise.recipe import Recipe, field_table, find_recipe, load_recipe, parse_value
+from groupwise.stages import is_pipeline, load_pipeline
 
 RECIPES = sorted((Path(__file__).parents[1] / "recipes").glob("*.toml"))
 
@@ -26,9 +27,10 @@ def table(**changes: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_resolved_text_loads_to_the_same_recipe(path: Path) -> None:
+    load: Any = load_pipeline if is_pipeline(path) else load_recipe
     for small in (False, True):
-        recipe = load_recipe(path, small=small)
-        again = load_recipe(tomllib.loads(recipe.to_toml()))
+        recipe = load(path, small=small)
+        again = load(tomllib.loads(recipe.to_toml()))
         assert again == recipe
 
 

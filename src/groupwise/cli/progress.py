@@ -104,7 +104,10 @@ class ProgressDisplay(Callback):
         if self.live is not None:
             self.live.update(self._render())
             return
-        shown = _SHOWN_FITTING if "fit/examples" in line else _SHOWN
+        fitting = "fit/examples" in line
+        if fitting and int(line["step"] or 0) % 10 and line.get("fit/eval_loss") is None:
+            return  # a step takes milliseconds
+        shown = _SHOWN_FITTING if fitting else _SHOWN
         parts = [f"{label} {show(line.get(key), form)}" for key, label, form in shown]
         self._say(f"step {line['step']}: {', '.join(parts)}")
 

@@ -44,7 +44,7 @@ def closing_table(summary: Mapping[str, Any]) -> Table:
 
 
 def stages_table(summary: Mapping[str, Any]) -> Table:
-    """A pipeline's stages: loss, and the guard set's figures after each, 95 % intervals."""
+    """A pipeline's stages: loss, and the guard set's figures after each, a 95 % interval."""
     stages = summary["stages"]
     names = {
         key.removeprefix("guard/verifier/"): None
@@ -57,7 +57,7 @@ def stages_table(summary: Mapping[str, Any]) -> Table:
     for column in ("stage", "kind", "status"):
         table.add_column(column)
     for column in ("loss", "accuracy", "greedy", *verifiers, "tokens"):
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", no_wrap=True)
     for values, row in [
         (stages[0]["first"], ("before", "", "")),
         *((stage["last"], (stage["name"], stage["kind"], stage["status"])) for stage in stages),
@@ -66,7 +66,7 @@ def stages_table(summary: Mapping[str, Any]) -> Table:
             *row,
             show(values.get("loss"), "{:.4g}"),
             _with_interval(values, "guard/accuracy"),
-            _with_interval(values, "guard/greedy"),
+            show(values.get("guard/greedy"), "{:.1%}"),
             *(show(values.get(f"guard/verifier/{name}"), "{:.3g}") for name in verifiers),
             show(values.get("guard/tokens_mean"), "{:.1f}"),
         )
