@@ -47,7 +47,7 @@ def test_one_turn_is_the_default():
     prompt = environment.prompts(1)[0]
     play = environment.start(prompt)
     assert isinstance(play, Episode)
-    assert play.first() == prompt.messages
+    assert play.prompt is prompt
     assert play.next("7") is None
     assert environment.prompt(prompt.id) is prompt
 

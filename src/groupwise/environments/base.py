@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, Literal
 
+from groupwise.environments.checks import first_of
 from groupwise.environments.episode import Episode, Limits, checked_episode
 from groupwise.environments.identity import data_hash
 from groupwise.environments.order import Cursor, PromptCursor
@@ -26,8 +27,6 @@ from groupwise.waiting.calls import CallQueue
 
 Judged = Literal["last", "all"]
 
-SHOWN = 5
-"""How many prompts a message names."""
 _NOTED = {
     "duplicates": "training prompts that are copies of another one, answer included",
     "heldout_duplicates": "held-out prompts that are copies of another one, answer included",
@@ -124,11 +123,8 @@ class Environment:
         lengths = {prompt.id: length_of(prompt) for prompt in self.prompts(split="all")}
         too_long = [each for each, length in lengths.items() if length > room]
         if too_long and not drop:
-            named = ", ".join(
-                f"{self.place(each)} ({lengths[each]} tokens)" for each in too_long[:SHOWN]
-            )
-            more = f" and {len(too_long) - SHOWN} more" if len(too_long) > SHOWN else ""
-            raise RecipeError(f"{len(too_long)} prompts do not fit: {named}{more}; {advice}")
+            named = first_of([f"{self.place(i)} ({lengths[i]} tokens)" for i in too_long])
+            raise RecipeError(f"{len(too_long)} prompts do not fit: {named}; {advice}")
         self.remove(too_long, "dropped_too_long")
         return {each: length for each, length in lengths.items() if length <= room}
 
@@ -175,11 +171,6 @@ class Environment:
         if number:
             self._facts[fact] = number
 
-    @property
-    def gives_steps(self) -> bool:
-        """Whether scores carry rewards of steps, which process supervision needs."""
-        return self.verifier.gives_steps
-
     def start(self, prompt: Prompt) -> Episode:
         """A new episode, for one rollout of `prompt`.
 
@@ -192,7 +183,7 @@ class Environment:
     def open(self, prompt: Prompt, template: Template) -> Episode:
         """`start`, with the wrappers around it, the last one outermost."""
         # A user's episode may change its prompt, and the prompt is shared, so copy it.
-        own = prompt if type(self).start is Environment.start else copied(prompt)
+        own = copied(prompt) if self._multi_turn else prompt
         episode = checked_episode(self.start(own), prompt)
         for wrapper in self.wrappers:
             episode = wrapper.wrap(episode, template)
@@ -207,12 +198,15 @@ class Environment:
         return found
 
     @property
+    def _multi_turn(self) -> bool:
+        """Whether its own episodes answer completions; otherwise they end after one."""
+        return type(self).start is not Environment.start
+
+    @property
     def answer_role(self) -> str | None:
         """The role of messages that answer a completion; None if every episode has one turn."""
-        for wrapper in reversed(self.wrappers):
-            if wrapper.answer_role is not None:
-                return wrapper.answer_role
-        return None if type(self).start is Environment.start else "user"
+        own = "user" if self._multi_turn else None
+        return next((w.answer_role for w in reversed(self.wrappers) if w.answer_role), own)
 
     def prompt_ids(self, prompt: Prompt, template: Template) -> tuple[int, ...]:
         """The ids of a prompt as the policy reads it. RecipeError as `Template.encode_prompt`."""

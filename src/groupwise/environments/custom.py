@@ -92,7 +92,7 @@ def _keep_heldout_apart(made: Environment, where: str) -> None:
             f"{where}: on_overlap = {made.on_overlap!r} is not one of 'refuse', 'drop', 'allow'"
         )
     held = [each for split in made.splits if split != "train" for each in made.placed(split)]
-    key = _task if type(made).start is not Environment.start else normalised_text
+    key = _task if made._multi_turn else normalised_text
     made.count("overlap", made.keep_out(held, made.on_overlap, where, key))
 
 
@@ -104,7 +104,7 @@ def _task(prompt: Prompt) -> str:
 
 def _check_start(made: Environment, where: str) -> None:
     """Whether `start` returns episodes: tried twice on the first training prompt, then closed."""
-    if type(made).start is Environment.start:
+    if not made._multi_turn:
         return
     prompt = made.prompts(1)[0]
     try:

@@ -35,10 +35,6 @@ class Episode:
         self.rewards: list[float] = []
         self.counts: Counter[str] = Counter()
 
-    def first(self) -> tuple[Message, ...]:
-        """The messages that the policy reads first."""
-        return self.prompt.messages
-
     def next(
         self, completion: str
     ) -> Sequence[Message] | Awaitable[Sequence[Message] | None] | None:

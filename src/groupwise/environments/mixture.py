@@ -145,12 +145,8 @@ class MixtureEnvironment(Environment):
         return self.parts[key].start(replace(prompt, id=inner))
 
     @property
-    def answer_role(self) -> str | None:
-        outer = [each.answer_role for each in self.wrappers if each.answer_role is not None]
-        inner = {part.answer_role for part in self.parts.values()} - {None}
-        if outer:
-            return outer[-1]
-        return "user" if "user" in inner else next(iter(inner), None)
+    def _multi_turn(self) -> bool:
+        return any(part._multi_turn for part in self.parts.values())
 
     @property
     def judged(self) -> Judged:

@@ -17,7 +17,6 @@ from groupwise.templates import parsed_calls, tool_schemas
 from groupwise.types import Message, Prompt
 from groupwise.verifiers import Verifier
 
-_OBJECT = re.compile(r"\s*\"?\s*\[?\s*\{")
 _ROLE = re.compile(r"""\\*["'](role|from|messages)\\*["']\s*:""")
 _CHAT_FIRST = re.compile(
     r"""\s*"?\[?\s*\{\s*\\*["'](role|content|from|value|messages)\\*["']\s*:"""
@@ -61,7 +60,7 @@ def prompt_of(row: Row, settings: DatasetSettings, verifier: Verifier) -> Prompt
 
 def _stored(content: Any, row: Row, settings: DatasetSettings) -> Any:
     """The prompt column's value, with a chat that was stored as text turned into messages."""
-    if not isinstance(content, str) or not _OBJECT.match(content) or not _ROLE.search(content):
+    if not isinstance(content, str) or not _ROLE.search(content):
         return content
     found = _parsed(content)
     if isinstance(found, str):  # JSON text within JSON text

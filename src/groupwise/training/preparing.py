@@ -104,7 +104,7 @@ def _check_rewards(recipe: Recipe, environment: Environment) -> None:
         )
     recipe.algorithm.check(
         temperature=recipe.sampling.temperature,
-        step_rewards=environment.gives_steps,
+        step_rewards=environment.verifier.gives_steps,
         num_components=len(verifier.labels) if isinstance(verifier, Composite) else None,
     )
 
