@@ -27,7 +27,7 @@ def test_the_reward_counts():
     share = load_environment("target_token", target="e")
     prompt = share.prompts(1)[0]
     assert share.verify(prompt, "eel").value == pytest.approx(2 / 3)
-    assert share.gives_steps
+    assert share.verifier.gives_steps
     count = load_environment("target_token", target="e", kind="count", cap=4)
     assert count.verify(count.prompts(1)[0], "eel").value == 0.5
     asked = load_environment("target_token", target="e", question="Many {target} on {word}.")
