@@ -102,11 +102,9 @@ def scripted(script: object) -> ScriptedSampler:
     return ScriptedSampler(family_policy("llama").template, script)  # type: ignore[arg-type]
 
 
-def test_scripts_in_turn_by_prompt_and_by_function() -> None:
+def test_scripts_in_turn_and_by_function() -> None:
     asked = [Request((5,), key=i, max_tokens=9) for i in range(3)] + [Request((6,), 9, 9)]
     assert [c.text for c in scripted(["1", "23"]).sample(asked)] == ["1", "23", "1", "23"]
-    table = {(5,): ["1", "2"], (6,): ["3"]}
-    assert [c.text for c in scripted(table).sample(asked)] == ["1", "2", "1", "3"]
     by_place = scripted(lambda request, place: f"{request.prompt_ids[0]}{place}")
     assert [c.text for c in by_place.sample(asked)] == ["50", "51", "52", "63"]
     assert by_place.requests == asked

@@ -3,7 +3,6 @@
 from groupwise.algorithms import catalogue as catalogue
 from groupwise.algorithms.algorithm import Algorithm as Algorithm
 from groupwise.algorithms.contracts import Filtered as Filtered
-from groupwise.algorithms.contracts import KeepRule as KeepRule
 from groupwise.algorithms.contracts import LossOutput as LossOutput
 from groupwise.algorithms.contracts import LossTerms as LossTerms
 from groupwise.algorithms.contracts import MetricSums as MetricSums

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
 from jaxtyping import Bool, Float
@@ -25,7 +25,7 @@ from groupwise.algorithms.groups import (
     uniform_rows,
 )
 from groupwise.algorithms.legality import refuse_ddof
-from groupwise.algorithms.signals import AdvantageInputs, Signal, pad_steps
+from groupwise.algorithms.signals import AdvantageInputs, Signal, StepInputs, pad_steps
 from groupwise.algorithms.state import AlgorithmState
 from groupwise.errors import RecipeError
 
@@ -88,8 +88,16 @@ def prepare(
     return replace(inputs, steps=pad_steps(step_rewards, step_ends, clean))
 
 
-def run(algorithm: Algorithm, inputs: AdvantageInputs) -> tuple[Tensor, Tensor | None]:
-    """(advantages [B] or [B, T], the critic's returns [B, T] or None)."""
+def run(
+    algorithm: Algorithm, rewards: Tensor, group_ids: Any, **given: Unpack[StepInputs]
+) -> tuple[Tensor, Tensor | None]:
+    """(advantages [B] or [B, T], the critic's returns [B, T] or None) in the rewards' dtype."""
+    advantages, returns = _run(algorithm, prepare(algorithm, rewards, group_ids, **given))
+    dtype = rewards.dtype if rewards.is_floating_point() else torch.get_default_dtype()
+    return advantages.to(dtype), None if returns is None else returns.to(dtype)
+
+
+def _run(algorithm: Algorithm, inputs: AdvantageInputs) -> tuple[Tensor, Tensor | None]:
     signal = algorithm.transform(inputs)
     kl = algorithm.kl
     if kl.in_reward and kl.placement == "sequence_reward":

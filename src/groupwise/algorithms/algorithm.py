@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from jaxtyping import Bool, Float
@@ -34,6 +34,7 @@ from groupwise.algorithms.parts import Part, as_part, merge_needs
 from groupwise.algorithms.ratios import NoRatio
 from groupwise.algorithms.scales import NoScale
 from groupwise.algorithms.shapers import ShaperInputs
+from groupwise.algorithms.signals import StepInputs
 from groupwise.algorithms.spreads import Broadcast
 from groupwise.algorithms.state import AlgorithmState
 from groupwise.algorithms.surrogates import LogProb
@@ -149,22 +150,7 @@ class Algorithm:
         return out
 
     def advantages(
-        self,
-        rewards: Any,
-        group_ids: Any = None,
-        *,
-        components: Any = None,
-        step_rewards: Sequence[Sequence[float]] | None = None,
-        step_ends: Sequence[Sequence[int]] | None = None,
-        mask: Any = None,
-        entropies: Any = None,
-        old_logprobs: Any = None,
-        ref_logprobs: Any = None,
-        greedy_rewards: Any = None,
-        values: Any = None,
-        teacher_logprobs: Any = None,
-        prompt_ids: Sequence[str] | None = None,
-        state: AlgorithmState | None = None,
+        self, rewards: Any, group_ids: Any = None, **inputs: Unpack[StepInputs]
     ) -> Tensor:
         """Advantages of a step: the rewards' shape, or [B, T] where they are per token.
 
@@ -177,41 +163,18 @@ class Algorithm:
         the rewards where one is infinite.
         """
         given = torch.as_tensor(rewards)
-        out, _ = self._advantages_and_returns(
-            given,
-            group_ids,
-            components=components,
-            step_rewards=step_rewards,
-            step_ends=step_ends,
-            mask=mask,
-            entropies=entropies,
-            old_logprobs=old_logprobs,
-            ref_logprobs=ref_logprobs,
-            greedy_rewards=greedy_rewards,
-            values=values,
-            teacher_logprobs=teacher_logprobs,
-            prompt_ids=prompt_ids,
-            state=state,
-        )
+        out, _ = advantage.run(self, given, group_ids, **inputs)
         return out.reshape(given.shape) if out.dim() == 1 else out
 
-    def returns(self, rewards: Any, group_ids: Any = None, **others: Any) -> Tensor:
+    def returns(self, rewards: Any, group_ids: Any = None, **inputs: Unpack[StepInputs]) -> Tensor:
         """The critic's targets [B, T], from advantages before whitening (comparator only).
 
-        `others` as in `advantages`: mask and values, and the log-probabilities of a KL term.
+        `inputs` as in `advantages`: mask and values, and the log-probabilities of a KL term.
         """
-        _, returns = self._advantages_and_returns(torch.as_tensor(rewards), group_ids, **others)
+        _, returns = advantage.run(self, torch.as_tensor(rewards), group_ids, **inputs)
         if returns is None:
             raise ValueError(f"algorithm {self.name!r} has no critic, so no returns")
         return returns
-
-    def _advantages_and_returns(
-        self, given: Tensor, group_ids: Any, **others: Any
-    ) -> tuple[Tensor, Tensor | None]:
-        inputs = advantage.prepare(self, given, group_ids, **others)
-        dtype = given.dtype if given.is_floating_point() else torch.get_default_dtype()
-        advantages, returns = advantage.run(self, inputs)
-        return advantages.to(dtype), None if returns is None else returns.to(dtype)
 
     def filter_mask(
         self,

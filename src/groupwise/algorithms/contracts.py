@@ -11,11 +11,14 @@ import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from groupwise.algorithms.filters import DynamicSampling
 
 Anchor = Literal["old", "sampler", "none"]
 EntropyNeed = Literal["none", "detached", "live"]
@@ -23,21 +26,6 @@ TeacherNeed = Literal["none", "logprobs", "distribution"]
 Scope = Literal["row", "step", "token"]
 Tokens: TypeAlias = Float[Tensor, "B T"]
 TokenMask: TypeAlias = Bool[Tensor, "B T"]
-
-
-@dataclass(frozen=True, slots=True)
-class KeepRule:
-    """Which groups dynamic sampling keeps, and how long it tries.
-
-    `rule(values of one group) -> bool`; the fields are those of the filter `dynamic_sampling`.
-    """
-
-    rule: Callable[[Sequence[float]], bool]
-    max_batches: int
-    surplus: Literal["carry", "discard"] = "carry"
-    by: str = "reward"
-    oversample: float = 1.0
-    when_short: Literal["skip", "partial", "stop"] = "skip"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +39,7 @@ class Needs:
     reads them (anchor, correction, off-policy mask). `entropies`: "detached" as numbers, "live"
     with a gradient. `top_k`: log-probabilities a position at the sampler's top K ids.
     `max_tokens`: the weight divides by the generation budget. `group_size`: the exact one, or
-    None; `min_group_size`: the smallest legal one. `keep`: dynamic sampling's rule, or None.
+    None; `min_group_size`: the smallest legal one. `keep`: dynamic sampling's filter, or None.
     `teacher`: "logprobs" of the sampled tokens, or its whole "distribution" at every token.
     `whole_groups`: a micro-batch must not split a group. `state`: `init_state()` holds something,
     keep it in the checkpoint and pass it in.
@@ -70,7 +58,7 @@ class Needs:
     max_tokens: bool = False
     group_size: int | None = None
     min_group_size: int = 1
-    keep: KeepRule | None = None
+    keep: DynamicSampling | None = None
     ratio_anchor: Literal["old", "sampler"] | None = None
     whole_groups: bool = False
     state: bool = False

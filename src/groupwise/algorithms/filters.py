@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field
 from torch import Tensor
 
-from groupwise.algorithms.contracts import KeepRule, Needs, TokenMask, Tokens, UpdateInputs
+from groupwise.algorithms.contracts import Needs, TokenMask, Tokens, UpdateInputs
 from groupwise.algorithms.groups import Groups, ranks, uniform_rows
 from groupwise.algorithms.parts import Count, Number, Part, Share, part
 from groupwise.algorithms.ratios import row_mean
@@ -125,8 +125,11 @@ class DynamicSampling(Filter):
 
     @property
     def needs(self) -> Needs:
-        bounds = (self.max_batches, self.surplus, self.by, self.oversample, self.when_short)
-        return Needs(min_group_size=2, keep=KeepRule(informative, *bounds))
+        return Needs(min_group_size=2, keep=self)
+
+    def rule(self, values: Sequence[float]) -> bool:
+        """Whether a group of these values is kept."""
+        return informative(values)
 
     def rows(self, inputs: FilterInputs) -> Bool[Tensor, " B"]:
         """What no round of sampling has looked at (a loss by itself) is dropped here."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, TypedDict
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
@@ -15,6 +16,23 @@ from torch import Tensor
 
 from groupwise.algorithms.groups import Groups, refuse_infinite
 from groupwise.algorithms.state import AlgorithmState
+
+
+class StepInputs(TypedDict, total=False):
+    """What advantages are made from beside the rewards, as `Algorithm.advantages` says."""
+
+    components: Any
+    step_rewards: Sequence[Sequence[float]] | None
+    step_ends: Sequence[Sequence[int]] | None
+    mask: Any
+    entropies: Any
+    old_logprobs: Any
+    ref_logprobs: Any
+    greedy_rewards: Any
+    values: Any
+    teacher_logprobs: Any
+    prompt_ids: Sequence[str] | None
+    state: AlgorithmState | None
 
 
 @dataclass(frozen=True, slots=True)

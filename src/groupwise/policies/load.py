@@ -327,33 +327,16 @@ def _text_folder(source: str) -> Path:
 def _max_length(model: Any) -> int:
     """Positions that a row may have, so that its values are its own.
 
-    Behind the original length, `dynamic` and `longrope` rotate every row of a batch by frequencies
-    that follow from the batch's longest one: a row's values would depend on its neighbours.
+    Behind the original length, `longrope` rotates every row of a batch by frequencies that follow
+    from the batch's longest one: a row's values would depend on its neighbours.
     """
     config = text_config(model)
-    longest = next(
-        (
-            value
-            for name in ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
-            if isinstance(value := getattr(config, name, None), int) and value > 0
-        ),
-        1 << 20,
-    )
-    return min([longest, *_original_lengths(config)])
-
-
-def _original_lengths(config: Any) -> list[int]:
-    """The lengths up to which rotary positions of the two kinds stay what they are."""
-    stated = getattr(config, "rope_parameters", None) or {}
-    kinds = [stated, *(each for each in stated.values() if isinstance(each, Mapping))]
-    found: list[int] = []
-    for each in kinds:
+    names = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
+    stated = [getattr(config, name, None) for name in names]
+    lengths = [next((n for n in stated if isinstance(n, int) and n > 0), 1 << 20)]
+    ropes = getattr(config, "rope_parameters", None) or {}
+    for each in (ropes, *(each for each in ropes.values() if isinstance(each, Mapping))):
         if each.get("rope_type") == "longrope":
-            found.append(
-                each.get("original_max_position_embeddings")
-                or getattr(config, "original_max_position_embeddings", 0)
-                or config.max_position_embeddings
-            )
-        elif each.get("rope_type") == "dynamic":
-            found.append(config.max_position_embeddings)
-    return found
+            name = "original_max_position_embeddings"
+            lengths.append(each.get(name) or getattr(config, name, 0) or lengths[0])
+    return min(lengths)

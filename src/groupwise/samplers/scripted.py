@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from groupwise.policies.policy import Policy
 from groupwise.samplers.contract import Then, play_in_waves
@@ -10,18 +10,15 @@ from groupwise.templates import Template
 from groupwise.types import Completion, FinishReason, Request
 
 Reply = str | Sequence[int]
-Script = (
-    Callable[[Request, int], Reply] | Mapping[tuple[int, ...], Sequence[Reply]] | Sequence[Reply]
-)
+Script = Callable[[Request, int], Reply] | Sequence[Reply]
 
 
 class ScriptedSampler:
     """Completions from a script.
 
-    The script is a function of (request, its place in the call), a table from prompt ids to replies
-    used in turn, or a list of replies used in turn over all requests; tables and lists start again
-    when they are used up. A text reply is encoded and ended with a stop id; a reply of ids is
-    taken as it is. Both are cut at `max_tokens`.
+    The script is a function of (request, its place in the call), or a list of replies used in turn
+    over all requests, which starts again when it is used up. A text reply is encoded and ended with
+    a stop id; a reply of ids is taken as it is. Both are cut at `max_tokens`.
     """
 
     def __init__(
@@ -32,7 +29,7 @@ class ScriptedSampler:
         self.logprob = logprob
         self.version = version
         self.requests: list[Request] = []
-        self._used: dict[tuple[int, ...], int] = {}
+        self._used = 0
 
     def load(self, policy: Policy, version: int) -> None:
         """Only the version is taken."""
@@ -79,10 +76,5 @@ class ScriptedSampler:
     def _reply(self, request: Request, place: int) -> Reply:
         if callable(self.script):
             return self.script(request, place)
-        if isinstance(self.script, Mapping):
-            key, replies = request.prompt_ids, self.script[request.prompt_ids]
-        else:
-            key, replies = (), self.script
-        used = self._used.get(key, 0)
-        self._used[key] = used + 1
-        return replies[used % len(replies)]
+        self._used += 1
+        return self.script[(self._used - 1) % len(self.script)]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
-
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from groupwise.suggestions import unknown
 from groupwise.types import LEAST_TEMPERATURE
 
 SAMPLERS = ("auto", "local", "transformers")
@@ -20,9 +19,7 @@ def why_no_sampler(name: str) -> str | None:
             "sampling.sampler = 'scripted': it says what a test tells it and samples nothing; "
             "build samplers.ScriptedSampler(template, script) and pass the object"
         )
-    near = difflib.get_close_matches(name, SAMPLERS, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(SAMPLERS)}"
-    return f"sampling.sampler = {name!r} is not a sampler; {hint}"
+    return unknown(f"sampling.sampler = {name!r}", name, SAMPLERS)
 
 
 class SamplingSettings(BaseModel):
