@@ -16,7 +16,7 @@ from groupwise.algorithms import Algorithm, preset
 from groupwise.environments import EnvironmentSettings
 from groupwise.errors import GroupwiseError, RecipeError
 from groupwise.policies import Policy, describe_model, load_policy
-from groupwise.recipe import Recipe, check, check_record, plain_table
+from groupwise.recipe import Recipe, check_record, plain_table
 from groupwise.records import CheckpointSettings
 from groupwise.records.files import json_line, write_text
 from groupwise.samplers import SamplingSettings
@@ -65,6 +65,11 @@ class Distillation(Stage):
         "correct", description="Learn from traces that the verifier finds correct, or from all."
     )
     per_prompt: int | None = Field(None, ge=1, description="The most traces of one prompt.")
+    duplicates: bool = Field(
+        False,
+        description="Keep a text that the teacher wrote again for the same prompt: its share is "
+        "then the teacher's, and not one of a kind.",
+    )
     training: FittingSettings = Field(
         default_factory=FittingSettings, description="How traces become updates."
     )
@@ -78,6 +83,10 @@ class Distillation(Stage):
         if mode not in MODES:
             raise RecipeError(f"mode = {mode!r}: give one of {', '.join(MODES)}")
         return cls if mode == "traces" else OnPolicy
+
+    @classmethod
+    def variants(cls) -> tuple[type[Stage], ...]:
+        return (cls, OnPolicy)
 
     def reads(self) -> Iterable[str]:
         return () if self.teacher.stage is None else (self.teacher.stage,)
@@ -169,6 +178,7 @@ class Distillation(Stage):
             [trace for traces in asked for trace in traces],
             right=self.keep == "correct",
             per_prompt=self.per_prompt,
+            duplicates=self.duplicates,
         )
         examples, kept = list[TokenExample](), list[dict[str, Any]]()
         for row in found.rows:
@@ -230,7 +240,9 @@ class StageTeacher(TeacherSettings):
     def resolved(self, models: Mapping[str, str]) -> TeacherSettings:
         """With the stage's model for its name."""
         fields = self.model_dump(exclude={"stage"})
-        return TeacherSettings(**fields | ({} if self.stage is None else {"name": models[self.stage]}))
+        return TeacherSettings(
+            **fields | ({} if self.stage is None else {"name": models[self.stage]})
+        )
 
 
 class OnPolicy(Reinforcement):
@@ -243,9 +255,7 @@ class OnPolicy(Reinforcement):
         default_factory=lambda: preset("on_policy_distillation"),
         description="A preset that learns from a teacher, with any part replaced.",
     )
-    teacher: StageTeacher = Field(  # type: ignore[assignment]
-        default_factory=StageTeacher, description="Who is learned from."
-    )
+    teacher: StageTeacher = Field(default_factory=StageTeacher, description="Who is learned from.")
 
     @model_validator(mode="after")
     def _one_teacher(self) -> OnPolicy:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from groupwise.stages.distillation import Distillation
 from groupwise.stages.evaluation import Evaluate
 from groupwise.stages.models import Export, Merge
 from groupwise.stages.reinforcement import Reinforcement
@@ -9,5 +10,5 @@ from groupwise.stages.stage import Stage
 from groupwise.stages.supervised import Supervised
 
 KINDS: dict[str, type[Stage]] = {
-    each.kind: each for each in (Supervised, Reinforcement, Merge, Evaluate, Export)
+    each.kind: each for each in (Supervised, Reinforcement, Distillation, Merge, Evaluate, Export)
 }

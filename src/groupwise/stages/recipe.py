@@ -35,7 +35,7 @@ BASE = "base"
 """The name that stands for the top-level [model] in `from`."""
 _DEFAULTS = (
     "seed", "model", "template", "environment", "algorithm", "sampling", "selection",
-    "evaluation", "checkpoints",
+    "evaluation", "checkpoints", "teacher",
 )  # fmt: skip
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 
@@ -93,9 +93,10 @@ def stage_fields() -> list[tuple[str, str, str, str]]:
             f"The stage whose model it starts from; {BASE!r} is the top-level [model].",
         ),
     ]
-    for kind in KINDS.values():
+    for kind in (each for first in KINDS.values() for each in first.variants()):
         own = (row for row in model_fields_table(kind, "") if row not in ordinary)
-        rows += [(f"stages.{kind.kind}.{row[0]}", *row[1:]) for row in own]
+        found = [(f"stages.{kind.kind}.{row[0]}", *row[1:]) for row in own]
+        rows += [row for row in found if row[0] not in {known for known, *_ in rows}]
     return rows
 
 
@@ -149,13 +150,21 @@ def _entries(table: Mapping[str, Any]) -> list[dict[str, Any]]:
     return cast("list[dict[str, Any]]", stages)
 
 
+def _class_of(where: str, entry: Mapping[str, Any]) -> type[Stage]:
+    """The class of a stage, by its kind and its mode. Raises RecipeError."""
+    try:
+        return KINDS[entry["kind"]].variant(entry)
+    except RecipeError as error:
+        raise RecipeError(f"{where}: {error}") from error
+
+
 def _small(entries: Sequence[Mapping[str, Any]], table: Mapping[str, Any]) -> dict[str, Any]:
     """What `--small` means without a [small] table."""
     found = {f"guard.{key}": value for key, value in Evaluate.small.items()}
     if "environment" not in table and "guard" not in table:
         found = {}
     for place, entry in enumerate(entries):
-        for key, value in KINDS[entry["kind"]].small.items():
+        for key, value in _class_of(f"stages.{place}", entry).small.items():
             found[f"stages.{place}.{key}"] = value
     return found
 
@@ -216,7 +225,8 @@ def _node(
     place: int, names: Sequence[str], entries: Sequence[Mapping[str, Any]], top: Mapping[str, Any]
 ) -> Node:
     entry, name = dict(entries[place]), names[place]
-    kind = KINDS[entry.pop("kind")]
+    kind = _class_of(f"stage {name!r}", entry)
+    entry.pop("kind")
     entry.pop("name", None)
     start = entry.pop("from", None)
     own = entry.get("model")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from groupwise.recipe import SMALL, Recipe, check, check_record, plain_table
+from groupwise.recipe import SMALL, Recipe, check, check_record, plain_table, validated
 from groupwise.stages.output import write_model
 from groupwise.stages.stage import CheckContext, Stage, StageContext, StageResult
 from groupwise.training.output import holds_run
@@ -20,8 +20,8 @@ class Reinforcement(Recipe, Stage):
     kind: ClassVar[str] = "rl"
     small: ClassVar[Mapping[str, Any]] = SMALL
 
-    def recipe(self, model: str) -> dict[str, Any]:
-        """The tables of the run that starts from a model."""
+    def recipe(self, model: str, models: Mapping[str, str]) -> dict[str, Any]:
+        """The tables of the run that starts from a model; `models` are other stages' by name."""
         table = plain_table(self)
         table["model"]["name"] = model
         return table
@@ -29,17 +29,13 @@ class Reinforcement(Recipe, Stage):
     def check(self, context: CheckContext) -> Prepared:
         check(self)
         check_record(self)
-        recipe = Recipe.model_validate(
-            {name: getattr(self, name) for name in Recipe.model_fields}
-            | {"model": self.model.model_copy(update={"name": context.model})}
-        )
-        return prepare(recipe)
+        return prepare(validated(self.recipe(context.model, context.origins), Recipe))
 
     def run(self, context: StageContext) -> StageResult:
         about = context.prepared.environment.describe()
         context.prepared.environment.close()
         run = train(
-            self.recipe(context.model),
+            self.recipe(context.model, context.models),
             output=context.folder,
             resume=holds_run(context.folder),
             callbacks=context.callbacks,

@@ -94,6 +94,16 @@ class Stage(BaseModel):
         default_factory=TemplateSettings, description="How chats become token ids."
     )
 
+    @classmethod
+    def variant(cls, table: Mapping[str, Any]) -> type[Stage]:
+        """The class of a stage with these tables, where a kind has modes. Raises RecipeError."""
+        return cls
+
+    @classmethod
+    def variants(cls) -> tuple[type[Stage], ...]:
+        """Every class of the kind."""
+        return (cls,)
+
     def reads(self) -> Iterable[str]:
         """Names of the other stages whose output it reads, besides the one it starts from."""
         return ()

@@ -1,4 +1,4 @@
-"""A teacher's completions of an environment's prompts, judged, kept or dropped, each with its reason.
+"""A teacher's completions of an environment's prompts, kept or dropped, each with its reason.
 
 The teacher is a model sampled here, or an OpenAI-compatible endpoint. What it wrote is stored a
 prompt at a time, so a stage that was stopped asks only for the rest.
@@ -111,11 +111,8 @@ def stored(
     with path.open("a", encoding="utf-8") as file:
         for start in range(0, len(left), CHUNK):
             chunk = left[start : start + CHUNK]
-            if isinstance(teacher, Policy):
-                found = sampled(source, chunk, teacher)
-            else:
-                found = asked(source, chunk, teacher)
-            for traces in found:
+            made = sampled if isinstance(teacher, Policy) else asked
+            for traces in made(source, chunk, teacher):  # type: ignore[arg-type]
                 file.write(json_line([each.to_plain() for each in traces]))
                 file.flush()
                 os.fsync(file.fileno())
@@ -245,19 +242,19 @@ class Kept:
         return dict(Counter(row["reason"].partition(":")[0] for row in self.dropped))
 
 
-def keep(traces: Sequence[Trace], *, right: bool, per_prompt: int | None) -> Kept:
+def keep(traces: Sequence[Trace], *, right: bool, per_prompt: int | None, duplicates: bool) -> Kept:
     """Which traces are learned from. `right`: only those that the verifier finds correct;
-    `per_prompt`: the first so many of a prompt; the same text of a prompt counts once."""
+    `per_prompt`: the first so many of a prompt; `duplicates`: the same text of a prompt again."""
     found = Kept([], [])
-    seen: dict[str, set[str]] = {}
+    seen: dict[str, list[str]] = {}
     for trace in traces:
-        texts = seen.setdefault(trace.prompt_id, set())
+        texts = seen.setdefault(trace.prompt_id, [])
         reason = trace.fault and f"failed: {trace.fault}"
         if trace.fault.startswith("not finished"):
             reason = trace.fault
         elif not reason and right and trace.accuracy != 1:
             reason = f"not correct: {trace.outcome}"
-        elif not reason and trace.text in texts:
+        elif not reason and not duplicates and trace.text in texts:
             reason = "a duplicate"
         elif not reason and per_prompt is not None and len(texts) >= per_prompt:
             reason = f"more than {per_prompt} of its prompt"
@@ -265,6 +262,6 @@ def keep(traces: Sequence[Trace], *, right: bool, per_prompt: int | None) -> Kep
         if reason:
             found.dropped.append({**trace.row, **about, "reason": reason})
             continue
-        texts.add(trace.text)
+        texts.append(trace.text)
         found.rows.append({**trace.row, **about, "reason": "correct" if right else "finished"})
     return found
