@@ -18,8 +18,8 @@ from groupwise.errors import GroupwiseError, RecipeError
 from groupwise.stages import check_pipeline, load_pipeline, traces
 from groupwise.stages.traces import Trace, keep
 from groupwise.training.callbacks import Callback
+from judge_server import serving
 from pipeline_helpers import pipeline
-from verifiers.judge_server import serving
 
 SHARP = {
     "name": "teacher",
