@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import tomllib
 from collections.abc import Iterator
 from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -22,6 +23,7 @@ from groupwise.environments.registry import _put_around
 from groupwise.environments.user import SimulatedUser, UserEpisode, UserSettings
 from groupwise.errors import RecipeError
 from groupwise.policies import load_policy
+from groupwise.recipe import load_recipe
 from groupwise.rollouts import collect
 from groupwise.samplers import SamplingSettings, ScriptedSampler
 from groupwise.types import Prompt, Rollout
@@ -70,7 +72,7 @@ def test_rules_answer_in_order_and_none_ends_it() -> None:
 
 def test_bad_settings_are_refused() -> None:
     for settings, words in (
-        ({"rules": [{"when": "("}]}, "valid regular expression"),
+        ({"rules": [{"when": "("}]}, "not a regular expression"),
         ({"url": "http://127.0.0.1:9"}, "needs the name of its model"),
         ({"url": "x", "model": "m", "rules": [{"when": ""}]}, "one of the two"),
     ):
@@ -139,6 +141,9 @@ def test_a_user_of_a_recipe_and_tools_together() -> None:
     assert environment.answer_role == "tool"
     described = environment.describe()
     assert described["user"]["rules"][0]["say"] == "y"
+    tables = {"model": {"name": "tiny"}, "algorithm": {"preset": "grpo"}, "environment": table}
+    written = load_recipe(tables).to_toml()
+    assert load_recipe(tomllib.loads(written)).environment == load_recipe(tables).environment
 
 
 def trips(table: dict[str, Any] | None, *prompts: Prompt) -> Environment:
@@ -165,7 +170,7 @@ def chat(**columns: Any) -> Prompt:
         ({"rules": [{"say": "{nope}"}]}, chat(city="Rome"),
          r"\{nope\} is not a column of prompt 'p'; it has answer, city"),
         ({"url": "http://x", "model": "m", "instructions": "{nope}"}, chat(), r"\{nope\} is not"),
-        ({}, chat(user=[{"when": "(", "say": "x"}]), "of prompt 'p': .*valid regular expression"),
+        ({}, chat(user=[{"when": "(", "say": "x"}]), "of prompt 'p': .*not a regular expression"),
         ({}, chat(user=[{"wen": "a"}]), "did you mean 'when'"),
         ({}, chat(user="hello"), "column `user` of prompt 'p' is 'hello'; give a list of rules"),
         ({}, chat(user=["hello"]), "'hello' is not a table"),

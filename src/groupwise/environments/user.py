@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from inspect import isawaitable
 from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from groupwise.environments.episode import Episode
 from groupwise.environments.wrappers import EnvironmentWrapper, EpisodeWrapper
@@ -28,14 +28,22 @@ _COLUMN = re.compile(r"\{(\w+)\}")
 class Rule(Arguments):
     """The user's answer to a completion that matches; without `say`, the conversation ends."""
 
-    when: re.Pattern[str] = Field(
-        default=re.compile(""),
-        description="A regular expression, looked for anywhere; empty fits everything.",
+    when: str = Field(
+        default="", description="A regular expression, looked for anywhere; empty fits everything."
     )
     say: str | None = Field(
         default=None, description="The user's words; {column} takes a column of the prompt."
     )
     once: bool = Field(default=False, description="Whether it is used once a conversation at most.")
+
+    @field_validator("when")
+    @classmethod
+    def _is_pattern(cls, value: str) -> str:
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise ValueError(f"when = {value!r} is not a regular expression: {error}") from error
+        return value
 
 
 class UserSettings(Arguments):
@@ -155,7 +163,7 @@ class UserEpisode(EpisodeWrapper):
 
     def _by_rule(self, completion: str) -> str | None:
         for rule in self.rules:
-            if rule.when.search(completion):
+            if re.search(rule.when, completion):
                 if rule.once:
                     self.rules = [each for each in self.rules if each is not rule]
                 return None if rule.say is None else _filled(rule.say, self.prompt)
