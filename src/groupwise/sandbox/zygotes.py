@@ -154,17 +154,26 @@ class Zygote:
         Every open file that it gets is its own, as flags and offsets outlive a process.
         `read_files` lets it open what Landlock lets it read.
         """
-        command_read, command_write = os.pipe2(os.O_CLOEXEC)
-        reply_read, reply_write = os.pipe2(os.O_CLOEXEC)
-        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        its = [command_read, reply_write, null]
-        output: int | None = None
-        try:
-            read = write = null
+        with contextlib.ExitStack() as its, contextlib.ExitStack() as kept:
+
+            def pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[int, int]:
+                ends = os.pipe2(os.O_CLOEXEC)
+                for stack, end in zip((reader, writer), ends):
+                    stack.callback(os.close, end)
+                return ends
+
+            command_read, command_write = pipe(its, kept)
+            reply_read, reply_write = pipe(kept, its)
+            null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+            its.callback(os.close, null)
+            read, write, output = null, null, None
             if stdin is not None:
-                read = _memory_file(stdin)
-                output, write = os.pipe2(os.O_CLOEXEC)
-                its += [read, write]
+                read = os.memfd_create("stdin", os.MFD_CLOEXEC)
+                its.callback(os.close, read)
+                with open(read, "wb", closefd=False) as file:
+                    file.write(stdin)
+                os.lseek(read, 0, os.SEEK_SET)
+                output, write = pipe(kept, its)
             request = {
                 "role": role,
                 "threads": limits.threads,
@@ -174,14 +183,7 @@ class Zygote:
             }
             name = secrets.token_hex(NAME // 2)
             pidfd = self._ask(name, request, [read, write, null, command_read, reply_write])
-        except BaseException:
-            for each in (command_write, reply_read, output):
-                if each is not None:
-                    os.close(each)
-            raise
-        finally:
-            for each in its:
-                os.close(each)
+            kept.pop_all()
         return Child(self, name, pidfd, command_write, reply_read, output)
 
     def _ask(self, name: str, request: Mapping[str, Any], descriptors: list[int]) -> int:
@@ -333,16 +335,3 @@ def _wait(descriptor: int, deadline: float, event: int = select.POLLIN) -> None:
     left = deadline - time.monotonic()
     if left <= 0 or not poll.poll(left * 1000):
         raise Expired
-
-
-def _memory_file(data: bytes) -> int:
-    """A descriptor from which `data` is read."""
-    descriptor = os.memfd_create("stdin", os.MFD_CLOEXEC)
-    try:
-        with open(descriptor, "wb", closefd=False) as file:
-            file.write(data)
-        os.lseek(descriptor, 0, os.SEEK_SET)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor

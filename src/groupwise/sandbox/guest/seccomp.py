@@ -89,7 +89,7 @@ _REFUSED: Instruction = (_RET, 0, 0, EPERM)
 _NOTHING_THERE: Instruction = (_RET, 0, 0, ENOENT)
 
 
-def program(machine: str, *, threads: bool = False, files: bool = False) -> list[Instruction]:
+def program(machine: str, threads: bool = False, files: bool = False) -> list[Instruction]:
     """The filter for `machine` ("x86_64" or "aarch64").
 
     `threads` lets clone(2) start threads; `files` lets files be looked up and opened for reading,

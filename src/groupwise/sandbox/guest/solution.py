@@ -35,12 +35,6 @@ PRELOADED = ("typing", "collections", "heapq", "bisect", "itertools", "functools
              "operator", "random", "re", "copy")  # fmt: skip
 """Modules that a LeetCode solution finds imported, with their names."""
 
-_THREADED: list[tuple[Any, str, Any]] = [
-    (threading.Thread, "start", threading.Thread.start),
-    (threading.Thread, "join", threading.Thread.join),
-    (ThreadPoolExecutor, "submit", ThreadPoolExecutor.submit),
-]
-
 
 def settle() -> None:
     """In the zygote, for all of its children: streams on descriptors 0 to 2, and no threads.
@@ -73,14 +67,6 @@ def settle_child(threads: bool) -> None:
 
 def _stream(descriptor: int, mode: str, errors: str) -> Any:
     return open(descriptor, mode, encoding="utf-8", errors=errors, closefd=False)
-
-
-def _run_now(thread: threading.Thread) -> None:
-    thread.run()
-
-
-def _joined(thread: threading.Thread, timeout: float | None = None) -> None:
-    return
 
 
 def _submitted(_: Any, call: Any, /, *arguments: Any, **keywords: Any) -> Future[Any]:
@@ -120,8 +106,8 @@ def _fstat(descriptor: int) -> os.stat_result:
 
 
 _REPLACED: list[tuple[Any, str, Any]] = [
-    (threading.Thread, "start", _run_now),
-    (threading.Thread, "join", _joined),
+    (threading.Thread, "start", lambda thread: thread.run()),
+    (threading.Thread, "join", lambda thread, timeout=None: None),
     (ThreadPoolExecutor, "submit", _submitted),
     (socket, "socketpair", _pipe_ends),
     (selectors, "DefaultSelector", selectors.PollSelector),
@@ -130,6 +116,7 @@ _REPLACED: list[tuple[Any, str, Any]] = [
     (resource, "setrlimit", lambda which, *given, _set=resource.setrlimit:
         None if which == resource.RLIMIT_STACK else _set(which, *given)),
 ]  # fmt: skip
+_THREADED = [(holder, name, getattr(holder, name)) for holder, name, _ in _REPLACED[:3]]
 
 
 def module(source: str, name: str) -> dict[str, Any]:
@@ -247,7 +234,8 @@ def run_program(job: Mapping[str, Any]) -> int:
         try:
             module(job["source"], "__main__")
         except SystemExit as stop:
-            code = _exit_code(stop.code)
+            failed = stop.code is not None
+            code = stop.code & 0xFF if isinstance(stop.code, int) else int(failed)
             frame = ["ended", code]
         atexit._run_exitfuncs()
         for each in [*getattr(sys.modules.get("__main__"), "__dict__", {}).values()]:
@@ -263,14 +251,3 @@ def run_program(job: Mapping[str, Any]) -> int:
     with contextlib.suppress(OSError):
         write_frame(frame)
     return code
-
-
-def _exit_code(code: object) -> int:
-    if code is None:
-        return 0
-    return code & 0xFF if isinstance(code, int) else 1
-
-
-def leave(code: int) -> None:
-    """Ends the child without the interpreter's own way out."""
-    os._exit(code)

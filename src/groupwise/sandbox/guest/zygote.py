@@ -44,7 +44,7 @@ from .confinement import (
     take_descriptors,
 )
 from .frames import COMMAND_FD, NAME, REPLY_FD, read_frame, write_frame
-from .solution import leave, run_program, serve, settle, settle_child
+from .solution import run_program, serve, settle, settle_child
 from .tester import run_tests
 
 PACKET = 1 << 16
@@ -107,7 +107,7 @@ def main() -> None:
         control.send(_packed({"error": f"{type(error).__name__}: {error}"}))
         return
     Supervisor(control, births, None if settings["seccomp"] else template).serve()
-    leave(0)
+    os._exit(0)
 
 
 def _occupy_places(own: socket.socket) -> None:
@@ -256,7 +256,9 @@ class Template:
         self._base = ready["base"]
         self._libc = c_library()
         die_with_parent(self._libc, supervisor)
-        self._filters = _prepared_filters() if ready["confined"] else {}
+        kinds = itertools.product((False, True), repeat=2) if ready["confined"] else ()
+        programs = {kind: seccomp.program(platform.machine(), *kind) for kind in kinds}
+        self._filters = {kind: seccomp.prepare(code) for kind, code in programs.items()}
         self._request = ctypes.create_string_buffer(PACKET)
         self._received, pidfd = _rights(5), _rights(1)
         self._pidfd = ctypes.c_int.from_buffer(pidfd, _HEADER)
@@ -295,7 +297,7 @@ class Template:
                 descriptors = struct.unpack_from("5i", self._received, _HEADER)
                 self._become(json.loads(self._request.value[NAME:]), descriptors)
         finally:
-            leave(70)
+            os._exit(70)
 
     def _become(self, request: dict[str, Any], descriptors: Sequence[int]) -> None:
         die_with_parent(self._libc, self._supervisor)
@@ -316,15 +318,6 @@ class Template:
         job = read_frame()
         role = request["role"]
         if role == "stdio":
-            leave(run_program(job))
+            os._exit(run_program(job))
         (serve if role == "calls" else run_tests)(job)
-        leave(0)
-
-
-def _prepared_filters() -> dict[tuple[bool, bool], Any]:
-    machine = platform.machine()
-    return {
-        (threads, files): seccomp.prepare(seccomp.program(machine, threads=threads, files=files))
-        for threads in (False, True)
-        for files in (False, True)
-    }
+        os._exit(0)
