@@ -103,7 +103,7 @@ def test_configuration_and_limit():
 
 @pytest.mark.parametrize(
     ("broken", "message"),
-    [("runtime", "rewards ran need a runtime"), ("container", "container"), ("opens", "opens")],
+    [("runtime", "reward ran needs a runtime"), ("container", "container"), ("opens", "opens")],
 )
 def test_what_cannot_be_used_is_refused(broken, message):
     with pytest.raises(RecipeError, match=message):

@@ -106,12 +106,11 @@ class TaskRewards(Verifier):
 def traced(task: Any, case: Case) -> Any:
     """A trace of the prompt's messages and one sampled answer."""
     vf = optional("verifiers.v1", "verifiers", "verifiers-v1")
-    kinds = {"system": vf.SystemMessage, "user": vf.UserMessage, "assistant": vf.AssistantMessage}
     written = [*case.prompt.messages, {"role": "assistant", "content": case.text}]
     nodes = [
         vf.MessageNode(
             parent=place - 1 if place else None,
-            message=kinds[each["role"]](content=each["content"]),
+            message=getattr(vf, f"{each['role'].title()}Message")(content=each["content"]),
             sampled=place == len(written) - 1,
         )
         for place, each in enumerate(written)
@@ -137,14 +136,10 @@ def _tasks(vf: Any, settings: VerifiersSettings, where: str) -> list[Any]:
         raise RecipeError(f"{where} needs tools, which this adapter does not start")
     if tasks[0].NEEDS_CONTAINER:
         raise RecipeError(f"{where} needs a container, which this adapter does not start")
-    bound = [
-        reward.__name__
-        for reward in tasks[0].hooks("reward")
-        for each in inspect.signature(reward).parameters.values()
-        if each.name == "runtime" and each.default is inspect.Parameter.empty
-    ]
-    if bound:
-        raise RecipeError(f"{where}: the rewards {', '.join(bound)} need a runtime")
+    for reward in tasks[0].hooks("reward"):
+        runtime = inspect.signature(reward).parameters.get("runtime")
+        if runtime is not None and runtime.default is inspect.Parameter.empty:
+            raise RecipeError(f"{where}: the reward {reward.__name__} needs a runtime")
     if not tasks[0].hooks("reward") and not tasks[0].plugged_judges():
         raise RecipeError(f"{where} has no rewards")
     return tasks
@@ -154,15 +149,13 @@ def _prompt(task: Any, where: str) -> Prompt:
     data = task.data
     if data.prompt is None:
         raise RecipeError(f"{where}: task {data.idx} has no prompt; its user opens")
+    own = [("user", data.prompt)] if isinstance(data.prompt, str) else data.prompt
+    opening = [("system", data.system_prompt)] if data.system_prompt else []
     messages: list[Message] = []
-    if data.system_prompt:
-        messages.append({"role": "system", "content": data.system_prompt})
-    if isinstance(data.prompt, str):
-        messages.append({"role": "user", "content": data.prompt})
-    else:
-        for each in data.prompt:
-            if not isinstance(each.content, str) or each.role not in ROLES:
-                raise RecipeError(f"{where}: task {data.idx} has a prompt that is not plain text")
-            messages.append({"role": each.role, "content": each.content})
+    for each in (*opening, *own):
+        role, content = each if isinstance(each, tuple) else (each.role, each.content)
+        if not isinstance(content, str) or role not in ROLES:
+            raise RecipeError(f"{where}: task {data.idx} has a prompt that is not plain text")
+        messages.append({"role": role, "content": content})
     columns = {"task": data.model_dump(mode="json", exclude_none=True)}
     return Prompt(prompt_id(messages, answer=task.key), tuple(messages), columns=columns)

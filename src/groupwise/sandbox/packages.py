@@ -9,7 +9,7 @@ import importlib.metadata
 import importlib.util
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from groupwise.errors import RecipeError
@@ -35,13 +35,9 @@ def find_packages(names: Iterable[str]) -> Packages:
     if not names:
         return Packages()
     site = os.path.dirname(_location(names[0]))
-    paths: dict[str, None] = {}
-    for name in names:
-        paths[_location(name)] = None
-        for distribution in _with_requirements(name):
-            for path in _top_level(distribution):
-                paths[path] = None
-    return Packages(names, site, tuple(path for path in paths if os.path.exists(path)))
+    paths = [_location(name) for name in names]
+    paths += [path for each in _with_requirements(names) for path in _top_level(each)]
+    return Packages(names, site, tuple(filter(os.path.exists, dict.fromkeys(paths))))
 
 
 def _location(name: str) -> str:
@@ -59,10 +55,10 @@ def _location(name: str) -> str:
     return os.path.realpath(spec.origin or name)
 
 
-def _with_requirements(name: str) -> list[importlib.metadata.Distribution]:
-    """The distribution of an import package and what it requires, where installed; no extras."""
+def _with_requirements(names: Sequence[str]) -> list[importlib.metadata.Distribution]:
+    """The distributions of import packages and what they require, where installed; no extras."""
     providers = importlib.metadata.packages_distributions()
-    waiting = list(providers.get(name, ()))
+    waiting = [each for name in names for each in providers.get(name, ())]
     found: dict[str, importlib.metadata.Distribution] = {}
     while waiting:
         each = waiting.pop()

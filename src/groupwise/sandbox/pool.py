@@ -20,7 +20,6 @@ from groupwise.sandbox.guest.values import decode, encode
 from groupwise.sandbox.packages import Packages, find_packages
 from groupwise.sandbox.probes import context_of, open_probes
 from groupwise.sandbox.results import (
-    CodeOutcome,
     CodeResult,
     Job,
     Kind,
@@ -28,7 +27,7 @@ from groupwise.sandbox.results import (
     SandboxUnavailable,
     TrustedCallFailed,
 )
-from groupwise.sandbox.runs import Ended, Solution, grade, printable, reported_error
+from groupwise.sandbox.runs import Ended, Solution, failure, grade, printable
 from groupwise.sandbox.tiers import Tier, TierChoice, candidates, plan, refuse_other_systems
 from groupwise.sandbox.zygotes import Zygote, ZygoteLost
 from groupwise.waiting.threads import work_through
@@ -169,21 +168,18 @@ def _evaluated(zygote: Zygote, job: Job, encoded: list[Any], read_files: bool) -
     """The value of the job's entry for encoded arguments, or a `TrustedCallFailed`."""
     solution = Solution(zygote, job, time.monotonic() + job.limits.total_time, read_files)
     entry = job.entry or ""
-    outcome: CodeOutcome = "failed"
     try:
-        kind, *rest = solution.call(entry, encoded, {}, solution.deadline(), mutated=False)
-        if kind == "value":
-            return decode(_printable(rest[0]))
-        if kind == "memory":
-            outcome, cause = "out_of_memory", "out_of_memory: MemoryError"
-        else:
-            cause = reported_error(rest)
+        reply = solution.call(entry, encoded, {}, solution.deadline(), mutated=False)
+        if reply[0] == "value":
+            return decode(_printable(reply[1]))
+        outcome, reason = failure(reply)
     except Ended as ended:
-        outcome, cause = ended.verdict[0], ": ".join(ended.verdict)
+        outcome, reason = ended.verdict
     except (ValueError, RecursionError) as error:
-        cause = str(error)
+        outcome, reason = "failed", str(error)
     finally:
         solution.end()
+    cause = reason if outcome == "failed" else f"{outcome}: {reason}"
     return TrustedCallFailed(printable(f"{entry}: {cause}"), outcome)
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from groupwise.errors import GroupwiseError, RecipeError
 from groupwise.sandbox.guest.values import encode
 
 Kind = Literal["calls", "stdio", "asserts"]
-KINDS: tuple[Kind, ...] = ("calls", "stdio", "asserts")
+KINDS: tuple[Kind, ...] = get_args(Kind)
 CodeOutcome = Literal[
     "passed", "failed", "timeout", "out_of_memory", "crash", "limit", "infrastructure_error"
 ]

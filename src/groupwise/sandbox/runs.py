@@ -109,7 +109,7 @@ class Solution:
     def call(
         self, entry: str, arguments: list[Any], keywords: Any, deadline: float, mutated: bool
     ) -> list[Any]:
-        """One of the `_REPLIES`, its form checked. `Ended` where the child is gone."""
+        """A reply of `guest/solution.py`, its form checked. `Ended` where the child is gone."""
         self.asked = True
         nonce = secrets.token_hex(8)
         limits, child = self._job.limits, self._child
@@ -198,20 +198,23 @@ def grade_calls(zygote: Zygote, job: Job, until: float) -> Cases:
 
 
 def _graded_call(solution: Solution, job: Job, test: Call) -> Verdict:
-    arguments, keywords = test.encoded
+    deadline = solution.deadline()
     try:
-        kind, *rest = solution.call(
-            job.entry or "", arguments, keywords, solution.deadline(), mutated=False
-        )
+        reply = solution.call(job.entry or "", *test.encoded, deadline, mutated=False)
     except Ended as ended:
         return ended.verdict
-    if kind == "memory":
-        return "out_of_memory", "MemoryError"
-    if kind in ("error", "not_data"):
-        return "failed", reported_error(rest)
-    if any(same_data(each, rest[0], job.tolerance, job.alike) for each in test.right):
+    if reply[0] != "value":
+        return failure(reply)
+    if any(same_data(each, reply[1], job.tolerance, job.alike) for each in test.right):
         return "passed", ""
-    return "failed", f"gave {_short(rest[0])}"
+    return "failed", f"gave {_short(reply[1])}"
+
+
+def failure(reply: list[Any]) -> Verdict:
+    """The outcome of a call that gave no value."""
+    if reply[0] == "memory":
+        return "out_of_memory", "MemoryError"
+    return "failed", reported_error(reply[1:])
 
 
 def grade_programs(zygote: Zygote, job: Job, until: float) -> Cases:
@@ -243,10 +246,8 @@ def _graded_program(child: Child, job: Job, test: Program, deadline: float) -> V
             return "passed", ""
         return "failed", f"printed {printed[:80].decode(errors='replace')!r}"
     match report:
-        case ["memory"]:
-            return "out_of_memory", "MemoryError"
-        case ["error", [str(), str(), str()]]:
-            return "failed", reported_error(report[1:])
+        case ["memory"] | ["error", [str(), str(), str()]]:
+            return failure(report)
         case ["ended", _]:
             return "failed", "it ended with an exit code that is not 0"
     return how_it_ended(code)
@@ -305,10 +306,8 @@ def _graded_test(tester: Child, solution: Solution, job: Job, deadline: float) -
                     reply = ["gone", cause[1]]
             case _:
                 raise Garbled
-        if reply[0] == "memory":
-            cause = ("out_of_memory", "MemoryError")
-        elif reply[0] == "not_data":  # not an exception that a test may wait for
-            cause = ("failed", reported_error(reply[1:]))
+        if reply[0] in ("memory", "not_data"):  # not an exception that a test may wait for
+            cause = failure(reply)
         tester.send(reply, deadline)
 
 

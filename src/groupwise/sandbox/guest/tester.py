@@ -13,6 +13,7 @@ import importlib
 import inspect
 import itertools
 import sys
+import traceback
 import types
 import unittest
 import warnings
@@ -136,7 +137,7 @@ def _run_script(test: TestSource, namespace: dict[str, Any]) -> None:
     try:
         exec(test.code, namespace)
     except SystemExit as stop:
-        lines = _lines_of(stop.__traceback__, test.code.co_filename)
+        lines = _lines_of(stop, test.code.co_filename)
         if stop.code not in (None, 0) or len(lines) > 1 or lines[0] < test.last_line:
             raise
 
@@ -174,12 +175,10 @@ def _run_cases(kind: type[unittest.TestCase]) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("error", "It is deprecated to return a value")
         unittest.defaultTestLoader.loadTestsFromTestCase(kind).run(result)
-    faults = [*result.errors, *result.failures, *result.skipped, *result.expectedFailures]
-    for case, said in [
-        *faults,
-        *((each, "passed unexpectedly") for each in result.unexpectedSuccesses),
-    ]:
-        raise AssertionError(f"{case.id()}: {(said.strip().splitlines() or ['skipped'])[-1]}")
+    said = [*result.errors, *result.failures, *result.skipped, *result.expectedFailures]
+    said += [(case, "passed unexpectedly") for case in result.unexpectedSuccesses]
+    for case, text in said:
+        raise AssertionError(f"{case.id()}: {(text.strip().splitlines() or ['skipped'])[-1]}")
 
 
 def _run_methods(kind: type) -> None:
@@ -213,19 +212,15 @@ def _run_examples(texts: Sequence[str], namespace: dict[str, Any]) -> None:
             raise AssertionError("an example: " + " ".join(" ".join(said).split())[-200:])
 
 
-def _lines_of(step: types.TracebackType | None, file: str) -> list[int]:
+def _lines_of(error: BaseException, file: str) -> list[int]:
     """The lines of a source that an error went through, the outermost first."""
-    lines: list[int] = []
-    while step is not None:
-        if step.tb_frame.f_code.co_filename == file:
-            lines.append(step.tb_lineno)
-        step = step.tb_next
-    return lines
+    steps = traceback.walk_tb(error.__traceback__)
+    return [line for frame, line in steps if frame.f_code.co_filename == file]
 
 
 def _line(source: str, error: BaseException, file: str) -> str:
     """The line of the test that failed."""
-    number = (_lines_of(error.__traceback__, file) or [1])[-1]
+    number = (_lines_of(error, file) or [1])[-1]
     lines = source.splitlines()
     return lines[number - 1].strip()[:MAX_MESSAGE] if number <= len(lines) else "the test"
 
