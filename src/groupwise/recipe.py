@@ -8,7 +8,6 @@ and a None inside free arguments, where `"none"` may be a text, is written `{ no
 from __future__ import annotations
 
 import datetime
-import difflib
 import json
 import re
 import tomllib
@@ -38,7 +37,7 @@ from groupwise.records.compare import flatten
 from groupwise.samplers import SamplingSettings
 from groupwise.scorers import TeacherSettings
 from groupwise.selection import SelectionSettings
-from groupwise.suggestions import expectation
+from groupwise.suggestions import expectation, nearest
 from groupwise.templates import TemplateSettings
 
 NONE = "none"
@@ -297,12 +296,10 @@ def _explain(item: Mapping[str, Any], model: type[BaseModel]) -> str:
     field = ".".join(location)
     if item["type"] == "extra_forbidden":
         names = _names_at(location[:-1], model)
-        near = difflib.get_close_matches(location[-1], names, n=1, cutoff=0.5)
-        hint = (
-            f"did you mean {'.'.join([*location[:-1], near[0]])!r}?"
-            if near
-            else f"known: {', '.join(names)}"
-        )
+        near = nearest(location[-1], names)
+        hint = f"known: {', '.join(names)}"
+        if near:
+            hint = f"did you mean {'.'.join([*location[:-1], near])!r}?"
         return f"unknown key {field!r}; {hint}"
     if item["type"] == "missing":
         return f"{field} is missing"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic.fields import FieldInfo
@@ -56,6 +56,12 @@ def nearest(name: str, legal: Iterable[str]) -> str | None:
     """
     near = difflib.get_close_matches(name, list(legal), n=5)
     return min(near, key=lambda other: slips(name, other), default=None)
+
+
+def nearest_field(name: str, fields: Sequence[str]) -> str | None:
+    """The field whose last part is the name's, else the most similar one."""
+    same = [each for each in fields if each.rpartition(".")[2] == name.rpartition(".")[2]]
+    return same[0] if same else nearest(name, fields)
 
 
 def unknown(what: str, name: str, legal: Iterable[str]) -> str:

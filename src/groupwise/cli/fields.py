@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from groupwise.environments import settings_class
 from groupwise.errors import RecipeError
 from groupwise.recipe import field_table, model_fields_table
 from groupwise.stages import stage_fields
+from groupwise.suggestions import nearest_field
 
 FieldRow = tuple[str, str, str, str]
 _ELSEWHERE = {
@@ -73,9 +73,8 @@ def print_fields(fields: Sequence[RecipeField], console: Console, name: str = ""
 
 def _unknown(name: str, names: Sequence[str]) -> RecipeError:
     tables = {each.rpartition(".")[0] for each in names} - {""}
-    leaves = [each for each in names if each.rpartition(".")[2] == name.rpartition(".")[2]]
-    near = leaves or difflib.get_close_matches(name, [*names, *sorted(tables)], n=1, cutoff=0.4)
-    hint = f"did you mean {near[0]}?" if near else f"the tables are {', '.join(sorted(tables))}"
+    near = nearest_field(name, [*names, *sorted(tables)])
+    hint = f"did you mean {near}?" if near else f"the tables are {', '.join(sorted(tables))}"
     return RecipeError(f"a recipe has no field {name!r}; {hint}")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from groupwise.errors import RecipeError
+from groupwise.suggestions import nearest_field
 
 _TOP_LEVEL = ("seed",)
 
@@ -32,14 +33,11 @@ def parse_overrides(arguments: Sequence[str], options: Sequence[str] = ()) -> di
 
 
 def _unknown(name: str, options: Sequence[str]) -> str:
-    import difflib
-
     from groupwise.recipe import field_table
 
     fields = [row[0] for row in field_table()]
     if inside := [field for field in fields if field.startswith(f"{name}.")]:
         return f"--{name} is a table; give one of its fields, for example --{inside[0]}"
-    same_leaf = [field for field in fields if field.rsplit(".", 1)[-1] == name]
-    near = same_leaf or difflib.get_close_matches(name, [*options, *fields], n=1, cutoff=0.5)
-    hint = f"; did you mean --{near[0]}?" if near else "; a field is given as --table.field value"
+    near = nearest_field(name, [*fields, *options])
+    hint = f"; did you mean --{near}?" if near else "; a field is given as --table.field value"
     return f"unknown option --{name}{hint}"

@@ -3,14 +3,13 @@ a hub id. No torch."""
 
 from __future__ import annotations
 
-import difflib
 import json
 from pathlib import Path
 from typing import Any
 
 from groupwise.errors import RecipeError
 from groupwise.policies.catalogue import builder_of, get_model, models
-from groupwise.suggestions import slips
+from groupwise.suggestions import nearest, slips
 
 ADAPTER_CONFIG = "adapter_config.json"
 
@@ -90,8 +89,8 @@ def source_of(name: str) -> str:
 
 def cannot_load(name: str, source: str, error: Exception) -> str:
     known = [entry.name for entry in models()]
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]!r}?" if near else f"; built in: {', '.join(known)}"
+    near = nearest(name, known)
+    hint = f"; did you mean {near!r}?" if near else f"; built in: {', '.join(known)}"
     if Path(source).is_dir():
         return f"model.name = {name!r}: cannot be loaded ({first_line(error)})"
     return (

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from difflib import get_close_matches
 
 from groupwise.records.metric_table import METRICS, Metric
+from groupwise.suggestions import nearest
 
 Value = float | int | None
 _LARGEST = 1.7976931348623157e308
@@ -33,8 +33,8 @@ def find_metric(name: str) -> Metric:
     found = _known(name)
     if found is None:
         names = [m.name for m in METRICS]
-        near = get_close_matches(name, names, n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(near)}? " if near else ""
+        near = nearest(name, names)
+        hint = f"did you mean {near}? " if near else ""
         raise ValueError(f"no metric is called {name!r}: {hint}the metrics are {', '.join(names)}")
     return found
 

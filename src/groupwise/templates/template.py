@@ -5,7 +5,6 @@ Sampled ids are never re-encoded: text goes to ids for prompts only.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from groupwise.errors import RecipeError
+from groupwise.suggestions import nearest
 from groupwise.templates.chat import RESERVED, chat_variables, render_chat
 from groupwise.templates.folder import (
     read_chat_template,
@@ -119,9 +119,9 @@ class Template:
         read = chat_variables(self.chat_template or "") - {*RESERVED, *self.special_tokens}
         for name in variables:
             if name not in read:
-                near = difflib.get_close_matches(name, read, n=1, cutoff=0.6)
+                near = nearest(name, read)
                 known = f"it reads {', '.join(sorted(read)) or 'none'}"
-                hint = f"did you mean {near[0]!r}?" if near else known
+                hint = f"did you mean {near!r}?" if near else known
                 raise RecipeError(f"the chat template does not read {name!r}; {hint}")
         return Template(
             self.tokenizer,
