@@ -109,7 +109,7 @@ def load_environment(
             f'of its own ({made.verifier.name}): leave combine at "sum", or let the '
             "environment make its verifier with groupwise.verifiers.compose"
         )
-    made.verifier = made.verifier.combined(combine)
+    made.verifier = Composite(made.verifier.components, combine)
     return made
 
 

@@ -100,10 +100,6 @@ class _ModelVerifier(SettingsVerifier):
         own = self.classifier.max_length
         return own if self.max_length is None else min(own, self.max_length)
 
-    def score_case(self, case: Case) -> Score:
-        score: Score = self.score([case])[0]
-        return score
-
     def _prompt_ids(self, prompt: Prompt) -> list[int]:
         tokenizer, messages = self.classifier.tokenizer, prompt.messages
         if tokenizer.chat_template is None:

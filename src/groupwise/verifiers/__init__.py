@@ -19,6 +19,8 @@ from groupwise.verifiers.core.contract import (
 )
 from groupwise.verifiers.core.registry import (
     BUILTIN,
+    VerifierSettings,
+    VerifierTables,
     compose,
     load_verifier,
     verifier_class,
@@ -26,7 +28,6 @@ from groupwise.verifiers.core.registry import (
     verify,
 )
 from groupwise.verifiers.core.scores import BadAnswer, accepted_answers, as_score
-from groupwise.verifiers.core.settings import VerifierSettings, VerifierTables
 from groupwise.verifiers.core.user import RewardFunction
 
 __all__ = [

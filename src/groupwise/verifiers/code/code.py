@@ -136,10 +136,6 @@ class Code(SettingsVerifier):
     def judges_singly(self) -> bool:
         return True
 
-    def score_case(self, case: Case) -> Score:
-        score: Score = self.score([case])[0]
-        return score
-
     def score(self, cases: Sequence[Case]) -> list[Any]:
         """As many at a time as the sandbox has processes; `SandboxUnavailable` if no tier works."""
         prepared = [self._prepared(case) for case in cases]

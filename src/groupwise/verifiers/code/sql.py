@@ -77,10 +77,6 @@ class Sql(SettingsVerifier):
     def judges_singly(self) -> bool:
         return True
 
-    def score_case(self, case: Case) -> Score:
-        score: Score = self.score([case])[0]
-        return score
-
     def score(self, cases: Sequence[Case]) -> list[Any]:
         prepared = [self._prepared(case) for case in cases]
         rows = [row for row, each in enumerate(prepared) if not isinstance(each, Score)]

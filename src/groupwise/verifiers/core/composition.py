@@ -170,10 +170,6 @@ class Composite(VerifierGroup):
         self.components = tuple(components)
         self.combine = combine
 
-    def combined(self, combine: Combine) -> Composite:
-        """The same components, combined that way; `RecipeError` for any other than the two."""
-        return Composite(self.components, combine)
-
     @property
     def members(self) -> Sequence[Verifier]:
         return [component.verifier for component in self.components]

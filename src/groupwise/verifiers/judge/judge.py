@@ -82,10 +82,6 @@ class Judge(SettingsVerifier):
     def waits(self) -> bool:
         return True
 
-    def score_case(self, case: Case) -> Score:
-        score: Score = self.score([case])[0]
-        return score
-
     def score(self, cases: Sequence[Case]) -> list[Any]:
         """All cases at once, `concurrency` questions at a time, each with its own deadline."""
         turn = asyncio.Semaphore(self.concurrency)
