@@ -77,14 +77,9 @@ class LeaveOneOut(Baseline):
     needs = Needs(min_group_size=2)
 
     def __call__(self, signal: Signal, inputs: AdvantageInputs) -> Tensor:
-        groups = inputs.groups
-        packed, there = groups.gather(signal.values), groups.gather_present(signal.present)
-        count = there.sum(1).to(signal.values.dtype)
-        factor = count / (count - 1).clamp(min=1)
-        mean = signal.per_row(groups.spread_back(masked_mean(packed, there)))
-        flat = signal.per_row(degenerate(packed, there)[groups.index])
-        centred = signal.per_row(groups.spread_back(factor)) * (signal.values - mean)
-        return torch.where(flat, 0, centred)
+        count = inputs.groups.gather_present(signal.present).sum(1).to(signal.values.dtype)
+        factor = inputs.groups.spread_back(count / (count - 1).clamp(min=1))
+        return signal.per_row(factor) * GroupMean()(signal, inputs)
 
 
 @part

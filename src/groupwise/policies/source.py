@@ -88,11 +88,11 @@ def source_of(name: str) -> str:
 
 
 def cannot_load(name: str, source: str, error: Exception) -> str:
+    if Path(source).is_dir():
+        return f"model.name = {name!r}: cannot be loaded ({first_line(error)})"
     known = [entry.name for entry in models()]
     near = nearest(name, known)
     hint = f"; did you mean {near!r}?" if near else f"; built in: {', '.join(known)}"
-    if Path(source).is_dir():
-        return f"model.name = {name!r}: cannot be loaded ({first_line(error)})"
     return (
         f"model.name = {name!r}: not a built-in model or a folder, and the hub failed to load it "
         f"({first_line(error)}){hint}"

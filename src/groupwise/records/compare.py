@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from groupwise.records.files import read_json_lines
 from groupwise.records.metrics import is_measured
 from groupwise.records.reader import Run, open_run
+from groupwise.texts import shortened
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,7 +39,7 @@ class Difference:
     b: Any
 
     def __str__(self) -> str:
-        return f"{self.name}: {_short(self.a)} -> {_short(self.b)}"
+        return f"{self.name}: {shortened(repr(self.a), 120)} -> {shortened(repr(self.b), 120)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +154,3 @@ def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[prefix + key] = value
     return flat
-
-
-def _short(value: Any, limit: int = 120) -> str:
-    text = repr(value)
-    return text if len(text) <= limit else f"{text[: limit - 3]}..."

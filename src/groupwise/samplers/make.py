@@ -15,6 +15,7 @@ from groupwise.samplers.contract import Sampler
 from groupwise.samplers.local.sampler import LocalSampler, why_not
 from groupwise.samplers.settings import why_no_sampler
 from groupwise.samplers.transformers_sampler import TransformersSampler
+from groupwise.texts import shortened
 from groupwise.types import LEAST_TEMPERATURE, Completion, Prompt, Request
 
 
@@ -107,10 +108,5 @@ def _prompt_ids(policy: Policy, prompt: Any, place: int) -> tuple[int, ...]:
         return policy.template.encode_prompt(Prompt(f"prompt {place}", messages=tuple(items)))
     wanted = f"prompts[{place}]: give a text, a list of messages, or a list of token ids"
     if not items:
-        raise RecipeError(f"{wanted}; not {_short(prompt)}")
-    raise TypeError(f"{wanted}; not {_short(prompt)}")
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
+        raise RecipeError(f"{wanted}; not {shortened(repr(prompt), 80)}")
+    raise TypeError(f"{wanted}; not {shortened(repr(prompt), 80)}")
