@@ -25,6 +25,18 @@ _NUMBER = re.compile(r"(?<![\w.])0+(?=\d)|\d(?:[_A-Za-df-zDF-Z]|[eE](?![+-]?\d{1
 _OPERATIONS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "**"}
 
 
+def plain_signs(text: str) -> str:
+    r"""The text with + - * / in place of `×`, `÷`, `\times`, `\frac{1}{2}` and their like.
+
+    >>> plain_signs(r"3 x 4 ÷ \frac{1}{2}")
+    '3 * 4 / (1/2)'
+    """
+    text = text.translate(_SIGNS)
+    for command, sign in _COMMANDS:
+        text = text.replace(command, sign)
+    return _LETTER_X.sub("*", _FRACTION.sub(r"(\1/\2)", text))
+
+
 def parse(text: str) -> ast.expr:
     r"""The tree of a plain expression such as `(3 + 4) * 12`, `2 × x**2` or `\frac{24}{2}`.
 

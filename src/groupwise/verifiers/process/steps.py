@@ -15,19 +15,14 @@ from typing import ClassVar
 from pydantic import Field
 
 from groupwise.types import Prompt, Score, StepReward
-from groupwise.verifiers.answers.arithmetic import value
+from groupwise.verifiers.answers.arithmetic import plain_signs, value
 from groupwise.verifiers.answers.numbers import parse_number
 from groupwise.verifiers.core.contract import Case, SettingsVerifier
 from groupwise.verifiers.core.scores import BadAnswer, accepted_answers, graded
 
 _LONGEST = 200
 _NUMBERING = re.compile(r"\s*(?:(?:\d+[.):]|[-*+•])\s+)?")
-_SIGNS = str.maketrans(
-    {**dict.fromkeys("×·⋅∙", "*"), "÷": "/", "−": "-", "–": "-", ",": "", "$": ""}
-)
-_COMMANDS = ((r"\times", "*"), (r"\cdot", "*"), (r"\div", "/"), (r"\(", ""), (r"\)", ""))
-_FRACTION = re.compile(r"\\[dt]?frac\s*\{\s*([\d.]+)\s*\}\s*\{\s*([\d.]+)\s*\}")
-_LETTER_X = re.compile(r"(?<=[\d)\s])[xX](?=\s*[\d(])")
+_MARKS = re.compile(r"[,$]|\\[()]")
 _BOLD = re.compile(r"(?<![\d)\s])\*\*|\*\*(?!\s*[\d(])")
 _JUXTAPOSED = re.compile(r"(?<=[\d)])\s*\(")
 # What makes the numbers beside it a piece of something else: a variable, a power, a command.
@@ -99,12 +94,9 @@ def equations(text: str) -> list[tuple[tuple[Fraction, ...], int]]:
 
 def _equation(line: str) -> tuple[Fraction, ...] | None:
     start = _NUMBERING.match(line)
-    rest = line[start.end() if start else 0 :][: 20 * _LONGEST].translate(_SIGNS)
-    for command, sign in _COMMANDS:
-        rest = rest.replace(command, sign)
-    rest = _BOLD.sub("", rest)
-    rest = _FRACTION.sub(r"(\1/\2)", rest)
-    rest = _JUXTAPOSED.sub("*(", _LETTER_X.sub("*", rest))[: 10 * _LONGEST]
+    rest = line[start.end() if start else 0 :][: 20 * _LONGEST]
+    rest = plain_signs(_BOLD.sub("", _MARKS.sub("", rest)))
+    rest = _JUXTAPOSED.sub("*(", rest)[: 10 * _LONGEST]
     for match in _EQUATION.finditer(rest):
         if _is_piece(rest, match):
             continue
@@ -134,7 +126,7 @@ def _is_piece(text: str, match: re.Match[str]) -> bool:
 
 def _value(expression: str) -> Fraction | None:
     """The exact value of a sum, difference, product or quotient of numbers; else None."""
-    if not expression or len(expression) > _LONGEST or "**" in expression:
+    if "**" in expression or len(expression) > _LONGEST:
         return None
     try:
         return value(expression)
