@@ -127,6 +127,7 @@ _STRIP = ".,;:!?\"'*_`#“”‘’"
 _JOINERS = ("and", "or")
 _NOT_UNITS = ("in", "a", "second", "point", "way", "time")
 _ARTICLES = ("a", "A", "I")
+_OPENERS = ("-", "–", "*", ">", ":")
 _MATHS = re.compile(r"[\d\\=^<>√π∞±×÷·%$€£¥]")
 _OPERATORS = re.compile(r"[-+*/=<>×÷·−–≈≤≥≠:]+")
 
@@ -166,32 +167,27 @@ def formula_runs(text: str) -> list[str]:
 
 def _part(chunk: str, run: list[str]) -> tuple[str | None, bool]:
     """What a word adds to a run, None if it ends it; and whether a sentence ends with it."""
-    ends = chunk.rstrip("\"'*_`)”’").endswith((".", "?", "!", ":"))
+    bare_end = chunk.rstrip("\"'*_`”’")
+    ends = bare_end.rstrip(")").endswith((".", "?", "!", ":"))
+    comma = "," if bare_end.endswith((",", ";")) else ""
     core = chunk.strip(_STRIP)
     if chunk.startswith(".") and core[:1].isdigit() and not chunk.startswith(".."):
         core = f".{core}"
     if core.count("(") < core.count(")") and not any("(" in each for each in run):
         core = core.rstrip(")")
-    comma = "," if chunk.rstrip("\"'*_`”’").endswith((",", ";")) else ""
     bare = core.strip("()[]")
     if run and bare.casefold() in _JOINERS:
         return core, False
-    if run and bare and _is_unit(bare, run[-1]):
+    if _is_math(core) or (run and _is_unit(bare, run[-1])):
         return f"{core}{comma}", ends
-    if not core or not _is_math(core):
-        return (chunk, ends) if core == "" and _OPERATORS.fullmatch(chunk) else (None, ends)
-    return f"{core}{comma}", ends
+    return (chunk if not core and _OPERATORS.fullmatch(chunk) else None), ends
 
 
 def _is_unit(word: str, before: str) -> bool:
-    if not before[-1:].isalnum() and before[-1:] not in (")", "}"):
+    """Whether a word is a known unit behind a value."""
+    if not re.search(r"[^\W_]\Z|[)}]\Z", before) or not word.replace("/", "").isalpha():
         return False
-    if (
-        before.casefold() in _JOINERS
-        or canonical(before) is not None
-        or word in _NOT_UNITS
-        or not word.replace("/", "").isalpha()
-    ):
+    if before.casefold() in _JOINERS or canonical(before) is not None or word in _NOT_UNITS:
         return False
     return word.casefold() in SCALES or (len(word) > 1 and canonical(word) is not None)
 
@@ -199,10 +195,9 @@ def _is_unit(word: str, before: str) -> bool:
 def _is_math(core: str) -> bool:
     if core in _ARTICLES or _INITIALS.fullmatch(core):
         return False
-    if _MATHS.search(core) or _OPERATORS.fullmatch(core):
-        return True
     words = _LETTERS.findall(core)
-    return bool(words) and all(len(word) == 1 or is_name(word) for word in words)
+    named = bool(words) and all(len(word) == 1 or is_name(word) for word in words)
+    return named or bool(_MATHS.search(core) or _OPERATORS.fullmatch(core))
 
 
 def _close(run: list[str], runs: list[str]) -> None:
@@ -210,10 +205,8 @@ def _close(run: list[str], runs: list[str]) -> None:
     parts = list(run)
     while parts and (parts[-1].casefold() in _JOINERS or _OPERATORS.fullmatch(parts[-1])):
         parts.pop()
-    while parts and (parts[0].casefold() in _JOINERS or parts[0] in ("-", "–", "*", ">", ":")):
+    while parts and (parts[0].casefold() in _JOINERS or parts[0] in _OPENERS):
         parts.pop(0)
-    while parts and parts[0] in ("=", "≈", r"\approx"):
-        parts.pop(0)
-    text = re.sub(r"^(?:=|≈|\\approx)\s*", "", " ".join(parts)).strip(", ")
+    text = re.sub(r"^(?:(?:=|≈|\\approx)\s*)+", "", " ".join(parts)).strip(", ")
     if text:
         runs.append(text)
