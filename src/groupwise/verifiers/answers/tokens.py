@@ -80,6 +80,7 @@ _SPELLINGS = [(re.compile(pattern), spelling) for pattern, spelling in (
     (r"\\var(?=(?:epsilon|theta|phi|rho|sigma|kappa)(?![A-Za-z]))", r"\\"),
     (r"°\s*(?:\\(?:text|mathrm|rm)\s*\{\s*([CF])\s*\}|([CF])(?![A-Za-z]))", r"\\text{°\1\2}"),
     (r"\\not\s*=", r"\\ne "),
+    (r"\bper\s+cent\b", "percent"),
     (r"\\not\s*\\(?=in(?![A-Za-z]))", r"\\not"),
     (r"(?<!\\)\\(?:[,;: ()\[\]]|q?quad(?![a-zA-Z])|(?=\n))|~", " "),
     (r"(?<![\\a-zA-Z])frac(?=\s*[\{\d])|\\[dtc]frac(?![a-zA-Z])", r"\\frac"),

@@ -38,7 +38,10 @@ _TABLE = {
 ONE_LETTER = frozenset("mgshlLtKNJWVACF$%€£¥¢")
 """Units of one letter, whose case matters."""
 _POWERS = {"square": "2", "sq": "2", "squared": "2", "cubic": "3", "cu": "3", "cubed": "3"}
-_WORD = re.compile(r"[A-Za-z°$€£¥¢%_]+|\d|\^|/|[^\s]")
+_FACTOR = re.compile(
+    r"\s*(?:(square|sq|cubic|cu)\s+)?([A-Za-z°$€£¥¢%_]+)\s*(?:\^\s*(\d)|(squared|cubed))?\s*",
+    re.IGNORECASE,
+)
 
 
 def canonical(text: str) -> str | None:
@@ -49,33 +52,22 @@ def canonical(text: str) -> str | None:
     >>> canonical("apples") is None
     True
     """
-    text = re.sub(r"per\s*cent\b", "%", text).replace("degrees C", "°C").replace("degrees F", "°F")
+    text = text.replace("degrees C", "°C").replace("degrees F", "°F")
     text = re.sub(r"\bmph\b", "mi/h", re.sub(r"\b(?:kph|kmh|kmph)\b", "km/h", text))
-    parts: list[str] = []
-    power = ""
-    words = _WORD.findall(re.sub(r"\bper\b", "/", text).replace(r"\%", "%"))
-    for place, word in enumerate(words):
-        lowered = word.casefold().rstrip(".")
-        if lowered in _POWERS and place + 1 < len(words) and lowered not in ("squared", "cubed"):
-            power = _POWERS[lowered]
-        elif lowered in _POWERS and parts:
-            parts.append(f"^{_POWERS[lowered]}")
-        elif word in ("/", "*", "·"):
-            parts.append("/" if word == "/" else "*")
-        elif word in "{}^.()":
-            continue
-        elif word.isdigit() and parts and place and words[place - 1] in "^{":
-            parts.append(f"^{word}")
-        else:
-            if len(word) == 1 and word not in ONE_LETTER:
-                return None
-            plural = lowered.endswith("s") and len(lowered) > 3
-            base = _TABLE.get(lowered) or _TABLE.get(lowered[:-1] if plural else "")
-            if base is None or (parts and not parts[-1].endswith(("/", "*"))):
-                return None
-            parts.append(base + (f"^{power}" if power else ""))
-            power = ""
-    return "".join(parts) if parts and not power else None
+    text = re.sub(r"[{}().\\]", "", re.sub(r"\bper\b", "/", text))
+    parts = re.split(r"([/*])", text.replace("·", "*"))
+    for place in range(0, len(parts), 2):
+        match = _FACTOR.fullmatch(parts[place])
+        if match is None or (len(match[2]) == 1 and match[2] not in ONE_LETTER):
+            return None
+        word = match[2].casefold()
+        plural = word.endswith("s") and len(word) > 3
+        base = _TABLE.get(word) or _TABLE.get(word[:-1] if plural else "")
+        if base is None:
+            return None
+        power = _POWERS.get((match[1] or match[4] or "").casefold(), match[3])
+        parts[place] = f"{base}^{power}" if power else base
+    return "".join(parts)
 
 
 def same_unit(gold: str, given: str) -> bool:
