@@ -14,6 +14,7 @@ import operator
 import random
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from fractions import Fraction
 from functools import partial
 from typing import Any
@@ -385,8 +386,8 @@ def _same_at(nodes: Sequence[ast.expr], make: Callable[[], Evaluator], written: 
     """Whether two values agree; None where neither is defined."""
     precision = GUARD + written + 20
     while True:
-        with mp.workdps(precision):
-            reader = make()
+        reader = make()
+        with nullcontext() if reader.exact else mp.workdps(precision):
             a, b = map(reader.defined, nodes)
             if a is None or b is None:
                 return None if a is b else False
