@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from test_data_runs import stream
+from test_data_runs import rows
 
 import groupwise as gw
 from groupwise.environments import Environment
@@ -357,9 +357,9 @@ def test_a_resumed_run_equals_the_unbroken_one(name: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_the_surplus_of_a_stream_waits_with_its_prompts(tmp_path: Path) -> None:
-    """The prompt of a waiting group may be behind the stream's place."""
-    recipe = {**BASE, "environment": {**stream(tmp_path), "audit": False}}
+def test_the_surplus_of_a_file_waits_with_its_prompts(tmp_path: Path) -> None:
+    """A waiting group's prompt is found by its id when the run resumes."""
+    recipe = {**BASE, "environment": {**rows(tmp_path), "audit": False}}
     changes = {"algorithm.filters": [{**DYNAMIC, "oversample": 2.0}]}
     run = resumed_equals_unbroken(recipe, changes, tmp_path)
     assert any(line["selection/carried"] for line in lines(run)[1:4])
