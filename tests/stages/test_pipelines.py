@@ -11,7 +11,7 @@ import time
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import tomli_w
@@ -20,9 +20,9 @@ from safetensors.torch import load_file
 
 import groupwise as gw
 from groupwise.errors import RecipeError
-from groupwise.policies import load_policy
+from groupwise.policies import get_model, load_policy, merged_copy, save_pretrained
 from groupwise.records import find_metric
-from groupwise.stages import load_pipeline, runner
+from groupwise.stages import KINDS, Stage, StageContext, StageResult, load_pipeline, runner
 from groupwise.stages import output as outputs
 from groupwise.stages.output import weights_of
 from groupwise.training.callbacks import Callback
@@ -65,6 +65,13 @@ def test_the_summary_has_every_stage_and_their_folders_are_runs(whole: gw.Run) -
     assert rl["first"]["guard/accuracy"] == supervised["last"]["guard/accuracy"]
     assert {"eval/accuracy", "reward", "kl"} <= rl["last"].keys()
     assert gw.open_run(whole.folder / "stages" / "rl").rollouts().num_rows == 3 * 6 * 4
+
+
+def test_the_run_opens_its_stages(whole: gw.Run) -> None:
+    assert set(whole.stages) == set(STAGES)
+    assert whole.stages["sft"].metrics().num_rows == 6
+    assert whole.stages["rl"].stages == {}
+    assert whole.metrics().num_rows == 0
 
 
 def test_the_guard_is_of_held_out_prompts_alone(whole: gw.Run) -> None:
@@ -246,3 +253,85 @@ def test_other_weights_in_a_finished_stage_are_refused_on_resume(
     path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0\1")
     with pytest.raises(RecipeError, match="stage 'sft' is finished, but its model changed since"):
         gw.train(recipe, {"stages.0.training.steps": 1}, output=run.folder, resume=True)
+
+
+def test_stages_of_an_adapters_folder_leave_whole_models(data: Path, tmp_path: Path) -> None:
+    policy = load_policy("tiny", device="cpu", adapter={"rank": 2}, seed=1)
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(0.05)
+    folder = save_pretrained(policy, tmp_path / "adapter")
+    stages = [{"kind": "merge"}, {"kind": "export", "from": "base"}, {"kind": "evaluate"}]
+    recipe = pipeline(data, *stages, model={"name": str(folder), "device": "cpu"})
+    run = gw.train(recipe, output=tmp_path / "run")
+    expected = merged_copy(policy.model).state_dict()
+    for name in ("merge", "export"):
+        for key, tensor in weights(run.folder, name).items():
+            torch.testing.assert_close(tensor, expected[key], rtol=0, atol=1e-7)
+    merge, export, evaluate = run.summary["stages"]
+    assert merge["first"]["guard/accuracy"] == merge["last"]["guard/accuracy"]
+    assert evaluate["output"] is None
+    assert evaluate["last"]["eval/prompts"] == 16, "eight of each split"
+    assert run.stages["evaluate"].evaluation_rollouts(0).num_rows == 16 * 2
+    assert export["last"]["guard/greedy"] == evaluate["last"]["guard/greedy"]
+
+
+class Rows(Stage):
+    """A stage that makes rows, as rejection sampling does."""
+
+    kind: ClassVar[str] = "rows"
+    changes_weights: ClassVar[bool] = False
+    makes_rows: ClassVar[bool] = True
+
+    count: int = 3
+
+    def run(self, context: StageContext) -> StageResult:
+        outputs.record_at_once(context, {})
+        write_rows(context.folder / "data.jsonl", sum_rows()[: self.count])
+        return StageResult({}, {"rows": self.count})
+
+
+def test_a_supervised_stage_reads_the_rows_of_another(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(KINDS, "rows", Rows)
+    notes: list[str] = []
+
+    class Notes(Callback):
+        def on_warning(self, message: str) -> None:
+            notes.append(message)
+
+    sources = [{"stage": "rows", "repeat": 2}, {"path": str(data), "limit": 4}]
+    stages = [
+        {"kind": "supervised", "data": sources, "training": {"steps": 1, "examples_per_step": 64}},
+        {"kind": "rows", "from": "base"},
+    ]
+    stages[0]["from"] = "base"
+    run = gw.train(pipeline(data, *stages), output=tmp_path / "run", callbacks=[Notes()])
+    assert [each["name"] for each in run.summary["stages"]] == ["rows", "supervised"]
+    about = run.stages["supervised"].environment
+    assert about["examples"] == 3 * 2 + 4
+    (line,) = run.stages["supervised"].metrics().to_pylist()
+    assert line["fit/examples"] == 64
+    assert any("have a prompt of the guard set" in note for note in notes)
+
+
+def test_an_empty_stage_of_rows_says_so(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(KINDS, "rows", Rows)
+    stages = [{"kind": "rows", "count": 0}, {"kind": "supervised", "data": {"stage": "rows"}}]
+    with pytest.raises(RecipeError, match=r"data.stage = .* holds no rows"):
+        gw.train(pipeline(data, *stages), output=tmp_path / "run")
+
+
+def test_an_rl_stage_of_no_steps_leaves_its_input(data: Path, tmp_path: Path) -> None:
+    stage = {"kind": "rl", "training": {"steps": 0}}
+    run = gw.train(pipeline(data, stage), output=tmp_path / "run")
+    entry = get_model("tiny")
+    assert entry is not None
+    start = load_file(entry.get() / "model.safetensors")
+    assert all(
+        torch.equal(start[name], tensor) for name, tensor in weights(run.folder, "rl").items()
+    )

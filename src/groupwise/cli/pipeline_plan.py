@@ -19,10 +19,10 @@ class PipelinePlan:
     def __init__(self, pipeline: Pipeline, compare: str | None = None) -> None:
         if compare is not None:
             raise RecipeError(f"--compare {compare}: it takes a recipe of one run, not a pipeline")
-        checked = check_pipeline(pipeline)
+        every = check_pipeline(pipeline)
         self.stages: list[tuple[str, str, Plan | list[tuple[str, str]]]] = []
         for node in pipeline.order:
-            prepared = checked.prepared[node.name]
+            prepared = every[node.name]
             is_run = node.stage.kind == "rl"
             plan = plan_of(prepared) if is_run else node.stage.plan(prepared)
             self.stages.append((node.name, node.stage.kind, plan))

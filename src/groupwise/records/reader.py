@@ -50,6 +50,12 @@ class Run:
         return _read_object(path)
 
     @property
+    def stages(self) -> dict[str, Run]:
+        """The runs of a pipeline's stages that have begun, by name; none of an ordinary run."""
+        folders = sorted((self.folder / "stages").glob("*/recipe.toml"))
+        return {path.parent.name: Run(path.parent) for path in folders}
+
+    @property
     def steps(self) -> list[int]:
         return [line["step"] for line in read_json_lines(self.folder / "metrics.jsonl")]
 

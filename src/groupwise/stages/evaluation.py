@@ -12,17 +12,10 @@ from groupwise.algorithms import preset
 from groupwise.environments import EnvironmentSettings
 from groupwise.evaluation import EvaluationResult, evaluation_sets
 from groupwise.recipe import Recipe, check_record
-from groupwise.records import (
-    SUMMARY_KEYS,
-    EvaluationSettings,
-    RunWriter,
-    Value,
-    describe_machine,
-    text_hash,
-)
+from groupwise.records import EvaluationSettings, Value
 from groupwise.samplers import SamplingSettings
+from groupwise.stages.output import record_at_once
 from groupwise.stages.stage import CheckContext, Stage, StageContext, StageResult
-from groupwise.training.output import clear, holds_run
 from groupwise.training.preparing import Prepared, prepare
 from groupwise.training.trained import evaluate_prepared
 
@@ -66,29 +59,11 @@ class Evaluate(Stage):
 
     def run(self, context: StageContext) -> StageResult:
         prepared: Prepared = context.prepared
-        about = describe_machine(
-            recipe_hash=text_hash(context.recipe_text),
-            model=context.model,
-            environment=prepared.environment.describe(),
-        )
-        if holds_run(context.folder):  # it was killed: the evaluation is made again
-            clear(context.folder)
-        with RunWriter.create(context.folder, context.recipe_text, about) as writer:
-            result = self.measure(prepared, context.model)
-            writer.evaluation(0, result.metrics, rows=result.rows)
-            values = dict(result.metrics)
-            writer.summary(
-                {
-                    **dict.fromkeys(SUMMARY_KEYS),
-                    **{f"eval/{n}_last": values.get(f"eval/{n}") for n in ("accuracy", "greedy")},
-                    "eval/heldout_last": values.get("eval/heldout"),
-                    "eval/last": values,
-                    "status": "finished",
-                    "steps": 0,
-                }
-            )
+        about = prepared.environment.describe()
+        result = self.measure(prepared, context.model)
+        record_at_once(context, {"model": context.model, "environment": about}, result)
         prepared.environment.close()
-        return StageResult({}, values, None, about["environment"]["data_hash"])
+        return StageResult({}, dict(result.metrics), None, about["data_hash"])
 
 
 def heldout_only(prepared: Prepared) -> Prepared:

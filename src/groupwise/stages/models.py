@@ -10,8 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from groupwise.errors import RecipeError
 from groupwise.policies import Policy, describe_model, has_adapter, merged_copy
-from groupwise.records import SUMMARY_KEYS, RunWriter, describe_machine, text_hash
-from groupwise.stages.output import write_model
+from groupwise.stages.output import record_at_once, write_model
 from groupwise.stages.stage import (
     CheckContext,
     Stage,
@@ -19,7 +18,6 @@ from groupwise.stages.stage import (
     StageResult,
     differing_tokenizers,
 )
-from groupwise.training.output import clear, holds_run
 
 
 class Part(BaseModel):
@@ -74,7 +72,7 @@ class Merge(Stage):
         weights = [self.weight, *(each.weight for each in self.models)]
         policies = (_whole(self.policy(name)) for name in (context.model, *names))
         merged = average(policies, [each / sum(weights) for each in weights])
-        _short_record(context)
+        record_at_once(context, {"model": context.model})
         return StageResult({}, {}, write_model(merged, context.folder))
 
 
@@ -89,7 +87,7 @@ class Export(Stage):
 
     def run(self, context: StageContext) -> StageResult:
         policy = self.policy(context.model)
-        _short_record(context)
+        record_at_once(context, {"model": context.model})
         return StageResult({}, {}, write_model(policy, context.folder))
 
 
@@ -123,12 +121,3 @@ def _differing_fields(one: Any, other: Any) -> str:
     a, b = ({k: v for k, v in each.to_dict().items() if k not in skipped} for each in (one, other))
     fields = sorted(key for key in a.keys() | b.keys() if a.get(key) != b.get(key))
     return ", ".join(f"{key} {a.get(key)!r:.40} and {b.get(key)!r:.40}" for key in fields[:3])
-
-
-def _short_record(context: StageContext) -> None:
-    """The record of a stage without steps."""
-    if holds_run(context.folder):
-        clear(context.folder)
-    about = describe_machine(recipe_hash=text_hash(context.recipe_text), model=context.model)
-    with RunWriter.create(context.folder, context.recipe_text, about) as writer:
-        writer.summary({**dict.fromkeys(SUMMARY_KEYS), "status": "finished", "steps": 0})

@@ -1,4 +1,4 @@
-"""A stage's model folder, written whole or not at all, and the lineage beside it."""
+"""What a stage leaves in its folder: the model, whole or not at all, the lineage, the record."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.errors import RecipeError
+from groupwise.evaluation import EvaluationResult
 from groupwise.policies import Policy, has_adapter, save_pretrained
 from groupwise.policies.source import adapter_folder, base_of, source_of
-from groupwise.records import text_hash
+from groupwise.records import SUMMARY_KEYS, RunWriter, describe_machine, text_hash
 from groupwise.records.files import file_hash, fsync_file, fsync_folder, write_json
+from groupwise.stages.stage import StageContext
+from groupwise.training.output import clear, holds_run
 
 MODEL, LINEAGE = "model", "lineage.json"
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
@@ -82,3 +85,29 @@ def read_lineage(folder: Path) -> dict[str, Any] | None:
     except ValueError as error:
         raise RecipeError(f"{path} is damaged: {error}; start again with --overwrite") from error
     return found
+
+
+def record_at_once(
+    context: StageContext, about: Mapping[str, Any], result: EvaluationResult | None = None
+) -> None:
+    """The whole record of a stage without steps, with its evaluation where it has one.
+
+    What a killed try of the stage left is replaced.
+    """
+    if holds_run(context.folder):
+        clear(context.folder)
+    machine = describe_machine(recipe_hash=text_hash(context.recipe_text), **about)
+    values = {} if result is None else dict(result.metrics)
+    names = ("accuracy", "greedy", "heldout")
+    with RunWriter.create(context.folder, context.recipe_text, machine) as writer:
+        if result is not None:
+            writer.evaluation(0, values, rows=result.rows)
+        writer.summary(
+            {
+                **dict.fromkeys(SUMMARY_KEYS),
+                **{f"eval/{name}_last": values.get(f"eval/{name}") for name in names},
+                "eval/last": values,
+                "status": "finished",
+                "steps": 0,
+            }
+        )

@@ -29,18 +29,21 @@ class Reinforcement(Recipe, Stage):
     def check(self, context: CheckContext) -> Prepared:
         check(self)
         check_record(self)
-        return prepare(validated(self.recipe(context.model, context.origins), Recipe))
+        prepared = prepare(validated(self.recipe(context.model, context.origins), Recipe))
+        prepared.environment.close()  # the run opens its own
+        return prepared
 
     def run(self, context: StageContext) -> StageResult:
         about = context.prepared.environment.describe()
-        context.prepared.environment.close()
         run = train(
             self.recipe(context.model, context.models),
             output=context.folder,
             resume=holds_run(context.folder),
             callbacks=context.callbacks,
         )
-        output = write_model(trained_policy(context.folder), context.folder)
+        trains = self.training.steps > 0
+        policy = trained_policy(context.folder) if trains else self.policy(context.model)
+        output = write_model(policy, context.folder)
         summary = run.summary
         lines = run.metrics().to_pylist()
         first, last = dict(summary["eval/first"]), dict(summary["eval/last"])

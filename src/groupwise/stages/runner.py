@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import tomllib
 import traceback
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +32,7 @@ from groupwise.records.compare import flatten
 from groupwise.stages.evaluation import guard_values, heldout_only
 from groupwise.stages.output import read_lineage, weights_of, write_lineage
 from groupwise.stages.recipe import BASE, Node, Pipeline, is_pipeline, load_pipeline
-from groupwise.stages.stage import (
-    CheckContext,
-    StageContext,
-    StageResult,
-    differing_tokenizers,
-)
+from groupwise.stages.stage import CheckContext, Stage, StageContext, differing_tokenizers
 from groupwise.training import start
 from groupwise.training.callbacks import Callback
 from groupwise.training.output import changed_fields, claim, clear, default_output, holds_run
@@ -82,16 +77,17 @@ def train(
     resuming = claim(folder, resume=resume, overwrite=overwrite)
     if resuming:
         same_pipeline(folder, pipeline)
-    checked = check_pipeline(pipeline)
+    prepared = check_pipeline(pipeline)
     text = pipeline.to_toml()
     if resuming:
         writer = RunWriter.reopen(folder)
+        writer.truncate_after(0)
     else:
         if holds_run(folder):
             clear(folder)
         writer = RunWriter.create(folder, text, describe_machine(recipe_hash=text_hash(text)))
     with writer:
-        _Runner(pipeline, checked, writer, folder.absolute(), callbacks).run(resuming)
+        _Runner(pipeline, prepared, writer, folder.absolute(), callbacks).run(resuming)
     return open_run(folder.absolute())
 
 
@@ -117,38 +113,34 @@ def _dotted(table: Mapping[str, Any]) -> dict[str, Any]:
     return flatten({**table, "stages": {str(place): each for place, each in enumerate(stages)}})
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """What every stage's check returned, by name, and the guard's."""
-
-    prepared: Mapping[str, Any]
-    guard: Prepared | None
-
-
-def check_pipeline(pipeline: Pipeline) -> Checked:
-    """Every check of every stage. No weights are loaded. Raises RecipeError naming the stage."""
-    origins, kinds = {BASE: pipeline.model}, dict[str, Any]()
-    prepared: dict[str, Any] = {}
+def check_pipeline(pipeline: Pipeline) -> dict[str, Any]:
+    """Every check of every stage; no weights are loaded. What each returned, by the stage's name,
+    and the guard's (or None) as `base`. Raises RecipeError naming the stage."""
+    origins, kinds = {BASE: pipeline.model}, dict[str, type[Stage]]()
+    prepared: dict[str, Any] = {BASE: None}
     before = BASE
     for node in pipeline.order:
-        stage = node.stage
-        try:
-            origin = stage.model.name if node.start is None else origins[node.start]
+        with _named(f"stage {node.name!r}"):
+            origin = node.stage.model.name if node.start is None else origins[node.start]
             if node.start is None:
                 _same_tokenizer(node, origins[before], before)
             context = CheckContext(node.name, origin, dict(origins), dict(kinds))
-            prepared[node.name] = stage.check(context)
-        except RecipeError as error:
-            raise RecipeError(f"stage {node.name!r}: {error}") from error
-        origins[node.name], kinds[node.name] = origin, type(stage)
+            prepared[node.name] = node.stage.check(context)
+        origins[node.name], kinds[node.name] = origin, type(node.stage)
         before = node.name
-    if pipeline.guard is None:
-        return Checked(prepared, None)
+    if pipeline.guard is not None:
+        with _named("guard"):
+            made = pipeline.guard.check(CheckContext("guard", pipeline.model))
+            prepared[BASE] = heldout_only(made)
+    return prepared
+
+
+@contextmanager
+def _named(where: str) -> Iterator[None]:
     try:
-        guard = heldout_only(pipeline.guard.check(CheckContext("guard", pipeline.model)))
+        yield
     except RecipeError as error:
-        raise RecipeError(f"guard: {error}") from error
-    return Checked(prepared, guard)
+        raise RecipeError(f"{where}: {error}") from error
 
 
 def _same_tokenizer(node: Node, before: str, whose: str) -> None:
@@ -165,203 +157,182 @@ def _same_tokenizer(node: Node, before: str, whose: str) -> None:
         )
 
 
-@dataclass
 class _Runner:
-    """One pipeline in its folder."""
+    """One pipeline in its folder. `done` is the summary's entry of every stage."""
 
-    pipeline: Pipeline
-    checked: Checked
-    writer: RunWriter
-    folder: Path
-    callbacks: Sequence[Callback]
-    models: dict[str, str] = field(default_factory=dict[str, str])
-    hashes: dict[str, str | None] = field(default_factory=dict[str, "str | None"])
-    guards: dict[str, dict[str, Value]] = field(default_factory=dict[str, "dict[str, Value]"])
-    done: dict[str, dict[str, Any]] = field(default_factory=dict[str, "dict[str, Any]"])
-    steps: int = 0
-    tokens: int = 0
-    seconds: float = 0.0
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        prepared: Mapping[str, Any],
+        writer: RunWriter,
+        folder: Path,
+        callbacks: Sequence[Callback],
+    ) -> None:
+        self.pipeline = pipeline
+        self.prepared = prepared
+        self.writer = writer
+        self.folder = folder
+        self.callbacks = callbacks
+        self.places = {node.name: folder / "stages" / node.name for node in pipeline.order}
+        self.models = {BASE: pipeline.model}
+        self.guards: dict[str, dict[str, Value]] = {}
+        self.done: dict[str, dict[str, Any]] = {
+            node.name: {
+                "name": node.name,
+                "kind": node.stage.kind,
+                "status": "pending",
+                "first": {},
+                "last": {},
+                "output": None,
+            }
+            for node in pipeline.order
+        }
 
     def run(self, resuming: bool) -> None:
         """The stages that are left; however they end, the record says how."""
-        self.models[BASE] = self.pipeline.model
         self.writer.event("resumed" if resuming else "started")
-        current = ""
-        order = self.pipeline.order
-        if all(read_lineage(self._place(node.name)) is not None for node in order):
-            self._warn(f"{self.folder} already ran its {len(order)} stages: nothing to do")
+        if all(read_lineage(place) is not None for place in self.places.values()):
+            for callback in self.callbacks:
+                callback.on_warning(f"{self.folder} already ran its {len(self.done)} stages")
+        name = ""
         try:
-            for node in order:
-                current = node.name
+            for node in self.pipeline.order:
+                name = node.name
                 self.stage(node)
-            current = ""
         except BaseException as error:
             stopped = isinstance(error, Interrupted | KeyboardInterrupt)
-            status = "interrupted" if stopped else "failed"
-            self.writer.event(
-                status, stage=current, error=str(error), traceback=traceback.format_exc()
-            )
-            self._summary(status, current)
+            self.done[name]["status"] = status = "interrupted" if stopped else "failed"
+            trace = traceback.format_exc()
+            self.writer.event(status, stage=name, error=str(error), traceback=trace)
+            self._summary(status)
             if isinstance(error, Interrupted):
+                what = str(error).partition("; resume it")[0]
                 raise Interrupted(
                     error.exit_code - 128,
-                    f"stage {current!r}: {str(error).partition('; resume it')[0]}; resume it with "
-                    f"--resume --output {self.folder}",
+                    f"stage {name!r}: {what}; resume it with --resume --output {self.folder}",
                 ) from error
             raise
         finally:
-            if self.checked.guard is not None:
-                self.checked.guard.environment.close()
-        self._summary("finished", "")
+            if self.prepared[BASE] is not None:
+                self.prepared[BASE].environment.close()
+        self._summary("finished")
         self.writer.event("finished")
 
     def stage(self, node: Node) -> None:
         """Run, resume or skip one stage."""
-        folder = self._place(node.name)
         start = node.stage.model.name if node.start is None else node.start
         model = self.models.get(start, start)
-        text = _recipe_text(node)
-        parent = {"stage": start, "weights_hash": self._weights(model)}
-        found = read_lineage(folder)
-        if found is None:
-            for callback in self.callbacks:
-                callback.on_stage(node.name, node.stage.kind, folder)
-            self.writer.event("stage", name=node.name, status="started")
-            context = StageContext(
-                name=node.name,
-                folder=folder,
-                model=model,
-                models=dict(self.models),
-                folders={name: self._place(name) for name in self.done},
-                prepared=self.checked.prepared[node.name],
-                recipe_text=text,
-                callbacks=self.callbacks,
-            )
-            first = self._guard(start, model)
-            result = node.stage.run(context)
-            found = self._finish(node, result, first, text, parent)
-        else:
-            self._compare(node, found, text, parent)
-        output = found["result"]["output"]
-        self.models[node.name] = model if output is None else str(self.folder / output)
-        self.guards[self.models[node.name]] = {
-            name: value for name, value in found["result"]["last"].items() if "guard/" in name
-        }
-        self.done[node.name] = found["result"]
-        summary = open_run(folder).summary
-        self.steps += int(summary["steps"])
-        self.tokens += int(summary["tokens"] or 0)
-        self.seconds += float(summary["seconds"] or 0.0)
-
-    def _finish(
-        self,
-        node: Node,
-        result: StageResult,
-        first: Mapping[str, Value],
-        text: str,
-        parent: Mapping[str, Any],
-    ) -> dict[str, Any]:
-        """Measures the guard, writes the lineage and records the stage; returns the lineage."""
-        output = None
-        last = first
-        if result.output is not None:
-            output = result.output.relative_to(self.folder).as_posix()
-            if node.stage.changes_weights:
-                last = self._guard(node.name, str(result.output))
-        lineage: dict[str, Any] = {
+        text = tomli_w.dumps(
+            {"name": node.name, "kind": node.stage.kind, **plain_table(node.stage)}
+        )
+        origin = {
             "stage": node.name,
             "kind": node.stage.kind,
             "recipe_hash": text_hash(text),
-            "data_hash": result.data_hash,
-            "parent": dict(parent),
-            "weights_hash": None if output is None else weights_of(str(result.output)),
-            "result": {
-                "name": node.name,
-                "kind": node.stage.kind,
-                "status": "finished",
-                "first": {**result.first, **first},
-                "last": {**result.last, **last},
-                "output": output,
-            },
+            "parent": {"stage": start, "weights_hash": weights_of(model)},
         }
-        write_lineage(self._place(node.name), lineage)
+        found = read_lineage(self.places[node.name])
+        if found is None:
+            found = self._run(node, model, text, origin)
+        else:
+            self._compare(found, origin)
+        result = self.done[node.name] = found["result"]
+        self.models[node.name] = str(self.folder / result["output"]) if result["output"] else model
+        self.guards[self.models[node.name]] = {
+            name: value for name, value in result["last"].items() if name.startswith("guard/")
+        }
+
+    def _run(self, node: Node, model: str, text: str, origin: Mapping[str, Any]) -> dict[str, Any]:
+        """Run or resume a stage and measure its guard; its lineage, which is written last."""
+        place = self.places[node.name]
+        for callback in self.callbacks:
+            callback.on_stage(node.name, node.stage.kind, place)
+        self.writer.event("stage", name=node.name, status="started")
+        context = StageContext(
+            name=node.name,
+            folder=place,
+            model=model,
+            models=dict(self.models),
+            folders=self.places,
+            prepared=self.prepared[node.name],
+            recipe_text=text,
+            callbacks=self.callbacks,
+            guard_prompts=_prompts(self.prepared[BASE]),
+        )
+        first = last = self._guard(node.name, model)
+        made = node.stage.run(context)
+        output = weights = None
+        if made.output is not None:
+            output, weights = made.output.relative_to(self.folder), weights_of(str(made.output))
+            if node.stage.changes_weights:
+                last = self._guard(node.name, str(made.output))
+        result = {
+            **self.done[node.name],
+            "status": "finished",
+            "first": {**made.first, **first},
+            "last": {**made.last, **last},
+            "output": None if output is None else output.as_posix(),
+        }
+        about = {"data_hash": made.data_hash, "weights_hash": weights, "result": result}
+        lineage = {**origin, **about}
+        write_lineage(place, lineage)
         self.writer.event("stage", name=node.name, status="finished", lineage=lineage)
         return lineage
 
-    def _compare(
-        self, node: Node, found: Mapping[str, Any], text: str, parent: Mapping[str, Any]
-    ) -> None:
+    def _compare(self, found: Mapping[str, Any], origin: Mapping[str, Any]) -> None:
         """Raises RecipeError where a finished stage is not what its lineage says."""
         output = found["result"]["output"]
         weights = None if output is None else weights_of(str(self.folder / output))
-        for what, before, now in (
-            ("recipe", found["recipe_hash"], text_hash(text)),
-            ("starting weights", found["parent"]["weights_hash"], parent["weights_hash"]),
-            ("model", found["weights_hash"], weights),
-        ):
+        parent = found["parent"]["weights_hash"], origin["parent"]["weights_hash"]
+        for what, (before, now) in {
+            "recipe": (found["recipe_hash"], origin["recipe_hash"]),
+            "starting weights": parent,
+            "model": (found["weights_hash"], weights),
+        }.items():
             if before != now:
                 raise RecipeError(
-                    f"stage {node.name!r} is finished, but its {what} changed since "
+                    f"stage {found['stage']!r} is finished, but its {what} changed since "
                     f"({str(before)[:12]} then, {str(now)[:12]} now): the rest would not be the "
                     "rest of that pipeline. Restore it, or start again with --overwrite"
                 )
 
     def _guard(self, name: str, model: str) -> dict[str, Value]:
         """The guard's values of a model, measured once."""
-        if self.checked.guard is None or self.pipeline.guard is None:
+        if self.pipeline.guard is None:
             return {}
         if model not in self.guards:
-            result = self.pipeline.guard.measure(self.checked.guard, model)
+            result = self.pipeline.guard.measure(self.prepared[BASE], model)
             self.guards[model] = guard_values(result)
             self.writer.event("guard", name=name, values=self.guards[model])
         return self.guards[model]
 
-    def _weights(self, model: str) -> str | None:
-        if model not in self.hashes:
-            self.hashes[model] = weights_of(model)
-        return self.hashes[model]
-
-    def _warn(self, message: str) -> None:
-        for callback in self.callbacks:
-            callback.on_warning(message)
-
-    def _place(self, name: str) -> Path:
-        return self.folder / "stages" / name
-
-    def _summary(self, status: str, current: str) -> None:
-        empty: dict[str, Any] = {"first": {}, "last": {}, "output": None}
-        stages = [
-            self.done.get(
-                node.name,
-                {
-                    "name": node.name,
-                    "kind": node.stage.kind,
-                    "status": status if node.name == current else "pending",
-                    **empty,
-                },
-            )
-            for node in self.pipeline.order
-        ]
+    def _summary(self, status: str) -> None:
+        stages = list(self.done.values())
         finished = [each for each in stages if each["status"] == "finished"]
+        sums = [open_run(self.places[each["name"]]).summary for each in finished]
         first = finished[0]["first"] if finished else {}
         last = finished[-1]["last"] if finished else {}
         self.writer.summary(
             {
                 **dict.fromkeys(SUMMARY_KEYS),
-                "status": status,
-                "steps": self.steps,
-                "seconds": round(self.seconds, 3),
-                "tokens": self.tokens,
                 **{
                     f"eval/{name}_{when}": values.get(f"guard/{name}")
                     for name in ("accuracy", "greedy", "heldout")
                     for when, values in (("first", first), ("last", last))
                 },
+                **{
+                    name: sum(each[name] or 0 for each in sums)
+                    for name in ("steps", "seconds", "tokens")
+                },
+                "status": status,
                 "stages": stages,
             }
         )
 
 
-def _recipe_text(node: Node) -> str:
-    """A stage's own `recipe.toml`."""
-    return tomli_w.dumps({"name": node.name, "kind": node.stage.kind, **plain_table(node.stage)})
+def _prompts(guard: Prepared | None) -> frozenset[tuple[int, ...]]:
+    if guard is None:
+        return frozenset()
+    sets, template = guard.evaluation_sets, guard.model.template
+    prompts = (prompt for each in sets.splits.values() for prompt in each)
+    return frozenset(tuple(guard.environment.prompt_ids(each, template)) for each in prompts)

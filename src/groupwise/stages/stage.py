@@ -49,7 +49,8 @@ class StageContext:
 
     `folder` is the stage's run folder, `model` the folder or name of the model that it starts from,
     `models` those of the stages before it by name, `folders` their run folders. `prepared` is what
-    the stage's own check returned, `recipe_text` what its `recipe.toml` says.
+    the stage's own check returned, `recipe_text` what its `recipe.toml` says. `guard_prompts` are
+    the ids of the guard set's prompts.
     """
 
     name: str
@@ -60,6 +61,7 @@ class StageContext:
     prepared: Any
     recipe_text: str
     callbacks: Sequence[Callback] = ()
+    guard_prompts: frozenset[tuple[int, ...]] = frozenset()
 
     def warn(self, message: str) -> None:
         for callback in self.callbacks:

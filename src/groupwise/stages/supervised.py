@@ -211,6 +211,11 @@ class Supervised(Stage):
                 context.warn(f"{number} of {tokens.rows} rows dropped: a row {reason}")
         train, heldout = self.split(found[place] for place in sorted(found))
         self.training.check(len(heldout), len(train))
+        if seen := sum(each.prompt_ids in context.guard_prompts for each in train):
+            context.warn(
+                f"{seen} of {len(train)} examples have a prompt of the guard set, whose figures "
+                "may then be memory; leave these rows out, or give [guard] other prompts"
+            )
         fitted = fit(
             policy,
             TokenLoss(),
@@ -225,6 +230,7 @@ class Supervised(Stage):
                 "template_hash": policy.template.hash,
                 "examples": len(train),
                 "heldout_examples": len(heldout),
+                "examples_with_guard_prompts": seen,
                 "dropped_rows": [tokens.dropped for _, tokens in sorted(found.items())],
             },
         )
