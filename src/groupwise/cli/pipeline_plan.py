@@ -11,6 +11,7 @@ from groupwise.cli.tables import plain_table
 from groupwise.errors import RecipeError
 from groupwise.planning import Plan
 from groupwise.stages import Pipeline, check_pipeline
+from groupwise.stages.reinforcement import Reinforcement
 
 
 class PipelinePlan:
@@ -23,7 +24,7 @@ class PipelinePlan:
         self.stages: list[tuple[str, str, Plan | list[tuple[str, str]]]] = []
         for node in pipeline.order:
             prepared = every[node.name]
-            is_run = node.stage.kind == "rl"
+            is_run = isinstance(node.stage, Reinforcement)
             plan = plan_of(prepared) if is_run else node.stage.plan(prepared)
             self.stages.append((node.name, node.stage.kind, plan))
 
