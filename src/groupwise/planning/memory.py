@@ -6,6 +6,7 @@ gated MLPs and fused attention.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -187,27 +188,21 @@ def fit_learning(inputs: MemoryInputs, budget: int) -> Fit:
     Weights, moments, gradients and activations count. `inputs` say what is asked for; a micro-batch
     holds the longest row at least. Raises RecipeError naming the smallest budget that works.
     """
-    floor = min(inputs.row_tokens, inputs.tokens)
+
+    def peak(tokens: int, recompute: bool) -> int:
+        changed = replace(inputs, tokens=tokens, gradient_checkpointing=recompute)
+        return memory_plan(changed).peak_learning
+
     for recompute in dict.fromkeys((inputs.gradient_checkpointing, True)):
-        if _peak(inputs, inputs.tokens, recompute) <= budget:
-            return Fit(inputs.tokens, recompute, _peak(inputs, inputs.tokens, recompute))
-    if _peak(inputs, floor, True) > budget:
-        smallest = _peak(inputs, floor, True) / 1e9 + 5e-3  # rounded up
+        if peak(inputs.tokens, recompute) <= budget:
+            return Fit(inputs.tokens, recompute, peak(inputs.tokens, recompute))
+    floor = min(inputs.row_tokens, inputs.tokens)
+    sizes = range(floor, inputs.tokens)
+    fitting = bisect_right(sizes, budget, key=lambda tokens: peak(tokens, True))
+    if not fitting:
+        smallest = peak(floor, True) / 1e9 + 5e-3  # rounded up
         raise RecipeError(
             f"training.memory_budget = {budget / 1e9:.3g} (GB) is too small for one row of "
             f"{floor} tokens; the smallest that works is {smallest:.2f}"
         )
-    low, high = floor, inputs.tokens  # low fits, high does not
-    while high - low > 1:
-        middle = (low + high) // 2
-        if _peak(inputs, middle, True) <= budget:
-            low = middle
-        else:
-            high = middle
-    return Fit(low, True, _peak(inputs, low, True))
-
-
-def _peak(inputs: MemoryInputs, tokens: int, recompute: bool) -> int:
-    return memory_plan(
-        replace(inputs, tokens=tokens, gradient_checkpointing=recompute)
-    ).peak_learning
+    return Fit(sizes[fitting - 1], True, peak(sizes[fitting - 1], True))
