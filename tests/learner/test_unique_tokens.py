@@ -10,7 +10,6 @@ import torch
 from groupwise.algorithms import preset
 from groupwise.batches import align, make_batch, split_groups, split_rows
 from groupwise.learner import Learner, TrainingSettings
-from groupwise.planning import pass_work
 from groupwise.policies import sequence_logprobs
 from groupwise.types import Completion, Group, Rows, Turn
 from helpers import make_groups, make_policy
@@ -43,27 +42,34 @@ def shape_of(groups: list[Group]) -> list[tuple[int, list[int]]]:
     ]
 
 
+def pass_work(groups: list[tuple[int, list[int]]]) -> tuple[int, int]:
+    """Tokens and projected positions of one pass over whole groups: a prompt runs once a group, a
+    completion without its last token, and every completion token is projected."""
+    tokens = sum(prompt + sum(max(n - 1, 0) for n in lengths) for prompt, lengths in groups)
+    return tokens, sum(sum(lengths) for _, lengths in groups)
+
+
 @pytest.mark.parametrize("passes", [1, 3])
 def test_the_work_of_a_step_is_the_formula_s(passes: int) -> None:
     """Each prompt once a pass; only completion tokens are projected. Several passes need the old
     log-probabilities: one pass more."""
     groups = make_groups(5, 6, seed=2)
     metrics = learn(make_learner("grpo", passes=passes), groups)
-    work = pass_work(shape_of(groups))
+    tokens, projected = pass_work(shape_of(groups))
     runs = passes + (passes > 1)
-    assert metrics["forward/tokens"] == runs * work.tokens
-    assert metrics["forward/projected"] == runs * work.projected
+    assert metrics["forward/tokens"] == runs * tokens
+    assert metrics["forward/projected"] == runs * projected
     assert metrics["forward/micro_batches"] == runs
 
 
 def test_a_cut_group_runs_its_prompt_once_a_piece() -> None:
     groups = make_groups(1, 6, seed=2)
     prompt, completions = shape_of(groups)[0]
-    whole = pass_work([(prompt, completions)])
+    tokens, projected = pass_work([(prompt, completions)])
     metrics = learn(make_learner(micro_batch_tokens=1), groups)
     assert metrics["forward/micro_batches"] == 6
-    assert metrics["forward/tokens"] == whole.tokens + 5 * prompt
-    assert metrics["forward/projected"] == whole.projected
+    assert metrics["forward/tokens"] == tokens + 5 * prompt
+    assert metrics["forward/projected"] == projected
 
 
 def test_the_counts_start_again_with_every_step() -> None:

@@ -5,11 +5,9 @@ from groupwise.planning.memory import Fit as Fit
 from groupwise.planning.memory import MemoryInputs as MemoryInputs
 from groupwise.planning.memory import MemoryPlan as MemoryPlan
 from groupwise.planning.memory import fit_learning as fit_learning
-from groupwise.planning.run_plan import PassWork as PassWork
 from groupwise.planning.run_plan import Plan as Plan
 from groupwise.planning.run_plan import PlanInputs as PlanInputs
 from groupwise.planning.run_plan import no_signal_share as no_signal_share
-from groupwise.planning.run_plan import pass_work as pass_work
 from groupwise.planning.run_plan import plan as plan
 from groupwise.planning.run_plan import refill_factor as refill_factor
 from groupwise.planning.shape import SMOLLM2_135M as SMOLLM2_135M

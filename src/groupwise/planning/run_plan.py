@@ -6,7 +6,6 @@ Every number has its unit in its name; prompts, completions and tokens are never
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -137,8 +136,9 @@ def plan(inputs: PlanInputs) -> Plan:
     )
     # One more than stays: the new one is whole before the old one goes.
     at_once = min(written, inputs.checkpoints_kept + 1 + inputs.best_kept)
-    group = pass_work([(inputs.longest_prompt, [inputs.max_tokens] * inputs.group_size)])
-    update_tokens = math.ceil(inputs.prompts_per_step / inputs.minibatches) * group.tokens
+    # A prompt runs once a group, a completion without its last token.
+    group_tokens = inputs.longest_prompt + inputs.group_size * (inputs.max_tokens - 1)
+    update_tokens = math.ceil(inputs.prompts_per_step / inputs.minibatches) * group_tokens
     memory = memory_plan(
         MemoryInputs(
             shape=inputs.shape,
@@ -238,27 +238,3 @@ def _notes(inputs: PlanInputs, memory: MemoryPlan) -> list[str]:
             "model.gradient_checkpointing"
         )
     return notes
-
-
-@dataclass(frozen=True, slots=True)
-class PassWork:
-    """Tokens through the decoder, and positions through the output layer."""
-
-    tokens: int
-    projected: int
-
-
-def pass_work(groups: Iterable[tuple[int, Sequence[int]]]) -> PassWork:
-    """The work of one pass over whole groups, given (prompt length, completion lengths) of each.
-
-    A prompt runs once a group and a completion without its last token; every completion token is
-    projected. A group that is cut between micro-batches runs its prompt once in each.
-
-    >>> pass_work([(75, [128] * 8)] * 4)
-    PassWork(tokens=4364, projected=4096)
-    """
-    tokens = projected = 0
-    for prompt, completions in groups:
-        tokens += prompt + sum(max(length - 1, 0) for length in completions)
-        projected += sum(completions)
-    return PassWork(tokens, projected)
