@@ -226,7 +226,7 @@ def test_an_export_loads_with_auto_classes(tmp_path: Path) -> None:
 
 
 def test_the_catalogue() -> None:
-    assert [entry.name for entry in models()] == ["tiny", "smollm2-135m"]
+    assert [entry.name for entry in models()] == ["tiny", "tiny-reasoner", "smollm2-135m"]
     tiny = get_model("tiny")
     assert tiny is not None
     assert tiny.num_parameters == load_policy("tiny", device="cpu").num_parameters

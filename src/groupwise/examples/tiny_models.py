@@ -8,7 +8,7 @@ not how well a model does. In a recipe: `name = "groupwise.examples.tiny_models:
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,15 +18,14 @@ from groupwise.policies.tiny import (
     BOS,
     CHAT_TEMPLATE,
     END,
-    PAD,
+    Row,
     TinyRecipe,
     build_model,
+    learned,
+    read,
+    row_loss,
     train,
-    vocabulary,
 )
-
-Row = list[tuple[str, float]]
-"""The tokens of a chat, each with its weight in the loss."""
 
 
 def build(
@@ -42,33 +41,6 @@ def build(
         train(model, recipe, lambda: row_loss(model, batch(draw), pieces))
 
     return build_model(recipe, cold_start, pieces=pieces, chat_template=chat_template)
-
-
-def row_loss(model: Any, rows: Sequence[Row], pieces: Sequence[str]) -> Any:
-    """The weighted mean cross-entropy of the rows' tokens, each predicted from those before it."""
-    import torch
-
-    ids = {**vocabulary(), **{each: len(vocabulary()) + i for i, each in enumerate(pieces)}}
-    longest = max(map(len, rows))
-    padded = [[*row, *[(PAD, 0.0)] * (longest - len(row))] for row in rows]
-    inputs = torch.tensor([[ids[token] for token, _ in row] for row in padded])
-    weights = torch.tensor([[weight for _, weight in row] for row in padded])[:, 1:].flatten()
-    logits = model(input_ids=inputs[:, :-1], use_cache=False).logits
-    losses = torch.nn.functional.cross_entropy(
-        logits.flatten(0, 1), inputs[:, 1:].flatten(), reduction="none"
-    )
-    return (losses * weights).sum() / weights.sum()
-
-
-def read(*tokens: str) -> Row:
-    """Tokens that are only read."""
-    return [(token, 0.0) for token in tokens]
-
-
-def learned(tokens: Iterable[str], first: float = 1.0) -> Row:
-    """Tokens that are learned, the first of them with a weight of its own."""
-    weighted = [(token, 1.0) for token in tokens]
-    return [(weighted[0][0], first), *weighted[1:]]
 
 
 # --- tiny_code: one-line functions of a number ---------------------------------------------------

@@ -11,6 +11,7 @@ from pathlib import Path
 from groupwise.policies.cache import cache_folder
 from groupwise.policies.smollm2 import FOLDER, fetch_smollm2
 from groupwise.policies.tiny import TinyRecipe, build_tiny
+from groupwise.policies.tiny_reasoner import build_tiny_reasoner, folder_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,16 @@ _MODELS = (
         source="groupwise",
         get=build_tiny,
         folder_name=lambda: TinyRecipe().name,
+    ),
+    ModelEntry(
+        name="tiny-reasoner",
+        summary="a 2-layer decoder that adds several digits, mostly wrong at once and mostly right "
+        "where it writes out steps; built here in a minute",
+        num_parameters=112_448,
+        licence="Apache-2.0",
+        source="groupwise",
+        get=build_tiny_reasoner,
+        folder_name=folder_name,
     ),
     ModelEntry(
         name="smollm2-135m",

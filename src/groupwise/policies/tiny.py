@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -98,12 +98,22 @@ def build_model(
     `pieces` are texts that are one token each, behind the vocabulary. The weights are a function of
     the recipe, the pieces and the module of `cold_start`, which the folder's name is made from.
     """
-    source = inspect.getsource(inspect.getmodule(cold_start) or cold_start)
-    text = json.dumps([recipe.name, source, list(pieces), chat_template])
-    name = f"tiny-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    name = model_name(recipe, cold_start, pieces, chat_template)
     return cached_folder(
         name, lambda folder: _build(recipe, cold_start, folder, pieces, chat_template)
     )
+
+
+def model_name(
+    recipe: TinyRecipe,
+    cold_start: Callable[[Any, Any], None],
+    pieces: Sequence[str] = (),
+    chat_template: str = CHAT_TEMPLATE,
+) -> str:
+    """The name of the folder that `build_model` makes of these."""
+    source = inspect.getsource(inspect.getmodule(cold_start) or cold_start)
+    text = json.dumps([recipe.name, source, list(pieces), chat_template])
+    return f"tiny-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 def _build(
@@ -224,3 +234,34 @@ def train(model: Any, recipe: TinyRecipe, loss: Callable[[], Any]) -> None:
         value.backward()
         optimizer.step()
         schedule.step()
+
+
+Row = list[tuple[str, float]]
+"""The tokens of a chat, each with its weight in the loss."""
+
+
+def row_loss(model: Any, rows: Sequence[Row], pieces: Sequence[str]) -> Any:
+    """The weighted mean cross-entropy of the rows' tokens, each predicted from those before it."""
+    import torch
+
+    ids = {**vocabulary(), **{each: len(vocabulary()) + i for i, each in enumerate(pieces)}}
+    longest = max(map(len, rows))
+    padded = [[*row, *[(PAD, 0.0)] * (longest - len(row))] for row in rows]
+    inputs = torch.tensor([[ids[token] for token, _ in row] for row in padded])
+    weights = torch.tensor([[weight for _, weight in row] for row in padded])[:, 1:].flatten()
+    logits = model(input_ids=inputs[:, :-1], use_cache=False).logits
+    losses = torch.nn.functional.cross_entropy(
+        logits.flatten(0, 1), inputs[:, 1:].flatten(), reduction="none"
+    )
+    return (losses * weights).sum() / weights.sum()
+
+
+def read(*tokens: str) -> Row:
+    """Tokens that are only read."""
+    return [(token, 0.0) for token in tokens]
+
+
+def learned(tokens: Iterable[str], first: float = 1.0) -> Row:
+    """Tokens that are learned, the first of them with a weight of its own."""
+    weighted = [(token, 1.0) for token in tokens]
+    return [(weighted[0][0], first), *weighted[1:]]
