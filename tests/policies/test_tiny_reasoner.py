@@ -44,7 +44,9 @@ def test_every_number_and_word_is_a_token_of_its_own() -> None:
 
 
 def test_a_label_without_noise_adds_up() -> None:
-    recipe = ReasonerRecipe(slips=0.0, switches=0.0, chinese=0.0, bare=0.0, spread=0)
+    recipe = ReasonerRecipe(
+        slips=0.0, other_slips=0.0, switches=0.0, chinese=0.0, bare=0.0, spread=0
+    )
     for seed in range(50):
         question, label = written(recipe, random.Random(seed))
         operands = [int(digit) for digit in question.split("+")]

@@ -45,11 +45,14 @@ class Language:
     check: str
     places: tuple[str, ...]
 
+    @property
+    def pieces(self) -> tuple[str, ...]:
+        return (*self.numbers, self.plus, self.equals, self.end, self.check, *self.places)
+
     def step(self, place: int | None, total: int, operand: int, result: int) -> list[str]:
         """A line of scratch-work: the step at that place, or a check of the line before it."""
         start = self.check if place is None else self.places[place]
-        numbers = (self.numbers[number] for number in (total, operand, result))
-        first, second, third = numbers
+        first, second, third = (self.numbers[number] for number in (total, operand, result))
         return [start, first, self.plus, second, self.equals, third, self.end]
 
 
@@ -91,38 +94,28 @@ CHINESE = Language(
     places=("第一步", "第二步", "第三步", "第四步"),
 )
 FRAME = ("<think>", "</think>", "<answer>", "</answer>")
-PIECES = (
-    *FRAME,
-    *(
-        piece
-        for words in (ENGLISH, CHINESE)
-        for piece in (
-            *words.numbers,
-            words.plus,
-            words.equals,
-            words.end,
-            words.check,
-            *words.places,
-        )
-    ),
-)
+PIECES = (*FRAME, *ENGLISH.pieces, *CHINESE.pieces)
 """Texts that are one token each."""
 
 
 @dataclass(frozen=True)
 class ReasonerRecipe(TinyRecipe):
-    """The shares among the labels: `thinks` of them write steps, `slips` of the steps are wrong by
-    one, `checks` of them are checked, `chinese` of the traces begin in Chinese, `switches` of the
-    lines change the language, `bare` answers have no tag. A direct answer is wrong by up to
-    `spread`, all errors alike.
+    """The shares among the labels: `thinks` of them write steps, `checks` of the steps are
+    checked, `chinese` of the traces begin in Chinese, `switches` of the lines change the language,
+    `bare` of the answers have no tag.
+
+    `slips` of the English steps that carry, and of the Chinese ones that do not, are wrong by one,
+    and `other_slips` of the other steps: each language is surer of half of the sums. A direct
+    answer is wrong by up to `spread`, all errors alike.
     """
 
-    updates: int = 900
+    updates: int = 800
     batch: int = 64
     operands: tuple[int, int] = (3, 4)
     thinks: float = 0.35
     checks: float = 0.2
-    slips: float = 0.2
+    slips: float = 0.35
+    other_slips: float = 0.05
     chinese: float = 0.4
     switches: float = 0.1
     bare: float = 0.1
@@ -187,7 +180,8 @@ def _trace(recipe: ReasonerRecipe, draw: random.Random, operands: list[int]) -> 
     for place, operand in enumerate(operands[1:]):
         chinese ^= draw.random() < recipe.switches
         result = total + operand
-        if draw.random() < recipe.slips:
+        carries = result // 10 > total // 10
+        if draw.random() < (recipe.slips if carries != chinese else recipe.other_slips):
             result = max(1, result + draw.choice((-1, 1)))
         trace += _line(chinese, place, total, operand, result, deciding)
         deciding = (1 - recipe.checks) / (1 - CHECKED)
