@@ -100,12 +100,12 @@ PIECES = (*FRAME, *ENGLISH.pieces, *CHINESE.pieces)
 
 @dataclass(frozen=True)
 class ReasonerRecipe(TinyRecipe):
-    """The shares among the labels: `thinks` of them write steps, `checks` of the steps are
-    checked, `chinese` of the traces begin in Chinese, `switches` of the lines change the language,
+    """The shares among the labels: `thinks` of them write steps, `chinese` of the traces begin in
+    Chinese, `slips` of the English and `chinese_slips` of the Chinese steps are wrong by one,
     `bare` of the answers have no tag.
 
-    `slips` of the English steps that carry, and of the Chinese ones that do not, are wrong by one,
-    and `other_slips` of the other steps: each language is surer of half of the sums. A direct
+    The first step of `checks` of the traces is checked. Later lines do as the line before them;
+    `switches` of the lines change the language, and of the steps start or stop checking. A direct
     answer is wrong by up to `spread`, all errors alike.
     """
 
@@ -113,9 +113,9 @@ class ReasonerRecipe(TinyRecipe):
     batch: int = 64
     operands: tuple[int, int] = (3, 4)
     thinks: float = 0.35
-    checks: float = 0.2
-    slips: float = 0.35
-    other_slips: float = 0.05
+    checks: float = 0.3
+    slips: float = 0.3
+    chinese_slips: float = 0.2
     chinese: float = 0.4
     switches: float = 0.1
     bare: float = 0.1
@@ -146,9 +146,9 @@ def _cold_start(model: Any, recipe: ReasonerRecipe) -> None:
 
 TRACES = 0.85
 CHECKED = 0.5
-"""The shares of rows with a trace and of checked steps that are trained on. They are more frequent
-than among the labels, so that what happens in them is learned; the tokens that decide for or
-against them are weighted back."""
+"""The shares of rows with a trace, and of traces that begin with a checked step, that are trained
+on. They are more frequent than among the labels, so that what happens in them is learned; the
+tokens that decide for or against them are weighted back."""
 RESULT_WEIGHT = 3.0
 """The weight of a step's result: the rest of a line is copied."""
 
@@ -173,25 +173,27 @@ def _answer(recipe: ReasonerRecipe, draw: random.Random, number: int) -> list[st
 
 def _trace(recipe: ReasonerRecipe, draw: random.Random, operands: list[int]) -> tuple[Row, int]:
     """Steps between the tags of thinking, and the total that they end with."""
-    chinese = draw.random() < recipe.chinese
+    chinese, checks = draw.random() < recipe.chinese, draw.random() < CHECKED
     trace: Row = [("<think>", 1.0)]
     total = operands[0]
     deciding = 1.0
     for place, operand in enumerate(operands[1:]):
         chinese ^= draw.random() < recipe.switches
-        result = total + operand
-        carries = result // 10 > total // 10
-        if draw.random() < (recipe.slips if carries != chinese else recipe.other_slips):
-            result = max(1, result + draw.choice((-1, 1)))
+        checks ^= place > 0 and draw.random() < recipe.switches
+        right = result = total + operand
+        if draw.random() < (recipe.chinese_slips if chinese else recipe.slips):
+            result = max(1, right + draw.choice((-1, 1)))
         trace += _line(chinese, place, total, operand, result, deciding)
-        deciding = (1 - recipe.checks) / (1 - CHECKED)
-        if draw.random() < CHECKED:
+        deciding = 1.0
+        if checks:
             chinese ^= draw.random() < recipe.switches
-            result = total + operand
-            trace += _line(chinese, None, total, operand, result, recipe.checks / CHECKED)
-            deciding = 1.0
+            result = right
+            weight = 1.0 if place else recipe.checks / CHECKED
+            trace += _line(chinese, None, total, operand, result, weight)
+        elif not place:
+            deciding = (1 - recipe.checks) / (1 - CHECKED)
         total = result
-    return [*trace, ("</think>", deciding)], total
+    return [*trace, ("</think>", 1.0)], total
 
 
 def _line(
