@@ -214,7 +214,7 @@ else. Accuracy, length and the rate of self-checks rise together.
 is asked for sums of three or four digits (`7+8+5=`). Of the labels of its start, 35 % write out
 steps between `<think>` and `</think>`. 40 % of these begin in Chinese, and 10 % of the lines change
 the language; 25 % of the English steps and 15 % of the Chinese ones have a slip (the result is one
-off). 30 % check their first step (`wait, ...`, `等等...`) and mostly go on checking; a check repeats
+off). 30 % check their first step (`wait, ...`, `等等...`) and mostly go on so; a check repeats
 the sum without a slip. A direct answer is a number up to 3 away from the right one. 10 % of the
 answers have no tag. All are shares of labels. What the policy then does, at the start of the
 recipe's five runs:
