@@ -35,6 +35,8 @@ from groupwise.waiting.threads import work_through
 ZYGOTES_PER_CORE = 2
 """While one run waits for its child, another works: about a quarter more runs a second."""
 
+_FAULTS = (ZygoteLost, SandboxUnavailable)
+
 Result = TypeVar("Result")
 
 logger = logging.getLogger("groupwise.sandbox")
@@ -69,20 +71,18 @@ class Sandbox:
         """One graded run."""
         try:
             return self._tried(lambda zygote: grade(zygote, job))
-        except ZygoteLost as error:
+        except _FAULTS as error:
             return CodeResult("infrastructure_error", 0, len(job.tests), str(error))
 
     def _tried(self, run: Callable[[Zygote], Result]) -> Result:
-        """The result of a run, which has a new zygote once where one is lost. `ZygoteLost`."""
-        for attempt in (1, 2):
-            try:
-                with self._zygote() as zygote:
-                    return run(zygote)
-            except (ZygoteLost, SandboxUnavailable) as error:
-                logger.warning("a run failed through a fault of the sandbox: %s", error)
-                if attempt == 2:
-                    raise ZygoteLost(str(error)) from error
-        raise AssertionError
+        """The result of a run, tried once more on a new zygote where one is lost. `_FAULTS`."""
+        try:
+            with self._zygote() as zygote:
+                return run(zygote)
+        except _FAULTS as error:
+            logger.warning("a run failed through a fault of the sandbox: %s", error)
+        with self._zygote() as zygote:
+            return run(zygote)
 
     def grade_all(self, jobs: Sequence[Job], tries: int = 1) -> list[CodeResult]:
         """One result for each job, in order, as many at a time as there are zygotes.
@@ -119,7 +119,7 @@ class Sandbox:
         encoded = [encode(each) for each in arguments]
         try:
             found = self._tried(lambda zygote: _evaluated(zygote, job, encoded, read_files))
-        except ZygoteLost as error:
+        except _FAULTS as error:
             message = f"{entry}: infrastructure_error: {error}"
             raise TrustedCallFailed(message, "infrastructure_error") from error
         if isinstance(found, TrustedCallFailed):

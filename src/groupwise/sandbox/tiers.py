@@ -29,7 +29,7 @@ TierChoice = Literal["auto", "A", "B", "unsafe"]
 GUEST = Path(__file__).parent / "guest"
 _SYSTEM_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")
 # A fixed hash seed: the order of a set, and with it a verdict, is the same in every zygote and run.
-_ENVIRONMENT = {
+ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
@@ -39,11 +39,10 @@ _ENVIRONMENT = {
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How to start one zygote: its command, its environment, the first packet that it reads."""
+    """How to start one zygote: its command, and the first packet that it reads."""
 
     tier: Tier
     command: tuple[str, ...]
-    environment: dict[str, str]
     settings: dict[str, Any]
 
 
@@ -105,7 +104,7 @@ def plan(tier: Tier, packages: Packages) -> Start:
         outside = (bubblewrap, *_bubblewrap_arguments(python, packages))
         guest = "/guest"
     command = (*outside, *_python_command(python, guest))
-    return Start(tier, command, dict(_ENVIRONMENT), settings)
+    return Start(tier, command, settings)
 
 
 def interpreter() -> str:

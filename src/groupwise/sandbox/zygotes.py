@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from groupwise.sandbox.guest.frames import NAME, decode, packed
 from groupwise.sandbox.results import Limits, SandboxUnavailable
-from groupwise.sandbox.tiers import Start
+from groupwise.sandbox.tiers import ENVIRONMENT, Start
 
 BOOT_LIMIT = 60.0
 """Seconds within which a zygote must be ready; about 0.3 are usual, more with packages."""
@@ -103,7 +103,7 @@ class Zygote:
                 stdin=its_control.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=messages,
-                env=start.environment,
+                env=ENVIRONMENT,
                 process_group=0,  # out of reach of Ctrl-C, and in the trainer's scheduling group
             )
             _open.add(self)
