@@ -30,12 +30,14 @@ FAMILIES = (
     "phi3",
     "smollm3",
     "olmo2",
+    "qwen3_moe",
+    "mixtral",
 )
 
 # Families whose mask follows each layer's type, and those with one window for all layers. The
 # others have none, even if their configuration names one.
 _WINDOW_BY_TYPE = ("qwen2", "qwen3", "gemma2", "gemma3_text", "smollm3")
-_ONE_WINDOW = ("mistral", "phi3")
+_ONE_WINDOW = ("mistral", "mixtral", "phi3", "qwen3_moe")
 
 
 @dataclass(frozen=True)
@@ -84,16 +86,43 @@ class AttentionLayer:
         self.rope = _rope_name(own, config)
 
 
+class GatedLayer:
+    """A dense feed-forward layer: down(act(gate) * up)."""
+
+    def __init__(self, mlp: Any, reading: _Reading) -> None:
+        self.up = reading.matrix(mlp, "gate_up_proj", "gate_proj", "up_proj")
+        self.down = reading.matrix(mlp, "down_proj")
+        self.act: Callable[[Tensor], Tensor] = getattr(mlp, "act_fn", None) or mlp.activation_fn
+        self.dtype = reading.dtype
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[N, D] to [N, D]."""
+        gate, up = self.up(x.to(self.dtype)).chunk(2, dim=-1)
+        return self.down(self.act(gate) * up)
+
+
+class ExpertsLayer:
+    """A mixture of experts, run as the model's own module: which expert sees a token is its part."""
+
+    def __init__(self, module: nn.Module, reading: _Reading) -> None:
+        self.module = module
+        self.dtype = reading.dtype
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[N, D] to [N, D], with matrix products in `dtype`."""
+        lower = self.dtype == torch.bfloat16
+        with torch.autocast(x.device.type, dtype=torch.bfloat16, enabled=lower):
+            made = self.module(x[None])
+        return (made[0] if isinstance(made, tuple) else made)[0]  # type: ignore[no-any-return]
+
+
 class Layer:
-    """Attention and a gated feed-forward half, with norms before and after each where there are."""
+    """Attention and a feed-forward half, with norms before and after each where there are."""
 
     def __init__(self, layer: Any, reading: _Reading) -> None:
         self.attention = AttentionLayer(layer.self_attn, reading)
-        self.up = reading.matrix(layer.mlp, "gate_up_proj", "gate_proj", "up_proj")
-        self.down = reading.matrix(layer.mlp, "down_proj")
-        self.act: Callable[[Tensor], Tensor] = (
-            getattr(layer.mlp, "act_fn", None) or layer.mlp.activation_fn
-        )
+        made = ExpertsLayer if hasattr(layer.mlp, "experts") else GatedLayer
+        self.feed_forward: Callable[[Tensor], Tensor] = made(layer.mlp, reading)
         self.before_attention = reading.norm(layer, "input_layernorm")
         self.after_attention = reading.norm(layer, "post_attention_layernorm")
         self.before_feed_forward = reading.norm(layer, "pre_feedforward_layernorm")
@@ -104,9 +133,8 @@ class Layer:
     @property
     def parts(self) -> Iterator[Matrix | Norm]:
         """Whatever holds a copy of weights."""
-        for value in (*vars(self).values(), *vars(self.attention).values()):
-            if isinstance(value, Matrix | Norm):
-                yield value
+        for owner in (self, self.attention, self.feed_forward):
+            yield from (each for each in vars(owner).values() if isinstance(each, Matrix | Norm))
 
 
 # (layer number, layer, queries [N, Hq, W], keys [N, Hk, W], values [N, Hk, W]) to [N, Hq, W].
@@ -193,9 +221,7 @@ class Decoder:
         if layer.after_attention is not None:
             attended = layer.after_attention(attended.to(x.dtype))
         middle = x + attended
-        source = _normed(layer.before_feed_forward, middle).to(self.dtype)
-        gate, up = layer.up(source).chunk(2, dim=-1)
-        added = layer.down(layer.act(gate) * up)
+        added = layer.feed_forward(_normed(layer.before_feed_forward, middle))
         if layer.after_feed_forward is not None:
             added = layer.after_feed_forward(added.to(x.dtype))
         return middle.add_(added)
