@@ -102,7 +102,7 @@ class GatedLayer:
 
 
 class ExpertsLayer:
-    """A mixture of experts, run as the model's own module: which expert sees a token is its part."""
+    """A mixture of experts, run as the model's own module, router included."""
 
     def __init__(self, module: nn.Module, reading: _Reading) -> None:
         self.module = module
