@@ -93,7 +93,7 @@ def test_one_message_names_the_stage_and_the_field(
         ({"stages": []}, "stages = []: a pipeline has at least one [[stages]]"),
         ({"stages": {"kind": "rl"}}, "expected [[stages]] tables"),
         ({"training": {"steps": 3}}, "a pipeline has no [training] of its own"),
-        ({"modle": {}}, "unknown key 'modle'; did you mean 'model'?"),
+        ({"modle": {}}, "the key 'modle' is not known; did you mean 'model'?"),
         ({"model": {}}, "the pipeline has no [model] table with a name"),
         ({"model": {"name": "tinny"}}, "did you mean 'tiny'?"),
         ({"guard": {"evaluation": {"splits": ["test"]}}}, "guard: evaluation.splits holds 'test'"),
@@ -195,6 +195,8 @@ def test_overrides_reach_stages_by_place_and_by_name(data: Path) -> None:
     assert found.nodes[1].stage.training.steps == 7  # type: ignore[attr-defined]
     with pytest.raises(RecipeError, match=r"the stage 'meen' is not known; did you mean 'mean'"):
         load_pipeline(table, {"stages.meen.weight": 1})
+    with pytest.raises(RecipeError, match=r"stages.0.kind = 'rll' is not known"):
+        load_pipeline(table, {"stages.0.kind": "rll"})
     with pytest.raises(RecipeError, match="'7' is not an index of a list of 3"):
         load_pipeline(table, {"stages.7.weight": 1})
 

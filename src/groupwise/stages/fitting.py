@@ -13,7 +13,7 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
@@ -74,9 +74,6 @@ class Progress:
     stalled: int = 0
     stopped: bool = False
 
-    def to_plain(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
-
 
 @dataclass(slots=True)
 class Fitted:
@@ -86,6 +83,14 @@ class Fitted:
     last: dict[str, Value]
     step: int
     data_hash: str
+
+
+@lru_cache(maxsize=2)
+def epoch_order(count: int, seed: int, stage: str, epoch: int) -> tuple[int, ...]:
+    """The order of `count` examples in one epoch, a keyed shuffle."""
+    order = list(range(count))
+    generator(seed, "order", "fit", stage, epoch).shuffle(order)
+    return tuple(order)
 
 
 @dataclass
@@ -112,15 +117,8 @@ class _Fit(Generic[E]):
         self.padded = not runs_packed(self.policy)
         self.base = base_identity(self.policy.model) if has_adapter(self.policy.model) else None
         self.evaluations: dict[int, float] = {}
-        self.order = lru_cache(maxsize=2)(self._order)
 
     # --- which examples ---------------------------------------------------------------------------
-
-    def _order(self, epoch: int) -> list[int]:
-        """The examples of one epoch, shuffled by a key of the seed, the stage and the epoch."""
-        order = list(range(len(self.examples)))
-        generator(self.seed, "order", "fit", self.context.name, epoch).shuffle(order)
-        return order
 
     def batch(self, step: int) -> list[E]:
         """The examples of one step. Epochs follow each other; the last step may be short."""
@@ -129,7 +127,8 @@ class _Fit(Generic[E]):
         if self.settings.steps is None:
             end = min(end, max(step * size + 1, round(self.settings.epochs * count)))
         places = (divmod(place, count) for place in range(step * size, end))
-        return [self.examples[self.order(epoch)[index]] for epoch, index in places]
+        name, seed = self.context.name, self.seed
+        return [self.examples[epoch_order(count, seed, name, each)[at]] for each, at in places]
 
     def parts(self, examples: Sequence[E]) -> list[list[E]]:
         sizes = [self.objective.size(each) for each in examples]
@@ -155,7 +154,8 @@ class _Fit(Generic[E]):
         named = self.policy.model.named_parameters()
         norm = clipped_norm(named, self.settings.max_grad_norm, f"step {step}")
         rate = learning_rate_at(step, self.settings)
-        step_optimizer(self.optimizer, rate)
+        if norm > 0.0:  # else momentum would move the weights all the same
+            step_optimizer(self.optimizer, rate)
         self.progress.tokens += int(total)
         return {
             "loss": loss,
@@ -195,7 +195,9 @@ class _Fit(Generic[E]):
         if self.heldout and 0 not in self.evaluations:
             self._record_evaluation(writer, 0, self.evaluate())
         while not self.done:
-            self._stop_if_asked(interruption)
+            if interruption.number is not None:
+                done = f"interrupted after {self.progress.step} of {self.total} steps"
+                raise Interrupted(interruption.number, done)
             step, before = self.progress.step, time.perf_counter()
             values = self.learn(step)
             learned = time.perf_counter()
@@ -253,7 +255,7 @@ class _Fit(Generic[E]):
             self.progress.step,
             model_state=model,
             optimizer_state=moments,
-            state={"base": self.base, "progress": self.progress.to_plain()},
+            state={"base": self.base, "progress": asdict(self.progress)},
             metrics=self.last_line,
         )
         best, direction = self.checkpoints.best, self.checkpoints.direction
@@ -261,12 +263,6 @@ class _Fit(Generic[E]):
             best, direction = _LOSS, "lower"
         prune(path.parent, keep=self.checkpoints.keep, best=best, direction=direction)
         writer.event("checkpoint", version=self.progress.step, path=path.name)
-
-    def _stop_if_asked(self, interruption: Interruption) -> None:
-        if interruption.number is not None:
-            raise Interrupted(
-                interruption.number, f"interrupted after {self.progress.step} of {self.total} steps"
-            )
 
     # --- start, resume and end --------------------------------------------------------------------
 

@@ -7,11 +7,12 @@ has no defaults: every stage holds all of its fields, and loading it gives an eq
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import tomli_w
 
@@ -29,7 +30,7 @@ from groupwise.records.compare import flatten
 from groupwise.stages.evaluation import Evaluate
 from groupwise.stages.kinds import KINDS
 from groupwise.stages.stage import Stage
-from groupwise.suggestions import nearest, unknown
+from groupwise.suggestions import unknown
 
 BASE = "base"
 """The name that stands for the top-level [model] in `from`."""
@@ -69,14 +70,11 @@ class Pipeline:
     guard: Evaluate | None
 
     def to_toml(self) -> str:
-        guard = {} if self.guard is None else {"guard": _without_name(plain_table(self.guard))}
-        stages = [node.table() for node in self.nodes]
-        return tomli_w.dumps({"model": {"name": self.model}, **guard, "stages": stages})
-
-
-def _without_name(table: dict[str, Any]) -> dict[str, Any]:
-    del table["model"]["name"]
-    return table
+        table: dict[str, Any] = {"model": {"name": self.model}}
+        if self.guard is not None:
+            table["guard"] = plain_table(self.guard)
+            del table["guard"]["model"]["name"]
+        return tomli_w.dumps({**table, "stages": [node.table() for node in self.nodes]})
 
 
 def stage_fields() -> list[tuple[str, str, str, str]]:
@@ -118,70 +116,89 @@ def load_pipeline(
     RecipeError.
     """
     table = read_table(source)
-    entries = _entries(table)
+    names = _names(table)
     own_small = table.pop("small", None)
     if small:
-        made = _small(entries, table) if own_small is None else flatten(own_small)
+        made = _small(table) if own_small is None else flatten(own_small)
         for dotted, value in made.items():
-            set_field(table, _numbered(dotted, entries), value)
+            set_field(table, _numbered(dotted, names), value)
     for dotted, value in (overrides or {}).items():
-        set_field(table, _numbered(dotted, entries), parse_value(value))
+        set_field(table, _numbered(dotted, names), parse_value(value))
     _check_top(table)
-    names = _names(entries)
-    nodes = tuple(_node(place, names, entries, table) for place in range(len(entries)))
-    return Pipeline(table["model"]["name"], nodes, _ordered(nodes), _guard(table))
+    names = _names(table)
+    nodes = tuple(_node(place, names, table) for place in range(len(names)))
+    guard = None
+    if "guard" in table or "environment" in table:
+        with named("guard"):
+            guard = validated(_inherited(table, table.get("guard", {}), Evaluate), Evaluate)
+    return Pipeline(table["model"]["name"], nodes, _ordered(nodes), guard)
 
 
-def _entries(table: Mapping[str, Any]) -> list[dict[str, Any]]:
+@contextmanager
+def named(where: str) -> Iterator[None]:
+    """What is refused inside is refused with its place before it."""
+    try:
+        yield
+    except RecipeError as error:
+        raise RecipeError(f"{where}: {error}") from error
+
+
+def _names(table: Mapping[str, Any]) -> list[str]:
+    """The stages' names, each with a kind that there is. Raises RecipeError."""
     stages = table["stages"]
     if not isinstance(stages, list) or not all(isinstance(each, dict) for each in stages):
         raise RecipeError(f"stages = {stages!r:.60}: expected [[stages]] tables with a kind each")
     if not stages:
         raise RecipeError('stages = []: a pipeline has at least one [[stages]]; kind = "rl"')
+    names: list[str] = []
     for place, entry in enumerate(stages):
-        kind = entry.get("kind")
+        kind, where = entry.get("kind"), f"stages.{place}"
+        if not isinstance(kind, str):
+            wrong = "is missing" if kind is None else f"= {kind!r}: expected a text"
+            raise RecipeError(f"{where}.kind {wrong}; give one of {', '.join(KINDS)}")
         if kind not in KINDS:
-            known = f"give one of {', '.join(KINDS)}"
-            where = f"stages.{place}.kind"
-            if not isinstance(kind, str):
-                raise RecipeError(f"{where} is missing; {known}" if kind is None else
-                                  f"{where} = {kind!r}: expected a text; {known}")  # fmt: skip
-            raise RecipeError(unknown(f"{where} = {kind!r}", kind, KINDS))
-    return cast("list[dict[str, Any]]", stages)
+            raise RecipeError(unknown(f"{where}.kind = {kind!r}", kind, KINDS))
+        name = entry.get("name", kind)
+        if not isinstance(name, str) or not _NAME.fullmatch(name) or name == BASE:
+            raise RecipeError(
+                f"{where}.name = {name!r}: give letters, digits, dots and dashes, as "
+                f'"cold_start"; {BASE!r} stands for the top-level [model]'
+            )
+        if name in names:
+            raise RecipeError(
+                f"{where}.name = {name!r}: stages.{names.index(name)} has the same name; give each "
+                "its own"
+            )
+        names.append(name)
+    return names
 
 
-def _class_of(where: str, entry: Mapping[str, Any]) -> type[Stage]:
-    """The class of a stage, by its kind and its mode. Raises RecipeError."""
-    try:
-        return KINDS[entry["kind"]].variant(entry)
-    except RecipeError as error:
-        raise RecipeError(f"{where}: {error}") from error
+def _class_of(entry: Mapping[str, Any]) -> type[Stage]:
+    """The class of a stage, by its kind and its mode."""
+    return KINDS[entry["kind"]].variant(entry)
 
 
-def _small(entries: Sequence[Mapping[str, Any]], table: Mapping[str, Any]) -> dict[str, Any]:
+def _small(table: Mapping[str, Any]) -> dict[str, Any]:
     """What `--small` means without a [small] table."""
-    found = {f"guard.{key}": value for key, value in Evaluate.small.items()}
-    if "environment" not in table and "guard" not in table:
-        found = {}
-    for place, entry in enumerate(entries):
-        for key, value in _class_of(f"stages.{place}", entry).small.items():
-            found[f"stages.{place}.{key}"] = value
+    found = {}
+    if "environment" in table or "guard" in table:
+        found = {f"guard.{key}": value for key, value in Evaluate.small.items()}
+    for place, entry in enumerate(table["stages"]):
+        with named(f"stages.{place}"):
+            small = _class_of(entry).small
+        found |= {f"stages.{place}.{key}": value for key, value in small.items()}
     return found
 
 
-def _numbered(dotted: str, entries: Sequence[Mapping[str, Any]]) -> str:
+def _numbered(dotted: str, names: Sequence[str]) -> str:
     """A dotted field with the stage's place for its name."""
     first, _, rest = dotted.partition(".")
-    if first != "stages":
-        return dotted
     name, _, field = rest.partition(".")
-    places = [place for place, entry in enumerate(entries) if entry.get("name") == name]
-    if name.isdecimal() or len(places) != 1:
-        if not name.isdecimal() and not places:
-            names = [str(entry.get("name")) for entry in entries]
-            raise RecipeError(unknown(f"{dotted}: the stage {name!r}", name, names))
+    if first != "stages" or name.isdecimal():
         return dotted
-    return f"stages.{places[0]}.{field}"
+    if name not in names:
+        raise RecipeError(unknown(f"{dotted}: the stage {name!r}", name, names))
+    return f"stages.{names.index(name)}.{field}"
 
 
 def _check_top(table: Mapping[str, Any]) -> None:
@@ -190,77 +207,44 @@ def _check_top(table: Mapping[str, Any]) -> None:
             "a pipeline has no [training] of its own; put it into each stage, as "
             "[stages.training] below its [[stages]]"
         )
+    legal = (*_DEFAULTS, "guard", "stages", "small")
     for key in table:
-        legal = (*_DEFAULTS, "guard", "stages", "small")
         if key not in legal:
-            near = nearest(key, legal)
-            hint = f"did you mean {near!r}?" if near else f"known: {', '.join(legal)}"
-            raise RecipeError(f"unknown key {key!r}; {hint}")
+            raise RecipeError(unknown(f"the key {key!r}", key, legal))
     model = table.get("model")
     if not isinstance(model, dict) or not isinstance(model.get("name"), str):
-        raise RecipeError(
-            'the pipeline has no [model] table with a name; for example: name = "tiny"'
-        )
+        raise RecipeError('the pipeline has no [model] table with a name, as name = "tiny"')
 
 
-def _names(entries: Sequence[Mapping[str, Any]]) -> list[str]:
-    names: list[str] = []
-    for place, entry in enumerate(entries):
-        name = entry.get("name", entry["kind"])
-        if not isinstance(name, str) or not _NAME.fullmatch(name) or name == BASE:
+def _node(place: int, names: Sequence[str], table: Mapping[str, Any]) -> Node:
+    entry, name = dict(table["stages"][place]), names[place]
+    with named(f"stage {name!r}"):
+        kind = _class_of(entry)
+        start, own = entry.pop("from", None), entry.get("model")
+        own_name = own.get("name") if isinstance(own, Mapping) else None
+        if start is not None and own_name is not None:
             raise RecipeError(
-                f"stages.{place}.name = {name!r}: give letters, digits, dots and dashes, as "
-                f'"cold_start"; {BASE!r} stands for the top-level [model]'
+                f"from = {start!r} and model.name = {own_name!r} are two models to start from; "
+                "give one of the two"
             )
-        if name in names:
-            raise RecipeError(
-                f"stages.{place}.name = {name!r}: stages.{names.index(name)} has the same name; "
-                "give each its own"
-            )
-        names.append(name)
-    return names
+        if start is None and own_name is None:
+            start = names[place - 1] if place else BASE
+        if start is not None and start not in (*names, BASE):
+            raise RecipeError(unknown(f"from = {start!r}", str(start), [*names, BASE]))
+        for key in ("kind", "name"):
+            entry.pop(key, None)
+        stage = validated(_inherited(table, entry, kind), kind)
+        for other in stage.reads():
+            if other not in names:
+                raise RecipeError(unknown(f"the stage {other!r}", other, names))
+    return Node(name, start, stage)
 
 
-def _node(
-    place: int, names: Sequence[str], entries: Sequence[Mapping[str, Any]], top: Mapping[str, Any]
-) -> Node:
-    entry, name = dict(entries[place]), names[place]
-    kind = _class_of(f"stage {name!r}", entry)
-    entry.pop("kind")
-    entry.pop("name", None)
-    start = entry.pop("from", None)
-    own = entry.get("model")
-    own_name = own.get("name") if isinstance(own, Mapping) else None
-    if start is not None and own_name is not None:
-        raise RecipeError(
-            f"stage {name!r}: from = {start!r} and model.name = {own_name!r} are two models to "
-            "start from; give one of the two"
-        )
-    if start is None and own_name is None:
-        start = names[place - 1] if place else BASE
-    if start is not None and start != BASE and start not in names:
-        raise RecipeError(unknown(f"stage {name!r}: from = {start!r}", str(start), [*names, BASE]))
-    tables = {key: top[key] for key in _DEFAULTS if key in top and key in kind.model_fields}
-    node = Node(name, start, _validated(f"stage {name!r}", merged(tables, entry), kind))
-    for other in node.stage.reads():
-        if other not in names:
-            raise RecipeError(unknown(f"stage {name!r}: the stage {other!r}", other, names))
-    return node
-
-
-def _guard(table: Mapping[str, Any]) -> Evaluate | None:
-    own = table.get("guard")
-    if own is None and "environment" not in table:
-        return None
-    tables = {key: table[key] for key in _DEFAULTS if key in table and key in Evaluate.model_fields}
-    return cast(Evaluate, _validated("guard", merged(tables, own or {}), Evaluate))
-
-
-def _validated(where: str, table: Mapping[str, Any], kind: type[Stage]) -> Stage:
-    try:
-        return validated(table, kind)
-    except RecipeError as error:
-        raise RecipeError(f"{where}: {error}") from error
+def _inherited(top: Mapping[str, Any], own: Mapping[str, Any], kind: type[Stage]) -> dict[str, Any]:
+    """A stage's own tables over those top-level ones that its kind has."""
+    return merged(
+        {key: top[key] for key in _DEFAULTS if key in top and key in kind.model_fields}, own
+    )
 
 
 def merged(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import tomllib
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ from groupwise.records import (
 from groupwise.records.compare import flatten
 from groupwise.stages.evaluation import guard_values, heldout_only
 from groupwise.stages.output import read_lineage, weights_of, write_lineage
-from groupwise.stages.recipe import BASE, Node, Pipeline, is_pipeline, load_pipeline
+from groupwise.stages.recipe import BASE, Node, Pipeline, is_pipeline, load_pipeline, named
 from groupwise.stages.stage import CheckContext, Stage, StageContext, differing_tokenizers
 from groupwise.training import start
 from groupwise.training.callbacks import Callback
@@ -120,7 +119,7 @@ def check_pipeline(pipeline: Pipeline) -> dict[str, Any]:
     prepared: dict[str, Any] = {BASE: None}
     before = BASE
     for node in pipeline.order:
-        with _named(f"stage {node.name!r}"):
+        with named(f"stage {node.name!r}"):
             origin = node.stage.model.name if node.start is None else origins[node.start]
             if node.start is None:
                 _same_tokenizer(node, origins[before], before)
@@ -129,18 +128,10 @@ def check_pipeline(pipeline: Pipeline) -> dict[str, Any]:
         origins[node.name], kinds[node.name] = origin, type(node.stage)
         before = node.name
     if pipeline.guard is not None:
-        with _named("guard"):
+        with named("guard"):
             made = pipeline.guard.check(CheckContext("guard", pipeline.model))
             prepared[BASE] = heldout_only(made)
     return prepared
-
-
-@contextmanager
-def _named(where: str) -> Iterator[None]:
-    try:
-        yield
-    except RecipeError as error:
-        raise RecipeError(f"{where}: {error}") from error
 
 
 def _same_tokenizer(node: Node, before: str, whose: str) -> None:
