@@ -146,10 +146,10 @@ def test_a_pipeline_that_is_broken_again_and_again_equals_the_unbroken_one(
     folder = tmp_path / "broken"
     recipe = pipeline(data)
 
-    def broken(*callbacks: Callback, patch: tuple[Any, str] | None = None) -> None:
+    def broken(*callbacks: Callback, patch: tuple[Any, str, Any] | None = None) -> None:
         with monkeypatch.context() as patched:
             if patch is not None:
-                patched.setattr(*patch, stop)
+                patched.setattr(*patch)
             with pytest.raises(KeyboardInterrupt):
                 gw.train(recipe, output=folder, resume=True, callbacks=callbacks)
         assert gw.open_run(folder).summary["status"] == "interrupted"
@@ -157,13 +157,18 @@ def test_a_pipeline_that_is_broken_again_and_again_equals_the_unbroken_one(
     def stop(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
+    def half(_policy: Any, folder: Path, **_: Any) -> None:
+        folder.mkdir()
+        (folder / "config.json").write_text("{")
+        raise KeyboardInterrupt
+
     broken(Break("sft"))
     broken(Break("sft", 3))  # between two checkpoints
-    broken(patch=(outputs, "save_pretrained"))  # the model's folder is half written
-    broken(patch=(runner, "write_lineage"))  # everything is there but the mark
+    broken(patch=(outputs, "save_pretrained", half))  # the model's folder is half written
+    broken(patch=(runner, "write_lineage", stop))  # everything is there but the mark
     broken(Break("rl"))
     broken(Break("rl", 1))
-    broken(patch=(runner, "guard_values"))  # after rl's run, before its guard
+    broken(patch=(runner, "guard_values", stop))  # after rl's run, before its guard
     broken(Break("mean"))
     run = gw.train(recipe, output=folder, resume=True)
 
