@@ -7,12 +7,12 @@ import time
 from typing import Any
 
 import pytest
-from judge_server import field, question, serving
 
 from groupwise.errors import RecipeError, VerifierError
 from groupwise.types import Prompt, Score
 from groupwise.verifiers import Case, Component, Composite, load_verifier, score_cases
 from groupwise.verifiers.judge.judging import final_field, score_value
+from judge_server import field, question, serving
 
 PROMPT = Prompt("p", text="What is 3+4?", answer="7")
 
