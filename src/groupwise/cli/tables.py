@@ -44,32 +44,33 @@ def closing_table(summary: Mapping[str, Any]) -> Table:
 
 
 def stages_table(summary: Mapping[str, Any]) -> Table:
-    """A pipeline's stages: loss, and the guard set's figures after each, a 95 % interval."""
+    """A pipeline's stages, a column each: loss, and the guard set's figures before and after."""
     stages = summary["stages"]
-    names = {
-        key.removeprefix("guard/verifier/"): None
-        for stage in stages
-        for key in stage["last"]
-        if key.startswith("guard/verifier/")
-    }
-    verifiers = list(names) if len(names) > 1 else []
+    columns = [stages[0]["first"], *(stage["last"] for stage in stages)]
+    guard = "guard/verifier/"
+    verifiers = {key: None for values in columns for key in values if key.startswith(guard)}
     table = Table(title=f"{len(stages)} stages, {summary['status']}")
-    for column in ("stage", "kind", "status"):
-        table.add_column(column)
-    for column in ("loss", "accuracy", "greedy", *verifiers, "tokens"):
-        table.add_column(column, justify="right", no_wrap=True)
-    for values, row in [
-        (stages[0]["first"], ("before", "", "")),
-        *((stage["last"], (stage["name"], stage["kind"], stage["status"])) for stage in stages),
-    ]:
-        table.add_row(
-            *row,
-            show(values.get("loss"), "{:.4g}"),
-            _with_interval(values, "guard/accuracy"),
-            show(values.get("guard/greedy"), "{:.1%}"),
-            *(show(values.get(f"guard/verifier/{name}"), "{:.3g}") for name in verifiers),
-            show(values.get("guard/tokens_mean"), "{:.1f}"),
-        )
+    table.add_column("after")
+    for name in ("(before)", *(stage["name"] for stage in stages)):
+        table.add_column(name, justify="right")
+    for field in ("kind", "status"):
+        table.add_row(field, "", *(stage[field] for stage in stages))
+    rows = [
+        ("loss", "loss", "{:.4g}"),
+        ("accuracy", "guard/accuracy", "{:.1%}"),
+        ("accuracy, 95 % from", "guard/accuracy_low", "{:.1%}"),
+        ("accuracy, 95 % to", "guard/accuracy_high", "{:.1%}"),
+        ("greedy accuracy", "guard/greedy", "{:.1%}"),
+        ("tokens a completion", "guard/tokens_mean", "{:.1f}"),
+        *(
+            (f"verifier {key.removeprefix(guard)}", key, "{:.3g}")
+            for key in verifiers
+            if len(verifiers) > 1
+        ),
+    ]
+    for label, key, form in rows:
+        if any(values.get(key) is not None for values in columns):
+            table.add_row(label, *(show(values.get(key), form) for values in columns))
     return table
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from groupwise.environments.readers import Source, read_rows
 from groupwise.errors import RecipeError
-from groupwise.policies import ModelInfo, Policy, describe_model, sequence_logprobs
+from groupwise.policies import Policy, describe_model, sequence_logprobs
 from groupwise.randomness import stream_key
 from groupwise.records import CheckpointSettings
 from groupwise.stages.chats import ChatData, TokenExample, Turns
@@ -74,14 +74,6 @@ class Tokens:
     rows: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """The sources that could be read before the run, by their place in `data`."""
-
-    info: ModelInfo
-    known: Mapping[int, Tokens]
-
-
 class Supervised(Stage):
     """Learns what the assistant says in chats; nothing else has loss."""
 
@@ -116,7 +108,8 @@ class Supervised(Stage):
     def reads(self) -> Iterable[str]:
         return [each.stage for each in self.data if each.stage is not None]
 
-    def check(self, context: CheckContext) -> Prepared:
+    def check(self, context: CheckContext) -> dict[int, Tokens]:
+        """The sources that can be read before the run, by their place in `data`."""
         adapter = self.model.adapter
         if adapter is not None and adapter.dropout > 0:
             raise RecipeError(
@@ -140,10 +133,10 @@ class Supervised(Stage):
                 known[place] = self.tokens(source, rows, template, info.max_length)
         if len(known) < len(self.data):
             self.training.check(None if self.heldout_share else 0)
-            return Prepared(info, known)
-        train, heldout = self.split(known.values())
-        self.training.check(len(heldout), len(train))
-        return Prepared(info, known)
+        else:
+            train, heldout = self.split(known.values())
+            self.training.check(len(heldout), len(train))
+        return known
 
     def tokens(self, source: ChatData, rows: Source, template: Template, longest: int) -> Tokens:
         """The examples of one source. Raises RecipeError naming rows that cannot be used."""
@@ -185,10 +178,10 @@ class Supervised(Stage):
             )
         return train, heldout
 
-    def plan(self, prepared: Prepared) -> list[tuple[str, str]]:
-        if len(prepared.known) < len(self.data):
+    def plan(self, prepared: dict[int, Tokens]) -> list[tuple[str, str]]:
+        if len(prepared) < len(self.data):
             return [("examples", f"known after the stage {', '.join(self.reads())}")]
-        train, heldout = self.split(prepared.known.values())
+        train, heldout = self.split(prepared.values())
         steps, trained = self.training.total_steps(len(train)), sum(sum(e.mask) for e in train)
         return [
             ("examples, held out", f"{len(train):,}, {len(heldout):,}"),
@@ -199,9 +192,8 @@ class Supervised(Stage):
         ]
 
     def run(self, context: StageContext) -> StageResult:
-        prepared: Prepared = context.prepared
         policy = self.policy(context.model)
-        found = dict(prepared.known)
+        found: dict[int, Tokens] = dict(context.prepared)
         for place, source in enumerate(self.data):
             if source.stage is not None:
                 rows = Source(str(context.folders[source.stage] / ROWS), field="data.stage")
