@@ -140,6 +140,13 @@ class Break(Callback):
             raise KeyboardInterrupt
 
 
+def half_started(folder: Path) -> None:
+    """What a start leaves that is killed before the recipe is written."""
+    (folder / "rollouts").mkdir(parents=True)
+    for name in ("environment.json", "metrics.jsonl", "events.jsonl"):
+        (folder / name).touch()
+
+
 def test_a_pipeline_that_is_broken_again_and_again_equals_the_unbroken_one(
     whole: gw.Run, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,9 +174,11 @@ def test_a_pipeline_that_is_broken_again_and_again_equals_the_unbroken_one(
     broken(patch=(outputs, "save_pretrained", half))  # the model's folder is half written
     broken(patch=(runner, "write_lineage", stop))  # everything is there but the mark
     broken(Break("rl"))
+    half_started(folder / "stages" / "rl")
     broken(Break("rl", 1))
     broken(patch=(runner, "guard_values", stop))  # after rl's run, before its guard
     broken(Break("mean"))
+    half_started(folder / "stages" / "mean")
     run = gw.train(recipe, output=folder, resume=True)
 
     assert {k: v for k, v in run.summary.items() if k != "seconds"} == {

@@ -87,6 +87,13 @@ def read_lineage(folder: Path) -> dict[str, Any] | None:
     return found
 
 
+def clear_half_start(folder: Path) -> None:
+    """Remove what a start that was killed left of a record; a run has a recipe and stays."""
+    if not holds_run(folder):
+        for name in ("environment.json", "metrics.jsonl", "events.jsonl"):
+            (folder / name).unlink(missing_ok=True)
+
+
 def record_at_once(
     context: StageContext, about: Mapping[str, Any], result: EvaluationResult | None = None
 ) -> None:

@@ -29,7 +29,7 @@ from groupwise.records import (
 )
 from groupwise.records.compare import flatten
 from groupwise.stages.evaluation import guard_values, heldout_only
-from groupwise.stages.output import read_lineage, weights_of, write_lineage
+from groupwise.stages.output import clear_half_start, read_lineage, weights_of, write_lineage
 from groupwise.stages.recipe import BASE, Node, Pipeline, is_pipeline, load_pipeline, named
 from groupwise.stages.stage import CheckContext, Stage, StageContext, differing_tokenizers
 from groupwise.training import start
@@ -251,6 +251,7 @@ class _Runner:
             guard_prompts=_prompts(self.prepared[BASE]),
         )
         first = last = self._guard(node.name, model)
+        clear_half_start(place)
         made = node.stage.run(context)
         output = weights = None
         if made.output is not None:
