@@ -160,7 +160,7 @@ def shown(run: Any) -> str:
         rows = [row for row in samples(run, version) if row["group_index"] == 0][:4]
         lines.append(f"{title}:\n\n```text")
         for row in rows:
-            question = str(row["prompt"]).split("<|user|>")[-1].split("<|end|>")[0]
+            question = json.loads(row["prompt"])[-1]["content"]
             lines.append(f"{question} {row['text']}")
         lines.append("```\n")
     return "\n".join(lines)
@@ -237,9 +237,10 @@ out is held out from RL.
 
 - Self-checks rise first, since a check repairs a slip, and fall again where the steps themselves
   become sure (the curve shows it).
-- Chinese steps slip less, so accuracy alone draws the policy to them, whatever the question's
-  language. `English rewarded` gives the verifier `language` (`english` in the recipe) the weight
-  0.3, and Chinese nearly goes.
+- Chinese steps slip less, so accuracy alone draws the policy away from English; 8 to 17 % of the
+  traces stay mixed. `English rewarded` gives the verifier `language` (`english` in the recipe) the
+  weight 0.3: Chinese nearly goes, at the price of 2 to 6 points and of longer traces, in which
+  checks make up for the slips.
 - `random reward` is the control: the same run, rewarded by bits of the texts. It drifts, and does
   not learn.
 

@@ -64,7 +64,7 @@ def test_the_page_has_every_seed_of_every_arm() -> None:
     assert max(gain for gain, each in zip(gains, rows) if "random" in each[0]) < 5
 
 
-SHORT = {"training.steps": 25, "evaluation.every": 0, "evaluation.max_prompts": 25,
+SHORT = {"training.steps": 12, "evaluation.every": 0, "evaluation.max_prompts": 25,
          "evaluation.samples": 2, "checkpoints.every": 0}  # fmt: skip
 
 
