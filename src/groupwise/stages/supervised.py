@@ -120,7 +120,7 @@ class Supervised(Stage):
             if source.stage is not None and not context.kinds[source.stage].makes_rows:
                 raise RecipeError(
                     f"data.stage = {source.stage!r}: a stage of the kind "
-                    f"{context.kinds[source.stage].kind!r} makes no rows; name one that does, or a path"
+                    f"{context.kinds[source.stage].kind!r} makes no rows; name one that does"
                 )
         info = describe_model(
             context.model, trust_remote_code=self.model.trust_remote_code, adapter=adapter
