@@ -86,7 +86,7 @@ def test_the_same_recipe_makes_the_same_weights(
 ) -> None:
     from safetensors.torch import load_file
 
-    recipe = ReasonerRecipe(updates=10)
+    recipe = ReasonerRecipe(updates=12)
     made = []
     for name in ("a", "b"):
         monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path / name))
