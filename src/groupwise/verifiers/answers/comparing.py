@@ -1,7 +1,7 @@
 r"""Whether two answers that were read are the same: structure by structure, formula by formula.
 
 Both sides must have the same kind of structure with the same members; inequalities in one symbol
-are intervals, too. Nothing is judged by truth: `2+2=5` is not `2+2=4`, and `\log_2 8=3` is only
+are read as intervals. Nothing is judged by truth: `2+2=5` is not `2+2=4`, and `\log_2 8=3` is only
 itself.
 """
 
