@@ -16,7 +16,8 @@ from safetensors.torch import load_file
 import groupwise as gw
 from groupwise.errors import GroupwiseError, RecipeError
 from groupwise.stages import check_pipeline, load_pipeline, traces
-from groupwise.stages.traces import Trace, keep
+from groupwise.stages.keeping import Rules, keep
+from groupwise.stages.traces import Trace
 from groupwise.training.callbacks import Callback
 from judge_server import serving
 from pipeline_helpers import pipeline
@@ -92,7 +93,7 @@ def test_every_trace_is_kept_or_dropped_with_its_reason() -> None:
         trace("", fault="no reply within 1 s, 3 tries"),
         trace("?", None),
     ]
-    found = keep(given, right=True, per_prompt=2, duplicates=False)
+    found = keep(given, Rules(per_prompt=2))
     assert [row["completion"] for row in found.rows] == ["7", "7", "it is 7"]
     assert [row["reason"] for row in found.dropped] == [
         "a duplicate",
@@ -103,9 +104,9 @@ def test_every_trace_is_kept_or_dropped_with_its_reason() -> None:
         "not correct: not_applicable",
     ]
     assert found.reasons["not correct"] == 2
-    every = keep(given, right=False, per_prompt=None, duplicates=True)
+    every = keep(given, Rules(keep="all", duplicates=True))
     assert len(every.rows) == 7
-    assert {row["reason"] for row in every.rows} == {"finished"}
+    assert {row["reason"] for row in every.rows} == {"no verdict asked"}
 
 
 def test_traces_of_a_local_teacher_and_a_resume_from_anywhere(
@@ -136,7 +137,7 @@ def test_traces_of_a_local_teacher_and_a_resume_from_anywhere(
     kinds = Counter(row["reason"].partition(":")[0] for row in dropped)
     assert kinds.keys() == {"not correct", "a duplicate"}
     environment = gw.open_run(run.folder / "stages" / "student").environment
-    assert environment["traces"]["reasons"] == dict(kinds)
+    assert environment["traces"]["traces/dropped/not correct"] == kinds["not correct"]
     assert student["last"]["loss"] < student["first"]["loss"]
 
     folder, write = tmp_path / "broken", traces.json_line
@@ -152,10 +153,11 @@ def test_traces_of_a_local_teacher_and_a_resume_from_anywhere(
         return write(value)
 
     monkeypatch.setattr(traces, "json_line", torn)
+    monkeypatch.setattr(traces, "CHUNK", 8)
     with pytest.raises(KeyboardInterrupt):
         gw.train(recipe, output=folder)
     monkeypatch.undo()
-    assert len(rows_of_prompts(folder)) == 19
+    assert len(rows_of_prompts(folder)) == 16
     with pytest.raises(KeyboardInterrupt):
         gw.train(recipe, output=folder, resume=True, callbacks=[Break("student", 2)])
     gw.train(recipe, output=folder, resume=True)

@@ -13,31 +13,28 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from groupwise.algorithms import Algorithm, preset
-from groupwise.environments import EnvironmentSettings
-from groupwise.errors import GroupwiseError, RecipeError
+from groupwise.errors import RecipeError
 from groupwise.policies import Policy, describe_model, load_policy
-from groupwise.recipe import Recipe, check_record, plain_table
+from groupwise.recipe import plain_table
 from groupwise.records import CheckpointSettings
-from groupwise.records.files import json_line, write_text
-from groupwise.samplers import SamplingSettings
 from groupwise.scorers import SELF, TeacherSettings
-from groupwise.stages.chats import TokenExample, chat_examples, raw_example
+from groupwise.stages.chats import TokenExample
 from groupwise.stages.fitting import fit
+from groupwise.stages.keeping import TraceStage, trace_counts
 from groupwise.stages.objective import FittingSettings
 from groupwise.stages.output import write_model
 from groupwise.stages.reinforcement import Reinforcement
-from groupwise.stages.stage import ROWS, CheckContext, Stage, StageContext, StageResult
+from groupwise.stages.stage import CheckContext, Stage, StageContext, StageResult
 from groupwise.stages.supervised import TokenLoss
-from groupwise.stages.traces import Source, TraceTeacher, keep, stored
-from groupwise.templates import Template
-from groupwise.training.preparing import Prepared, prepare
+from groupwise.stages.traces import Source, TraceTeacher, stored
+from groupwise.training.preparing import Prepared
 from groupwise.verifiers.judge.endpoint import key_headers
 
-TRACES, DROPPED = "traces.jsonl", "dropped.jsonl"
+TRACES = "traces.jsonl"
 MODES = ("traces", "on_policy", "self")
 
 
-class Distillation(Stage):
+class Distillation(TraceStage):
     """`mode = "traces"`; `variant` gives the class of the other modes."""
 
     kind: ClassVar[str] = "distillation"
@@ -54,22 +51,7 @@ class Distillation(Stage):
     mode: Literal["traces"] = Field(
         "traces", description='"traces", "on_policy" or "self": what is learned from.'
     )
-    environment: EnvironmentSettings = Field(description="Prompts, turns and verifier.")
     teacher: TraceTeacher = Field(description="Who writes the traces.")
-    sampling: SamplingSettings = Field(
-        default_factory=SamplingSettings,
-        description="How the teacher samples; group_size is the number of traces of a prompt.",
-    )
-    prompts: int | None = Field(None, ge=1, description="The first so many training prompts.")
-    keep: Literal["correct", "all"] = Field(
-        "correct", description="Learn from traces that the verifier finds correct, or from all."
-    )
-    per_prompt: int | None = Field(None, ge=1, description="The most traces of one prompt.")
-    duplicates: bool = Field(
-        False,
-        description="Keep a text that the teacher wrote again for the same prompt: its share is "
-        "then the teacher's, and not one of a kind.",
-    )
     training: FittingSettings = Field(
         default_factory=FittingSettings, description="How traces become updates."
     )
@@ -92,18 +74,8 @@ class Distillation(Stage):
         return () if self.teacher.stage is None else (self.teacher.stage,)
 
     def check(self, context: CheckContext) -> Prepared:
-        check_record(self)
         self.training.check(0)
-        prepared = prepare(
-            Recipe(
-                seed=self.seed,
-                model=self.model.model_copy(update={"name": context.model}),
-                template=self.template,
-                environment=self.environment,
-                algorithm=preset("reinforce"),
-                sampling=self.sampling,
-            )
-        )
+        prepared = self.prepared(context)
         teacher, environment = self.teacher, prepared.environment
         if teacher.url is not None:
             key_headers(teacher.key, "teacher.key")
@@ -129,11 +101,6 @@ class Distillation(Stage):
             )
         return prepared
 
-    def plan(self, prepared: Prepared) -> list[tuple[str, str]]:
-        count = len(prepared.environment.prompts(self.prompts))
-        traces = count * self.sampling.group_size
-        return [("prompts, traces", f"{count:,}, {traces:,}")]
-
     def run(self, context: StageContext) -> StageResult:
         prepared: Prepared = context.prepared
         policy = self.policy(context.model)
@@ -156,52 +123,26 @@ class Distillation(Stage):
         )
         prepared.environment.close()
         output = write_model(policy, context.folder)
-        kept = {"traces/kept": counts["kept"], "traces/dropped": counts["dropped"]}
-        return StageResult({**fitted.first}, {**fitted.last, **kept}, output, fitted.data_hash)
+        return StageResult(fitted.first, {**fitted.last, **counts}, output, fitted.data_hash)
 
     def examples(
         self, context: StageContext, prepared: Prepared, policy: Policy
-    ) -> tuple[list[TokenExample], dict[str, Any]]:
+    ) -> tuple[list[TokenExample], dict[str, float | int]]:
         """The traces that are learned from, as the student's ids, and what became of all of them;
         both kinds of rows are written. Raises GroupwiseError where none is left."""
         context.folder.mkdir(parents=True, exist_ok=True)
         source = Source(
             prepared.environment,
-            prepared.environment.prompts(self.prompts),
+            self.chosen(prepared),
             self.sampling,
             self.seed,
             policy.template,
         )
         path = context.folder / TRACES
         asked = list(stored(path, source, self._teacher(context)))
-        found = keep(
-            [trace for traces in asked for trace in traces],
-            right=self.keep == "correct",
-            per_prompt=self.per_prompt,
-            duplicates=self.duplicates,
-        )
-        examples, kept = list[TokenExample](), list[dict[str, Any]]()
-        for row in found.rows:
-            try:
-                made = _examples(row, policy.template, policy.max_length)
-            except (ValueError, RecipeError) as error:
-                found.dropped.append({**row, "reason": f"not learnable: {error}"})
-                continue
-            examples += made
-            kept.append(row)
-        write_text(context.folder / ROWS, "".join(map(json_line, kept)))
-        write_text(context.folder / DROPPED, "".join(map(json_line, found.dropped)))
-        reasons = found.reasons
-        for reason, number in reasons.items():
-            context.warn(f"{number} of {len(kept) + len(found.dropped)} traces dropped: {reason}")
-        if not examples:
-            raise GroupwiseError(
-                f"all {len(found.dropped)} traces were dropped ({reasons}; {DROPPED} has each with "
-                'its reason): nothing is learned from. Set keep = "all", more traces a prompt '
-                "(sampling.group_size), or another teacher"
-            )
-        counts = {"kept": len(kept), "dropped": len(found.dropped), "reasons": reasons}
-        return examples, counts
+        traces = [trace for traces in asked for trace in traces]
+        found, examples = self.kept(context, traces, policy.template, policy.max_length)
+        return examples, trace_counts(traces, found, self)
 
     def _teacher(self, context: StageContext) -> Policy | TraceTeacher:
         teacher = self.teacher
@@ -215,18 +156,6 @@ class Distillation(Stage):
             device=model.device,
             trust_remote_code=model.trust_remote_code,
         )
-
-
-def _examples(row: Mapping[str, Any], template: Template, longest: int) -> list[TokenExample]:
-    """A trace as the student's ids. Raises ValueError where it cannot be learned from."""
-    if "messages" in row:
-        found = chat_examples(template, row["messages"], values=row)
-    else:
-        found = [raw_example(template, row["prompt"], row["completion"])]
-    most = max(len(each.prompt_ids) + len(each.completion_ids) for each in found)
-    if most > longest:
-        raise ValueError(f"{most} tokens, and the model has {longest} positions")
-    return found
 
 
 class StageTeacher(TeacherSettings):

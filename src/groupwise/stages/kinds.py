@@ -6,9 +6,11 @@ from groupwise.stages.distillation import Distillation
 from groupwise.stages.evaluation import Evaluate
 from groupwise.stages.models import Export, Merge
 from groupwise.stages.reinforcement import Reinforcement
+from groupwise.stages.rejection import Rejection
 from groupwise.stages.stage import Stage
 from groupwise.stages.supervised import Supervised
 
 KINDS: dict[str, type[Stage]] = {
-    each.kind: each for each in (Supervised, Reinforcement, Distillation, Merge, Evaluate, Export)
+    each.kind: each
+    for each in (Supervised, Reinforcement, Rejection, Distillation, Merge, Evaluate, Export)
 }

@@ -1,23 +1,22 @@
-"""A teacher's completions of an environment's prompts, kept or dropped, each with its reason.
+"""Scored completions of an environment's prompts, of a model sampled here or of an endpoint.
 
-The teacher is a model sampled here, or an OpenAI-compatible endpoint. What it wrote is stored a
-prompt at a time, so a stage that was stopped asks only for the rest.
+What was written is stored a few prompts at a time, so a stage that was stopped asks only for the
+rest.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from groupwise.environments import Environment
-from groupwise.errors import GroupwiseError
+from groupwise.errors import GroupwiseError, RecipeError
 from groupwise.policies import Policy
 from groupwise.randomness import stream_key
 from groupwise.records.files import json_line, read_json_lines, write_text
@@ -28,7 +27,8 @@ from groupwise.types import Prompt, Rollout, Score
 from groupwise.verifiers.judge.endpoint import EndpointError, chat_reply, key_headers
 
 CHUNK = 32
-"""Prompts that a local teacher answers between two writes."""
+"""Prompts that a local model answers between two writes."""
+SAMPLED = "sampled"
 
 
 class TraceTeacher(BaseModel):
@@ -72,8 +72,12 @@ class TraceTeacher(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One completion of the teacher: the chat that it ends (or a raw prompt and what followed),
-    its score, and why it is not kept, "" where it is not dropped so far."""
+    """One completion: the chat that is learned from with it (or a raw prompt and what followed),
+    its score (`parts` are the verifiers' values by label), and what went wrong, "" for nothing.
+
+    `how` is "sampled", or what the policy read beside the prompt; `tokens` are those of a local
+    model.
+    """
 
     prompt_id: str
     row: Mapping[str, Any]
@@ -81,6 +85,11 @@ class Trace:
     accuracy: float | None
     outcome: str
     fault: str = ""
+    reward: float | None = None
+    verdict: str = ""
+    parts: Mapping[str, float | None] = field(default_factory=dict[str, float | None])
+    tokens: int | None = None
+    how: str = SAMPLED
 
     def to_plain(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__}
@@ -88,13 +97,20 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What traces are made from: prompts, who judges, how they are sampled."""
+    """What traces are made from: prompts, who judges, how they are sampled.
+
+    Traces are learned from as answers to the prompt of the same id in `learned`, where it has one.
+    `visit` keeps the noise of several sources of the same prompts apart.
+    """
 
     environment: Environment
     prompts: Sequence[Prompt]
     sampling: SamplingSettings
     seed: int
     template: Template
+    learned: Mapping[str, Prompt] = field(default_factory=dict[str, Prompt])
+    visit: int = 0
+    how: str = SAMPLED
 
 
 def stored(
@@ -102,21 +118,34 @@ def stored(
 ) -> Iterator[tuple[Trace, ...]]:
     """The traces of every prompt, in order: those of `path`, then new ones, which it gets.
 
-    Raises GroupwiseError where the endpoint fails and failures are not skipped.
+    Raises GroupwiseError where the endpoint fails and failures are not skipped, RecipeError where
+    `path` is of other prompts.
     """
     lines = list(read_json_lines(path, torn="ignore"))
+    ids = [line[0]["prompt_id"] for line in lines]
+    if ids != [prompt.id for prompt in source.prompts[: len(ids)]]:
+        raise RecipeError(
+            f"{path} has completions of other prompts: the data changed since the stage was "
+            "stopped. Restore the data, or start again with --overwrite"
+        )
     write_text(path, "".join(map(json_line, lines)))  # without a torn end
     yield from (tuple(Trace(**each) for each in line) for line in lines)
-    left = source.prompts[len(lines) :]
     with path.open("a", encoding="utf-8") as file:
-        for start in range(0, len(left), CHUNK):
-            chunk = left[start : start + CHUNK]
-            made = sampled if isinstance(teacher, Policy) else asked
-            for traces in made(source, chunk, teacher):  # type: ignore[arg-type]
-                file.write(json_line([each.to_plain() for each in traces]))
+        # Parts as in an unbroken run: a batch's composition may change the last bits of its logits.
+        for start in range(len(lines) - len(lines) % CHUNK, len(source.prompts), CHUNK):
+            there = max(len(lines) - start, 0)
+            chunk = source.prompts[start : start + CHUNK]
+            made: Iterable[Sequence[tuple[Trace, ...]]]
+            if isinstance(teacher, Policy):
+                made = [sampled(source, chunk, teacher)[there:]]
+            else:
+                made = ([traces] for traces in asked(source, chunk[there:], teacher))
+            for groups in made:
+                text = (json_line([each.to_plain() for each in traces]) for traces in groups)
+                file.write("".join(text))
                 file.flush()
                 os.fsync(file.fileno())
-                yield traces
+                yield from groups
 
 
 def sampled(source: Source, prompts: Sequence[Prompt], teacher: Policy) -> list[tuple[Trace, ...]]:
@@ -133,7 +162,7 @@ def sampled(source: Source, prompts: Sequence[Prompt], teacher: Policy) -> list[
             source.environment,
             sampler,
             teacher.template,
-            [(prompt, 0) for prompt in prompts],
+            [(prompt, source.visit) for prompt in prompts],
             group_size=settings.group_size,
             sampling=settings,
             seed=source.seed,
@@ -141,36 +170,54 @@ def sampled(source: Source, prompts: Sequence[Prompt], teacher: Policy) -> list[
     finally:
         sampler.close()
     return [
-        tuple(_of_rollout(rollout, said(source, group.prompt)) for rollout in group.rollouts)
+        tuple(
+            _of_rollout(source, rollout, said(source, group.prompt)) for rollout in group.rollouts
+        )
         for group in groups
     ]
 
 
 def said(source: Source, prompt: Prompt) -> Prompt:
-    """The prompt as a policy reads it, with what the recipe adds to it."""
+    """The prompt that is learned from, with what the recipe adds to it."""
+    prompt = source.learned.get(prompt.id, prompt)
     for wrapper in source.environment.wrappers:
         prompt = wrapper.prompt(prompt, source.template)
     return prompt
 
 
-def _of_rollout(rollout: Rollout, prompt: Prompt) -> Trace:
+def _of_rollout(source: Source, rollout: Rollout, prompt: Prompt) -> Trace:
     later = rollout.extras.messages or ({"role": "assistant", "content": rollout.text},)
     fault = ""
     if rollout.truncated:
         fault = f"not finished ({rollout.finish_reason})"
-    return _trace(prompt, later, rollout.text, rollout.score, fault)
+    tokens = rollout.num_tokens
+    return _trace(prompt, later, rollout.text, rollout.score, fault, tokens, source.how)
 
 
 def _trace(
-    prompt: Prompt, later: Sequence[Mapping[str, Any]], text: str, score: Score | None, fault: str
+    prompt: Prompt,
+    later: Sequence[Mapping[str, Any]],
+    text: str,
+    score: Score | None,
+    fault: str,
+    tokens: int | None = None,
+    how: str = SAMPLED,
 ) -> Trace:
     row: dict[str, Any] = {"prompt": prompt.text, "completion": text}
     if prompt.text is None:
         row = {"messages": [*map(dict, prompt.messages), *map(dict, later)]}
         row |= {"tools": list(prompt.tools)} if prompt.tools else {}
-    outcome = "not judged" if score is None else score.outcome
-    accuracy = None if score is None else score.accuracy
-    return Trace(prompt.id, row, text, accuracy, outcome, fault)
+    found = Trace(prompt.id, row, text, None, "not judged", fault, tokens=tokens, how=how)
+    if score is None:
+        return found
+    return replace(
+        found,
+        accuracy=score.accuracy,
+        outcome=score.outcome,
+        reward=score.value,
+        verdict=score.reason,
+        parts=dict(score.parts),
+    )
 
 
 def asked(
@@ -227,41 +274,3 @@ async def _replies(
         return list(await asyncio.gather(*(one(prompt, i) for i in range(sampling.group_size))))
 
     return list(await asyncio.gather(*map(of, prompts)))
-
-
-@dataclass(slots=True)
-class Kept:
-    """Traces that are learned from and those that are not, as rows with their reasons."""
-
-    rows: list[dict[str, Any]]
-    dropped: list[dict[str, Any]]
-
-    @property
-    def reasons(self) -> dict[str, int]:
-        """How many traces each reason dropped."""
-        return dict(Counter(row["reason"].partition(":")[0] for row in self.dropped))
-
-
-def keep(traces: Sequence[Trace], *, right: bool, per_prompt: int | None, duplicates: bool) -> Kept:
-    """Which traces are learned from. `right`: only those that the verifier finds correct;
-    `per_prompt`: the first so many of a prompt; `duplicates`: the same text of a prompt again."""
-    found = Kept([], [])
-    seen: dict[str, list[str]] = {}
-    for trace in traces:
-        texts = seen.setdefault(trace.prompt_id, [])
-        reason = trace.fault and f"failed: {trace.fault}"
-        if trace.fault.startswith("not finished"):
-            reason = trace.fault
-        elif not reason and right and trace.accuracy != 1:
-            reason = f"not correct: {trace.outcome}"
-        elif not reason and not duplicates and trace.text in texts:
-            reason = "a duplicate"
-        elif not reason and per_prompt is not None and len(texts) >= per_prompt:
-            reason = f"more than {per_prompt} of its prompt"
-        about = {"prompt_id": trace.prompt_id, "outcome": trace.outcome}
-        if reason:
-            found.dropped.append({**trace.row, **about, "reason": reason})
-            continue
-        texts.append(trace.text)
-        found.rows.append({**trace.row, **about, "reason": "correct" if right else "finished"})
-    return found

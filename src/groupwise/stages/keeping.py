@@ -1,0 +1,286 @@
+"""Which sampled completions are learned from, and why each of the others is not."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from groupwise.algorithms import preset
+from groupwise.environments import EnvironmentSettings
+from groupwise.errors import GroupwiseError, RecipeError
+from groupwise.recipe import Recipe, check_record
+from groupwise.records.files import json_line, write_text
+from groupwise.samplers import SamplingSettings
+from groupwise.stages.chats import TokenExample, chat_examples, raw_example
+from groupwise.stages.stage import ROWS, CheckContext, Stage, StageContext
+from groupwise.stages.traces import SAMPLED, Trace
+from groupwise.templates import Template
+from groupwise.training.preparing import Prepared, prepare
+from groupwise.types import Prompt
+from groupwise.verifiers import Composite
+
+DROPPED = "dropped.jsonl"
+
+
+class TraceFilter(BaseModel):
+    """Bounds on one verifier's value, whatever its weight."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    verifier: str = Field(description="The label of one of the environment's verifiers.")
+    at_least: float | None = Field(None, description="The smallest value that passes.")
+    at_most: float | None = Field(None, description="The largest value that passes.")
+    missing: Literal["keep", "drop"] = Field(
+        "keep", description="What becomes of a completion that the verifier does not apply to."
+    )
+
+    @model_validator(mode="after")
+    def _bounded(self) -> Self:
+        if self.at_least is None and self.at_most is None:
+            raise ValueError(f"the filter on {self.verifier!r} has no bound; give at_least")
+        return self
+
+    def fault(self, parts: Mapping[str, float | None]) -> str:
+        """Why a completion with these values does not pass; "" where it does."""
+        value = parts.get(self.verifier)
+        if value is None:
+            return f"without {self.verifier}" if self.missing == "drop" else ""
+        if self.at_least is not None and value < self.at_least:
+            return f"{self.verifier} below {self.at_least:g}: {value:g}"
+        if self.at_most is not None and value > self.at_most:
+            return f"{self.verifier} above {self.at_most:g}: {value:g}"
+        return ""
+
+
+class Rules(BaseModel):
+    """What is kept of a prompt's completions."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    keep: Literal["correct", "best", "all"] = Field(
+        "correct",
+        description="Completions that the verifier finds correct, the best of each prompt by "
+        "reward (see `best`), or all.",
+    )
+    at_least: float | None = Field(
+        None,
+        description='With keep = "correct" the least accuracy (1 where left out), with "best" the '
+        "least reward.",
+    )
+    best: int = Field(1, ge=1, description='With keep = "best": how many of a prompt are kept.')
+    per_prompt: int | None = Field(None, ge=1, description="The most completions of one prompt.")
+    duplicates: bool = Field(
+        False,
+        description="Keep a text that was sampled again for the same prompt: its share is then "
+        "the sampler's, and not one of a kind.",
+    )
+    filters: tuple[TraceFilter, ...] = Field(
+        (), description="Bounds on single verifiers, say a language's share."
+    )
+    min_length: int = Field(0, ge=0, description="The fewest tokens of a completion.")
+    max_length: int | None = Field(None, ge=1, description="The most tokens of a completion.")
+    unfinished: bool = Field(
+        False, description="Keep completions that did not end by themselves too."
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.keep == "all" and self.at_least is not None:
+            raise ValueError(
+                f'at_least = {self.at_least:g} with keep = "all", which asks for no verdict; set '
+                'keep = "correct" (accuracy) or "best" (reward)'
+            )
+        if self.max_length is not None and self.max_length < self.min_length:
+            raise ValueError(
+                f"max_length = {self.max_length} is below min_length = {self.min_length}"
+            )
+        return self
+
+    def is_right(self, trace: Trace) -> bool:
+        """Whether a trace passes as correct."""
+        least = self.at_least if self.keep == "correct" and self.at_least is not None else 1.0
+        return not trace.fault and trace.accuracy is not None and trace.accuracy >= least
+
+    def fault(self, trace: Trace) -> str:
+        """Why a trace is dropped for itself, whatever else its prompt has; "" where it is not."""
+        if trace.fault.startswith("not finished"):
+            if not self.unfinished:
+                return trace.fault
+        elif trace.fault:
+            return f"failed: {trace.fault}"
+        judged = self.keep if trace.how == SAMPLED else "correct"
+        if judged == "correct" and not self.is_right(trace):
+            return f"not correct: {trace.outcome}"
+        if judged == "best" and trace.reward is None:
+            return f"no reward: {trace.outcome}"
+        if judged == "best" and self.at_least is not None and (trace.reward or 0) < self.at_least:
+            return f"reward below {self.at_least:g}: {trace.reward:g}"
+        if trace.tokens is not None and trace.tokens < self.min_length:
+            return f"shorter than {self.min_length} tokens"
+        if None not in (trace.tokens, self.max_length) and trace.tokens > self.max_length:  # type: ignore[operator]
+            return f"longer than {self.max_length} tokens"
+        return next((fault for each in self.filters if (fault := each.fault(trace.parts))), "")
+
+
+@dataclass(slots=True)
+class Kept:
+    """Traces that are learned from and those that are not, as rows with their reasons."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    dropped: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        """How many traces each reason dropped."""
+        return dict(Counter(row["reason"].partition(":")[0] for row in self.dropped))
+
+
+def keep(traces: Sequence[Trace], rules: Rules) -> Kept:
+    """Which traces are learned from: every one ends among `rows` or `dropped`, with its reason."""
+    prompts: dict[str, list[Trace]] = defaultdict(list)
+    for trace in traces:
+        prompts[trace.prompt_id].append(trace)
+    found = Kept()
+    for group in prompts.values():
+        reasons = _reasons(group, rules)
+        for trace, reason in zip(group, reasons, strict=True):
+            row = {**trace.row, "prompt_id": trace.prompt_id, "outcome": trace.outcome}
+            row |= {"how": trace.how, "reward": trace.reward}
+            why = "correct" if rules.is_right(trace) else "among the best"
+            why = "no verdict asked" if rules.keep == "all" and trace.how == SAMPLED else why
+            (found.dropped if reason else found.rows).append({**row, "reason": reason or why})
+    return found
+
+
+def _reasons(group: Sequence[Trace], rules: Rules) -> list[str]:
+    """Why each trace of one prompt is dropped, "" for those that are kept."""
+    reasons = [rules.fault(trace) for trace in group]
+    texts: set[str] = set()
+    for place, trace in enumerate(group):
+        if not reasons[place] and not rules.duplicates and trace.text in texts:
+            reasons[place] = "a duplicate"
+        elif not reasons[place]:
+            texts.add(trace.text)
+    left = [place for place, reason in enumerate(reasons) if not reason]
+    if rules.keep == "best":
+        left.sort(key=lambda place: (-(group[place].reward or 0.0), place))
+        for place in left[rules.best :]:
+            reasons[place] = f"not among the best {rules.best}"
+        left = left[: rules.best]
+    for place in left[rules.per_prompt :] if rules.per_prompt is not None else ():
+        reasons[place] = f"more than {rules.per_prompt} of its prompt"
+    return reasons
+
+
+class TraceStage(Rules, Stage):
+    """A stage that has completions of an environment's prompts sampled, and keeps some of them."""
+
+    environment: EnvironmentSettings = Field(description="Prompts, turns and verifier.")
+    sampling: SamplingSettings = Field(
+        default_factory=SamplingSettings,
+        description="How completions are sampled; group_size is their number for a prompt.",
+    )
+    prompts: int | None = Field(None, ge=1, description="So many training prompts; all if unset.")
+    skip: int = Field(0, ge=0, description="Training prompts that are passed over first.")
+
+    def prepared(self, context: CheckContext) -> Prepared:
+        """The environment and the input's template. Raises RecipeError."""
+        check_record(self)
+        found = prepare(
+            Recipe(
+                seed=self.seed,
+                model=self.model.model_copy(update={"name": context.model}),
+                template=self.template,
+                environment=self.environment,
+                algorithm=preset("reinforce"),
+                sampling=self.sampling,
+            )
+        )
+        if not self.chosen(found):
+            raise RecipeError(
+                f"skip = {self.skip}: the environment has {len(found.environment)} training "
+                "prompts, so none is left; give less"
+            )
+        verifier = found.environment.verifier
+        labels = verifier.labels if isinstance(verifier, Composite) else None
+        for each in self.filters:
+            if labels is not None and each.verifier not in labels:
+                raise RecipeError(
+                    f"filters: no verifier has the label {each.verifier!r}; there are "
+                    f"{', '.join(labels)}"
+                )
+        return found
+
+    def chosen(self, prepared: Prepared) -> list[Prompt]:
+        """The prompts that are sampled from."""
+        prompts = prepared.environment.prompts()[self.skip :]
+        return prompts if self.prompts is None else prompts[: self.prompts]
+
+    def plan(self, prepared: Prepared) -> list[tuple[str, str]]:
+        count = len(self.chosen(prepared))
+        return [("prompts, completions", f"{count:,}, {count * self.sampling.group_size:,}")]
+
+    def kept(
+        self, context: StageContext, traces: Sequence[Trace], template: Template, longest: int
+    ) -> tuple[Kept, list[TokenExample]]:
+        """What is kept, also as examples; both files of rows are written.
+
+        Raises GroupwiseError where nothing is kept.
+        """
+        for each in self.filters:
+            judged = [trace.parts for trace in traces if trace.reward is not None]
+            if judged and not any(each.verifier in parts for parts in judged):
+                raise GroupwiseError(
+                    f"filters: no completion has a value of {each.verifier!r}, only of "
+                    f"{', '.join(sorted(set().union(*judged))) or 'the whole'}; give one of these"
+                )
+        found, examples = keep(traces, self), list[TokenExample]()
+        rows, found.rows = found.rows, []
+        for row in rows:
+            try:
+                examples += _examples(row, template, longest)
+            except (ValueError, RecipeError) as error:
+                found.dropped.append({**row, "reason": f"not learnable: {error}"})
+                continue
+            found.rows.append(row)
+        write_text(context.folder / ROWS, "".join(map(json_line, found.rows)))
+        write_text(context.folder / DROPPED, "".join(map(json_line, found.dropped)))
+        total = len(found.rows) + len(found.dropped)
+        for reason, number in found.reasons.items():
+            context.warn(f"{number} of {total} traces dropped: {reason}")
+        if not found.rows:
+            raise GroupwiseError(
+                f"all {len(found.dropped)} traces were dropped ({found.reasons}; {DROPPED} has "
+                "each with its reason): nothing is learned from. Sample more for a prompt "
+                '(sampling.group_size), loosen what drops them, set keep = "all", or start from a '
+                "better model"
+            )
+        return found, examples
+
+
+def trace_counts(traces: Sequence[Trace], kept: Kept, rules: Rules) -> dict[str, float | int]:
+    """The headline figures of a stage that keeps traces."""
+    return {
+        "traces/sampled": len(traces),
+        "traces/correct": sum(map(rules.is_right, traces)),
+        "traces/kept": len(kept.rows),
+        "traces/dropped": len(kept.dropped),
+        **{f"traces/dropped/{reason}": count for reason, count in kept.reasons.items()},
+        "traces/tokens": sum(each.tokens or 0 for each in traces),
+    }
+
+
+def _examples(row: Mapping[str, Any], template: Template, longest: int) -> list[TokenExample]:
+    """A trace as the ids that are learned. Raises ValueError where it cannot be learned from."""
+    if "messages" in row:
+        found = chat_examples(template, row["messages"], values=row)
+    else:
+        found = [raw_example(template, row["prompt"], row["completion"])]
+    most = max(len(each.prompt_ids) + len(each.completion_ids) for each in found)
+    if most > longest:
+        raise ValueError(f"{most} tokens, and the model has {longest} positions")
+    return found
