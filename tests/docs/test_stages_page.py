@@ -16,7 +16,7 @@ from groupwise.stages import KINDS
 from pipeline_helpers import sum_rows, write_rows
 
 TEXT = (Path(__file__).parents[2] / "docs" / "stages.md").read_text(encoding="utf-8")
-(RECIPE,) = re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL)
+RECIPE, *_ = re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL)
 (CODE,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 
 

@@ -94,7 +94,7 @@ def test_every_trace_is_kept_or_dropped_with_its_reason() -> None:
         trace("?", None),
     ]
     found = keep(given, Rules(per_prompt=2))
-    assert [row["completion"] for row in found.rows] == ["7", "7", "it is 7"]
+    assert [row["completion"] for row in found.rows] == ["7", "it is 7", "7"]
     assert [row["reason"] for row in found.dropped] == [
         "a duplicate",
         "not correct: incorrect",

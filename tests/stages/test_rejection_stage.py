@@ -279,7 +279,7 @@ def test_hints_and_repairs_are_asked_for_and_not_learned(
     assert [group[0]["prompt_id"] for group in repaired] == still
     first = {g[0]["prompt_id"]: g[0] for g in sampled}
     for prompt in asked["repaired"]:
-        before, failed, reason = prompt.messages
+        _, failed, reason = prompt.messages
         assert failed["content"] == first[prompt.id]["text"]
         assert reason == {"role": "user", "content": first[prompt.id]["verdict"]}
     every = [*rows(run.folder, "data.jsonl"), *rows(run.folder, "dropped.jsonl")]
