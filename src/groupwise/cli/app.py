@@ -177,6 +177,45 @@ def plan(
         made.print(_out())
 
 
+@app.command(context_settings=FIELDS, epilog=FIELDS_HELP)
+def suggest(
+    context: typer.Context,
+    data: Annotated[
+        str,
+        typer.Argument(help="Rows (a file, as the dataset environment reads), or an environment."),
+    ],
+    model: Annotated[str, typer.Option(help="A built-in model, a folder or a hub id.")],
+    verifier: Annotated[
+        str | None, typer.Option(help="What judges completions; by the answers' form if omitted.")
+    ] = None,
+    prompts: Annotated[int, typer.Option(min=1, help="Sample so many prompts at most.")] = 50,
+    samples: Annotated[int, typer.Option(min=8, help="Completions of each prompt.")] = 32,
+    output: Annotated[Path | None, typer.Option(help="Write the recipe to this new file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Measure a model on your prompts: what to start with, at which group size; writes a recipe."""
+    from groupwise.cli.overrides import parse_overrides
+    from groupwise.cli.suggest import suggest as measure
+
+    own = ("model", "verifier", "prompts", "samples", "output", "json")
+    found = measure(
+        data,
+        model,
+        parse_overrides(context.args, own),
+        verifier=verifier,
+        prompts=prompts,
+        samples=samples,
+        output=output,
+        say=_err().print,
+    )
+    if as_json:
+        print(json.dumps(found.to_dict(), indent=2))  # noqa: T201
+    else:
+        found.print(_out())
+    if output is not None:
+        _err().print(f"the recipe is in {output}: groupwise train {output}")
+
+
 @app.command()
 def export(
     run: Annotated[Path, typer.Argument(help="The run's folder.")],

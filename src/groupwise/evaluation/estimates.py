@@ -35,6 +35,25 @@ def pass_at_k(*, num_samples: int, num_correct: int, k: int) -> float | None:
     return (every - math.comb(num_samples - num_correct, k)) / every
 
 
+def no_signal_share(*, num_samples: int, num_correct: int, size: int) -> float | None:
+    """Probability that `size` completions, drawn without replacement, are all right or all wrong.
+
+    (C(c, G) + C(n - c, G)) / C(n, G), an unbiased estimate of p^G + (1 - p)^G: a group of that size
+    has equal rewards, so no advantage. None where size > n: there is no unbiased estimate.
+
+    >>> no_signal_share(num_samples=4, num_correct=2, size=2)
+    0.3333333333333333
+    """
+    if not 0 <= num_correct <= num_samples:
+        raise ValueError(f"num_correct = {num_correct} is not within 0 and {num_samples}")
+    if size < 1:
+        raise ValueError(f"size = {size}; give 1 or more")
+    if size > num_samples:
+        return None
+    alike = math.comb(num_correct, size) + math.comb(num_samples - num_correct, size)
+    return alike / math.comb(num_samples, size)
+
+
 def maj_at_k(
     votes: Sequence[Hashable | None], correct: Sequence[bool], *, k: int | None = None
 ) -> float | None:
