@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from groupwise.errors import RecipeError
 from groupwise.policies.tiny import sums
 
 DIGIT = '[{name = "regex", arguments = {pattern = "[0-9]"}}]'
+PAGE = (Path(__file__).parents[1] / "docs" / "suggest.md").read_text(encoding="utf-8")
 TABLE = ["arithmetic", "--environment.level", "table"]
 
 
@@ -46,6 +48,8 @@ def test_half_known_sums_ask_for_a_group_method(
     size = found["suggested"]["sampling.group_size"]["value"]
     assert size == min(each for each, share in shares.items() if share < 0.25) == 4
     assert any("sharpen" in note for note in found["notes"])
+    for name, each in found["suggested"].items():  # docs/suggest.md shows this report
+        assert re.search(rf"^{name} +{each['value']} +{re.escape(each['reason'])}$", PAGE, re.M)
     assert found["recipe"] == str(recipe)
     text = recipe.read_text()
     reason = found["suggested"]["sampling.group_size"]["reason"]

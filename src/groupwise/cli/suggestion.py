@@ -101,7 +101,7 @@ class Suggestion:
                 f"greedy decoding is right on {greedy:.0%} of the prompts, {largest} samples on "
                 f"{best:.0%}: RL will mostly sharpen what greedy decoding can do already"
             )
-        if found.verdict == "amplify" and found.length(0.5) <= 8:
+        if found.verdict == "amplify" and found.length(0.9) <= 8:
             notes.append('short completions: rejection sampling (preset "raft") may be enough')
         if found.verdict == "amplify" and found.never + found.always > len(found.rates) / 2:
             notes.append(
