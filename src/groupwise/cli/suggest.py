@@ -63,27 +63,15 @@ def suggest(
         say(f"{chosen}; --verifier NAME chooses another")
     given = tables.get("sampling", {}).get("max_tokens")
     prepared = prepare(load_recipe(tables, {} if given else {"sampling.max_tokens": 1}))
-    environment, room = prepared.environment, prepared.model.max_length - prepared.longest_prompt
+    room = prepared.model.max_length - prepared.longest_prompt
+    cap = given or min(MOST_TOKENS, room)
     try:
-        cap = given or min(MOST_TOKENS, room)
         found = prospects_of(_sample(prepared, cap, prompts, samples, say))
-        starts = _starts(environment) if found.verdict in ("too_hard", "split") else []
-        encode = prepared.model.template.encode
-        suggestion = Suggestion(
-            data=data,
-            model=model,
-            verifier=chosen,
-            tables=tables,
-            prospects=found,
-            cap=cap,
-            room=room,
-            num_prompts=len(environment),
-            num_parameters=prepared.model.num_parameters,
-            starts=starts,
-            longest_start=max((len(encode(text)) for _, text in starts), default=0),
-        )
+        lacking = found.verdict in ("too_hard", "split")
+        starts = _starts(prepared.environment) if lacking else []
     finally:
-        environment.close()
+        prepared.environment.close()
+    suggestion = Suggestion(data, model, chosen, tables, prepared, found, cap, starts)
     if output is not None:
         suggestion.write(output)
     return suggestion
@@ -161,13 +149,10 @@ def _sample(
 def _starts(environment: Environment) -> list[tuple[Prompt, str]]:
     """Every training prompt with a completion that the verifier accepts, made from its gold answer;
     without those of which it can make none."""
-    whole = environment.verifier
-    parts = (
-        [each.verifier for each in whole.components] if isinstance(whole, Composite) else [whole]
-    )
-    pairs: list[tuple[Prompt, str]] = []
-    for prompt in environment.prompts():
-        written = (part.gold_completion(prompt) for part in parts)
-        pairs += [(prompt, text) for text in list(written)[:1] if text]
+    whole = part = environment.verifier
+    if isinstance(whole, Composite):
+        part = max(whole.components, key=lambda each: each.weight).verifier
+    written = ((prompt, part.gold_completion(prompt)) for prompt in environment.prompts())
+    pairs = [(prompt, text) for prompt, text in written if text]
     scores = score_cases(whole, [Case(prompt, text) for prompt, text in pairs])
     return [pair for pair, score in zip(pairs, scores, strict=True) if score.outcome == "correct"]

@@ -19,7 +19,7 @@ from groupwise.errors import RecipeError
 from groupwise.evaluation.prospects import BAR, LEAST_SIGNAL, USUAL, Prospects
 from groupwise.recipe import load_recipe, read_table
 from groupwise.stages import check_pipeline, load_pipeline
-from groupwise.training.preparing import prepare
+from groupwise.training.preparing import Prepared, prepare
 from groupwise.types import Prompt
 
 _SAYS = {
@@ -56,21 +56,18 @@ class Suggestion:
     """Where to start with a model on some prompts.
 
     `verifier` says which one was chosen and why; `tables` are the recipe's given ones, whose values
-    stay; `cap` is the most tokens sampled, `room` the most possible; `starts` are prompts with
-    right completions, for a policy that solves none, and `longest_start` the tokens of those.
+    stay; `cap` is the most tokens sampled; `starts` are prompts with right completions, for a
+    policy that solves none.
     """
 
     data: str
     model: str
     verifier: str
     tables: Mapping[str, Any]
+    prepared: Prepared
     prospects: Prospects
     cap: int
-    room: int
-    num_prompts: int
-    num_parameters: int
     starts: Sequence[tuple[Prompt, str]] = ()
-    longest_start: int = 0
     recipe: Path | None = None
 
     @cached_property
@@ -131,27 +128,30 @@ class Suggestion:
     @cached_property
     def values(self) -> dict[str, tuple[Any, str]]:
         """Suggested fields of the recipe, by dotted name, with the reason; a given one stays."""
-        found = self.prospects
+        found, model = self.prospects, self.prepared.model
+        num_prompts = len(self.prepared.environment)
+        room = model.max_length - self.prepared.longest_prompt
         size = found.group_size()
         share = found.no_signal[size][0]
         few = f"fewer than {BAR:.0%} of groups without signal"
         why = f"the smallest with {few}: {share:.0%}"
         if share >= BAR:
             why = f"no size has {few}; more than this one gain little: {share:.0%}"
-        prompts = min(math.ceil(_INFORMATIVE / max(1 - share, LEAST_SIGNAL)), self.num_prompts)
+        prompts = min(math.ceil(_INFORMATIVE / max(1 - share, LEAST_SIGNAL)), num_prompts)
         filled = f"{prompts * (1 - share):.0f} groups with a signal a step"
         if found.verdict != "amplify":
             size, why = USUAL, "the usual one; too little signal to choose by"
-            prompts, filled = min(_INFORMATIVE, self.num_prompts), "not measured"
-        longest = max(found.length(0.99), self.longest_start)
+            prompts, filled = min(_INFORMATIVE, num_prompts), "not measured"
+        starts = (len(model.template.encode(text)) for _, text in self.starts)
+        longest = max([found.length(0.99), *starts])
         tokens, cap = 1.5 * longest, f"1.5 times the 99 % quantile of the lengths, {longest}"
         if self._cut:
             tokens, cap = 2.0 * self.cap, f"twice {self.cap}, which cut off completions"
-        rates = next(each for each in _RATES if self.num_parameters < each[0])
-        by_size = f"by the model's size, {self.num_parameters:,} parameters; not measured"
+        rates = next(each for each in _RATES if model.num_parameters < each[0])
+        by_size = f"by the model's size, {model.num_parameters:,} parameters; not measured"
         values = {
             "sampling.group_size": (size, why),
-            "sampling.max_tokens": (min(8 * math.ceil(tokens / 8), self.room), cap),
+            "sampling.max_tokens": (min(8 * math.ceil(tokens / 8), room), cap),
             "training.prompts_per_step": (prompts, filled),
             "training.steps": (100, "a first run; not measured"),
             "training.learning_rate": (rates[1], by_size),
