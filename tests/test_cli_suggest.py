@@ -105,6 +105,8 @@ def test_few_prompts_cannot_tell(tmp_path: Path, capsys: pytest.CaptureFixture[s
     shown = " ".join(capsys.readouterr().out.split())
     assert "cannot tell from 3 prompts; measure more (--prompts)" in shown
     assert "no_signal@8 1 [0.139, 1]" in shown
+    cut = suggested(capsys, data, *few, "--sampling.max_tokens", "1")
+    assert "raise --sampling.max_tokens" in cut["verdict"]
 
 
 @pytest.mark.parametrize(

@@ -9,26 +9,26 @@ import pytest
 
 from groupwise.errors import RecipeError
 from groupwise.evaluation import mean_interval, no_signal_share, prospects_of
-from groupwise.types import Completion, Group, Outcome, Prompt, Rollout, Score, Turn
+from groupwise.types import Completion, FinishReason, Group, Outcome, Prompt, Rollout, Score, Turn
 
 
-def groups(counts: list[int], samples: int = 32) -> list[Group]:
+def groups(counts: list[int], samples: int = 32, finish: FinishReason = "stop") -> list[Group]:
     """One group a prompt with so many right completions, whose lengths are 1, 2, 3, ..."""
     made = []
     for number, right in enumerate(counts):
         prompt = Prompt(f"p{number}", text="q")
         rollouts = [
-            rollout(prompt, place, "correct" if place < right else "incorrect")
+            rollout(prompt, place, "correct" if place < right else "incorrect", finish)
             for place in range(samples)
         ]
         made.append(Group(prompt, tuple(rollouts), greedy=rollouts[0]))
     return made
 
 
-def rollout(prompt: Prompt, place: int, outcome: Outcome) -> Rollout:
+def rollout(prompt: Prompt, place: int, outcome: Outcome, finish: FinishReason = "stop") -> Rollout:
     ids = (5,) * (place + 1)
     value = {"correct": 1.0, "incorrect": 0.0}.get(outcome)
-    turn = Turn((1,), Completion(ids, "x", (-1.0,) * len(ids), "stop"))
+    turn = Turn((1,), Completion(ids, "x", (-1.0,) * len(ids), finish))
     return Rollout(prompt, (turn,), Score(value, outcome, "because"), place, 0, 0)
 
 
@@ -84,6 +84,12 @@ def test_the_interval_agrees_with_a_bootstrap_over_prompts() -> None:
 def test_verdict_and_group_size(counts: list[int], verdict: str, sure: bool, size: int) -> None:
     found = prospects_of(groups(counts))
     assert (found.verdict, found.is_sure, found.group_size()) == (verdict, sure, size)
+
+
+def test_completions_that_were_cut_off_prove_nothing_against_rl() -> None:
+    found = prospects_of(groups([0] * 40, finish="length"))
+    assert (found.verdict, found.is_sure, found.is_cut) == ("too_hard", False, True)
+    assert prospects_of(groups([16] * 40, finish="length")).is_sure
 
 
 def test_figures() -> None:

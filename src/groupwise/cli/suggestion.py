@@ -82,10 +82,10 @@ class Suggestion:
         )
         if found.is_sure:
             return f"{what}: {start}"
-        return (
-            f"cannot tell from {len(found.rates)} prompts; measure more (--prompts). The estimate "
-            f"says: {what}; then {start}"
-        )
+        cause = f"from {len(found.rates)} prompts; measure more (--prompts)"
+        if found.is_cut and found.verdict != "amplify":
+            cause = "from completions that were cut off; raise --sampling.max_tokens"
+        return f"cannot tell {cause}. The estimate says: {what}; then {start}"
 
     @cached_property
     def notes(self) -> list[str]:
@@ -104,6 +104,11 @@ class Suggestion:
             notes.append(
                 f"{found.never} prompts were never solved and {found.always} always: they teach "
                 'nothing at any group size; leave them out, or use preset "dapo"'
+            )
+        if found.verdict != "amplify" and greedy > (whole.accuracy or 0.0) + LEAST_SIGNAL:
+            notes.append(
+                f"greedy decoding is right on {greedy:.0%} of the prompts, sampling on "
+                f"{whole.accuracy:.0%}: measure again with a lower --sampling.temperature"
             )
         if self._cut:
             notes.append(

@@ -52,9 +52,17 @@ class Prospects:
 
     @property
     def is_sure(self) -> bool:
-        """Whether the whole interval of the share with a signal is on the verdict's side."""
+        """Whether the whole interval of the share with a signal is on the verdict's side, and no
+        verdict against RL comes from completions that were cut off."""
         low, high = self.no_signal[USUAL][1]
-        return 1 - high >= LEAST_SIGNAL if self.verdict == "amplify" else 1 - low < LEAST_SIGNAL
+        if self.verdict == "amplify":
+            return 1 - high >= LEAST_SIGNAL
+        return 1 - low < LEAST_SIGNAL and not self.is_cut
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether so many completions were cut off that they may hide what the policy can do."""
+        return (self.summary.truncated or 0.0) > LEAST_SIGNAL
 
     @property
     def never(self) -> int:
