@@ -132,7 +132,10 @@ def test_another_vocabulary_is_refused_before_weights_load(tmp_path: Path) -> No
         (folder / name).write_text(text, encoding="utf-8")
     assert not list(folder.glob("*.safetensors"))  # nothing to load
     recipe = load_recipe({**BASE, "teacher": {"name": str(folder)}})
-    with pytest.raises(RecipeError, match=r"different vocabularies: '3' is id .* None of the"):
+    with pytest.raises(
+        RecipeError,
+        match=r"different vocabularies: token '3' has the id .* in one and None in the other",
+    ):
         prepare(recipe)
     prepare(load_recipe({**BASE, "teacher": {"name": "tiny"}}))
 

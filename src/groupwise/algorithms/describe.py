@@ -174,13 +174,14 @@ def _formula(a: Algorithm) -> tuple[str, ...]:
     tokens = [each for each in a.filters if not each.name]
     lines = [each.formula() for each in a.shapers]
     lines += _advantage_lines(a)
+    terms = [each.formula() for each in a.extras]
+    lines += [term for term in terms if term.startswith("A_i,t ←")]
     lines += [each.formula() for each in rows]
     lines += [_ratio_formula(a), a.surrogate.formula()]
     if a.correction.active:
         lines.append(a.correction.formula())
     lines += [each.formula() for each in tokens]
-    terms = [each.formula() for each in a.extras]
-    lines += [term for term in terms if not term.startswith("loss ")]
+    lines += [term for term in terms if not term.startswith(("loss ", "A_i,t ←"))]
     lines += [a.weight.formula(), "loss = -Σ_i,t w_i,t·f_i,t"]
     if a.kl.on and a.kl.placement == "loss":
         lines.append(f"loss ← loss + Σ_i,t w_i,t·{a.kl.formula()}")

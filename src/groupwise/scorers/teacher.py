@@ -17,7 +17,7 @@ from groupwise.environments import Environment
 from groupwise.errors import GroupwiseError, RecipeError
 from groupwise.policies import ModelInfo, Policy, Teaching, describe_model, weights_hash
 from groupwise.scorers.teacher_settings import SELF, WORDINGS, TeacherSettings
-from groupwise.templates import Template
+from groupwise.templates import Template, differing_tokenizers
 from groupwise.types import Group, Prompt, Rollout
 
 
@@ -47,8 +47,8 @@ def check_teachers(
         if name == SELF:
             continue
         info = describe_model(name, trust_remote_code=trust_remote_code)
-        difference = vocabulary_difference(student.template, info.template)
-        if difference:
+        difference = differing_tokenizers(student.template, info.template)
+        if difference is not None:
             raise RecipeError(
                 f"teacher {name!r} and model.name = {student.name!r} have different vocabularies: "
                 f"{difference}; a teacher scores the student's token ids, so give one with the "
@@ -60,17 +60,6 @@ def check_teachers(
                 f"teacher {name!r} has positions for {info.max_length} tokens; the student's "
                 f"prompts and completions have up to {longest}; lower sampling.max_tokens"
             )
-
-
-def vocabulary_difference(student: Template, teacher: Template) -> str:
-    """Where two tokenizers give ids to other texts, "" where they agree on every id."""
-    own, other = (t.tokenizer.get_vocab(with_added_tokens=True) for t in (student, teacher))
-    if own == other:
-        return ""
-    if len(own) != len(other):
-        return f"{len(own)} tokens and {len(other)}"
-    token = min((t for t in own if other.get(t) != own[t]), key=own.__getitem__)
-    return f"{token!r} is id {own[token]} of the student and {other.get(token)} of the teacher"
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from groupwise.stages.stage import (
     Stage,
     StageContext,
     StageResult,
-    differing_tokenizers,
 )
+from groupwise.templates import differing_tokenizers
 
 
 class Part(BaseModel):

@@ -31,7 +31,8 @@ from groupwise.records.compare import flatten
 from groupwise.stages.evaluation import guard_values, heldout_only
 from groupwise.stages.output import clear_half_start, read_lineage, weights_of, write_lineage
 from groupwise.stages.recipe import BASE, Node, Pipeline, is_pipeline, load_pipeline, named
-from groupwise.stages.stage import CheckContext, Stage, StageContext, differing_tokenizers
+from groupwise.stages.stage import CheckContext, Stage, StageContext
+from groupwise.templates import differing_tokenizers
 from groupwise.training import start
 from groupwise.training.callbacks import Callback
 from groupwise.training.output import changed_fields, claim, clear, default_output, holds_run

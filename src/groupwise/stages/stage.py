@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from groupwise.policies import ModelSettings, Policy, load_policy
 from groupwise.records import Value
-from groupwise.templates import Template, TemplateSettings
+from groupwise.templates import TemplateSettings
 from groupwise.training.callbacks import Callback
 
 ROWS = "data.jsonl"
@@ -139,17 +139,3 @@ class Stage(BaseModel):
         )
         policy.template = self.template.applied(policy.template)
         return policy
-
-
-def differing_tokenizers(one: Template, other: Template) -> str | None:
-    """How two models' tokenizers differ, in words; None where every id is the same token.
-
-    Compared are the tokens and their ids, not the chat templates.
-    """
-    a, b = (each.tokenizer.get_vocab(with_added_tokens=True) for each in (one, other))
-    if a == b:
-        return None
-    if len(a) != len(b):
-        return f"{len(a)} tokens and {len(b)} tokens"
-    token = min(text for text in a.keys() | b.keys() if a.get(text) != b.get(text))
-    return f"token {token!r} has the id {a.get(token)} in one and {b.get(token)} in the other"

@@ -12,6 +12,7 @@ from groupwise.templates.stored_calls import offered as offered
 from groupwise.templates.stored_calls import parsed_calls as parsed_calls
 from groupwise.templates.stored_calls import tool_schemas as tool_schemas
 from groupwise.templates.template import Template as Template
+from groupwise.templates.template import differing_tokenizers as differing_tokenizers
 from groupwise.templates.tool_calls import ParsedCalls as ParsedCalls
 from groupwise.templates.tool_calls import ToolCall as ToolCall
 from groupwise.templates.tool_calls import ToolStyle as ToolStyle

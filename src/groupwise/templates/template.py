@@ -323,3 +323,17 @@ class Template:
         text = self.special_tokens.get(name)
         found: int | None = None if text is None else self.tokenizer.token_to_id(text)
         return found
+
+
+def differing_tokenizers(one: Template, other: Template) -> str | None:
+    """How two models' tokenizers differ, in words; None where every id is the same token.
+
+    Compared are the tokens and their ids, not the chat templates.
+    """
+    a, b = (each.tokenizer.get_vocab(with_added_tokens=True) for each in (one, other))
+    if a == b:
+        return None
+    if len(a) != len(b):
+        return f"{len(a)} tokens and {len(b)} tokens"
+    token = min(text for text in a.keys() | b.keys() if a.get(text) != b.get(text))
+    return f"token {token!r} has the id {a.get(token)} in one and {b.get(token)} in the other"
