@@ -264,6 +264,51 @@ def audit(
         raise typer.Exit(1)
 
 
+@app.command(context_settings=FIELDS)
+def search(
+    context: typer.Context,
+    model: Annotated[str, typer.Argument(help="A model's name or folder, or a run's folder.")],
+    data: Annotated[Path, typer.Option(help="A file of rows with prompt and answer.")],
+    method: Annotated[
+        str, typer.Option(help="best_of_n, majority, weighted, process, beam, verbalized, budget.")
+    ] = "majority",
+    samples: Annotated[int, typer.Option(help="Completions a prompt.")] = 8,
+    verifier: Annotated[
+        str | None, typer.Option(help="Scores completions; the policy's likelihood by default.")
+    ] = None,
+    arguments: Annotated[
+        str, typer.Option(help="The verifier's arguments as TOML: 'model = \"folder\"'.")
+    ] = "",
+    correct_by: Annotated[
+        str, typer.Option(help="The verifier that finds the answer and says if it is right.")
+    ] = "number",
+    limit: Annotated[int | None, typer.Option(help="Use the first so many rows.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Spend more samples on an answer: accuracy against samples and tokens, with intervals.
+
+    Further fields are options too: --max-tokens 80, --combine product (docs/search.md).
+    """
+    from groupwise.cli.overrides import parse_options
+    from groupwise.cli.search import print_search, search_model
+    from groupwise.search.settings import SearchSettings
+
+    fields = parse_options(context.args, SearchSettings.model_fields)
+    result = search_model(
+        model,
+        data,
+        {"method": method, "samples": samples, **fields},
+        correct_by=correct_by,
+        verifier=verifier,
+        arguments=arguments,
+        limit=limit,
+    )
+    if as_json:
+        print(json.dumps(result.to_dict(), indent=2))  # noqa: T201
+    else:
+        print_search(result, _out())
+
+
 @app.command()
 def init(
     kind: Annotated[

@@ -24,7 +24,7 @@ def audit_source(
     from groupwise.verifiers import load_verifier
     from groupwise.verifiers.audit import LabelledRow, arguments_of_set, audit, read_rows
 
-    given, rows = _arguments(arguments), []
+    given, rows = arguments_of(arguments), []
     if not source.endswith(".toml"):
         verifier = load_verifier(source, **(given or arguments_of_set(source)))
     elif given:
@@ -46,7 +46,7 @@ def audit_source(
         verifier.close()
 
 
-def _arguments(text: str) -> dict[str, Any]:
+def arguments_of(text: str) -> dict[str, Any]:
     """The inside of a TOML inline table: `kind = "boxed", tolerance = 0.1`."""
     try:
         table: dict[str, Any] = tomllib.loads(f"arguments = {{ {text} }}")["arguments"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from groupwise.errors import RecipeError
-from groupwise.suggestions import nearest_field
+from groupwise.suggestions import nearest_field, unknown
 
 _TOP_LEVEL = ("seed",)
 
@@ -41,3 +41,22 @@ def _unknown(name: str, options: Sequence[str]) -> str:
     near = nearest_field(name, [*fields, *options])
     hint = f"; did you mean --{near}?" if near else "; a field is given as --table.field value"
     return f"unknown option --{name}{hint}"
+
+
+def parse_options(arguments: Sequence[str], fields: Iterable[str]) -> dict[str, str]:
+    """`["--max-tokens", "50"]` to `{"max_tokens": "50"}`, for the fields of one table.
+
+    Raises RecipeError for an option without a value, and for an unknown one.
+    """
+    legal = [each.replace("_", "-") for each in fields]
+    found: dict[str, str] = {}
+    rest = list(arguments)
+    while rest:
+        flag, equals, value = rest.pop(0).partition("=")
+        name = flag.removeprefix("--")
+        if not flag.startswith("--") or name not in legal:
+            raise RecipeError(unknown(f"option {flag}", name, legal))
+        if not equals and not rest:
+            raise RecipeError(f"{flag} has no value; for example --max-tokens 80")
+        found[name.replace("-", "_")] = value if equals else rest.pop(0)
+    return found

@@ -142,20 +142,25 @@ def summarise(
 def answer_vote(rollout: Rollout) -> str | None:
     """The answer that a completion votes for; None where it gives none or has no score.
 
-    Correct completions vote alike, however they write the answer. Another's answer is its last box,
-    else its last `<answer>`, else its last line, after the reasoning and without dressing.
+    Correct completions vote alike, however they write the answer; others by `written_answer`.
     """
     if rollout.score.outcome == "correct":
         return "correct"
     if rollout.score.outcome == "no_answer" or not rollout.score.scored:
         return None
-    case = case_of(rollout, "last")
-    text = after_reasoning(case.whole)
-    if text is None:
+    answer = written_answer(case_of(rollout, "last").whole)
+    return f"other: {answer}" if answer else None
+
+
+def written_answer(text: str) -> str | None:
+    """The last box, else the last `<answer>`, else the last line, after the reasoning and without
+    dressing; None where there is none."""
+    rest = after_reasoning(text)
+    if rest is None:
         return None
-    lines = [line for line in text.splitlines() if line.strip()]
-    answer = last_box(text) or last_tagged(text, "answer") or (lines[-1] if lines else "")
-    return f"other: {plain(answer)}" if plain(answer) else None
+    lines = [line for line in rest.splitlines() if line.strip()]
+    answer = last_box(rest) or last_tagged(rest, "answer") or (lines[-1] if lines else "")
+    return plain(answer) or None
 
 
 def _shares(rollouts: Sequence[Rollout]) -> list[float]:

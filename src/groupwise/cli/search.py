@@ -1,0 +1,110 @@
+"""`groupwise search`: a model, a method and a data file, from the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from groupwise.errors import RecipeError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from groupwise.policies import Policy
+    from groupwise.search import SearchResult
+
+
+def search_model(
+    model: str,
+    data: Path,
+    fields: Mapping[str, Any],
+    *,
+    correct_by: str,
+    verifier: str | None,
+    arguments: str,
+    limit: int | None,
+) -> SearchResult:
+    """The search that the options ask for; everything but the weights is checked first."""
+    from groupwise.cli.audit import arguments_of
+    from groupwise.environments import load_environment
+    from groupwise.policies import describe_model
+    from groupwise.search.run import search
+    from groupwise.search.scoring import check_scorer
+    from groupwise.search.settings import SearchSettings
+    from groupwise.verifiers import load_verifier
+    from groupwise.verifiers.core.names import validated
+
+    settings = validated(SearchSettings, fields, "search")
+    if not data.is_file():
+        raise RecipeError(f"--data {str(data)!r}: no such file; give rows with prompt and answer")
+    if verifier is None and arguments:
+        raise RecipeError("--arguments are the verifier's; give --verifier with them")
+    scorer = None if verifier is None else load_verifier(verifier, **arguments_of(arguments))
+    check_scorer(settings, scorer)
+    is_run = (Path(model) / "recipe.toml").is_file()
+    chat = is_run or describe_model(model).template.chat_template is not None
+    environment = load_environment(
+        "dataset",
+        verifiers=[{"name": correct_by}],
+        path=str(data),
+        chat=chat,
+        limit=limit,
+        on_duplicate="drop",
+    )
+    try:
+        return search(
+            _policy(model, is_run),
+            environment.prompts(),
+            settings,
+            correct_by=environment.verifier,
+            verifier=scorer,
+        )
+    finally:
+        environment.close()
+        if scorer is not None:
+            scorer.close()
+
+
+def _policy(model: str, is_run: bool) -> Policy:
+    if is_run:
+        from groupwise.training.trained import trained_policy
+
+        return trained_policy(model)
+    from groupwise.policies import load_policy
+
+    return load_policy(model)
+
+
+def print_search(result: SearchResult, console: Console) -> None:
+    """Accuracy by samples, the cost, and what was counted."""
+    from groupwise.cli.tables import plain_table
+
+    def shown(value: float | None) -> str:
+        return "-" if value is None else f"{value:.3f}"
+
+    rows = [
+        (
+            str(each.samples),
+            f"{each.accuracy:.3f}",
+            "{:.3f} to {:.3f}".format(*each.accuracy_interval),
+            f"{each.tokens:.0f}",
+            shown(each.pass_at_k),
+            shown(each.kl),
+        )
+        for each in result.points
+    ]
+    scored = "" if result.scorer is None else f", scored by {result.scorer}"
+    console.print(f"{result.method}{scored}: {result.prompts} prompts")
+    titles = ("samples", "accuracy", "95 % interval", "tokens a prompt", "pass@samples", "KL, nats")
+    console.print(plain_table(titles, rows))
+    console.print(f"{result.tokens} tokens in {result.seconds:.1f} s")
+    for name, values in result.diversity.items():
+        listed = ", ".join(f"{key} {shown(value)}" for key, value in values.items())
+        console.print(f"diversity of {name}: {listed}")
+    counted = {**result.counts, "unscored": result.unscored}
+    for name, value in counted.items():
+        if value:
+            console.print(f"{name}: {value}")
+    for note in result.notes:
+        console.print(f"note: {note}")
