@@ -341,3 +341,24 @@ def test_raw_prompts_and_prompts_without_an_answer(
     recipe = pipeline(Path(), {**STAGE, **changes}, environment=data)
     with pytest.raises(RecipeError, match=message):
         check_pipeline(load_pipeline(recipe))
+
+
+def test_right_rows_raise_the_heldout_accuracy_and_random_ones_do_not(tmp_path: Path) -> None:
+    """The control learns as many rows by the same updates, whatever the verifier says of them."""
+    draw = {"kind": "rejection", "sampling": {"group_size": 8}}
+    training = {"learning_rate": 1e-3, "epochs": 4, "examples_per_step": 16}
+    random = {"keep": "all", "duplicates": True, "per_prompt": 1, "from": "base"}
+    stages = [
+        {**draw, "name": "right"},
+        {**LEARN, "data": {"stage": "right"}, "training": training},
+        {**draw, "name": "random", **random},
+        {**LEARN, "name": "control", "from": "base", "training": training},
+    ]
+    stages[3]["data"] = {"stage": "random", "limit": 43}
+    guard = {"every": 0, "samples": 16, "splits": ["heldout"]}
+    run = gw.train(pipeline(Path(), *stages, evaluation=guard), output=tmp_path / "run")
+    found = {each["name"]: each for each in run.summary["stages"]}
+    assert found["right"]["last"]["traces/kept"] == pytest.approx(43, abs=2)
+    before = found["learn"]["first"]["guard/accuracy"]
+    assert found["learn"]["last"]["guard/accuracy"] > before + 0.1
+    assert found["control"]["last"]["guard/accuracy"] < before + 0.05
