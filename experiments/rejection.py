@@ -181,7 +181,8 @@ whatever the verifier says of them.
 
 Per seed, RAFT less GRPO at equal tokens: {against}; RAFT less random rows: {control}.
 
-RAFT equals REINFORCE with the reward 1 for kept and 0 for dropped: no baseline, nothing is learned
+GRPO makes one update of 128 completions, RAFT one of 16 that are right; GRPO goes on to what
+r1_zero.md shows. RAFT equals REINFORCE with the reward 1 for kept and 0 for dropped: no baseline, nothing is learned
 from what is wrong.
 
 ## STaR
@@ -189,7 +190,7 @@ from what is wrong.
 First `hints` teaches the policy what a hint is, with {rows} sums whose answer stands behind them,
 worked out without a slip; a large model has that from its prompt's examples. Then, twice, 200 sums
 are answered once; those without a right answer are asked again twice, the answer hinted. Right ones
-of at least 20 tokens are kept, without the hint, and the model after `hints` starts again from them.
+of at least 20 tokens are kept, without the hint; the model after `hints` starts again from them.
 `without hints` is the same recipe without `rationalise`.
 
 {star}

@@ -120,8 +120,8 @@ class Rejection(TraceStage):
     )
     repair: Repair | None = Field(
         None,
-        description="Sample prompts without a right completion again, with one of theirs and the "
-        "verifier's reason.",
+        description="Sample those that are still without one again, with their first failure and "
+        "the verifier's reason.",
     )
 
     def check(self, context: CheckContext) -> Prepared:
