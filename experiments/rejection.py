@@ -182,8 +182,8 @@ whatever the verifier says of them.
 Per seed, RAFT less GRPO at equal tokens: {against}; RAFT less random rows: {control}.
 
 GRPO makes one update of 128 completions, RAFT one of 16 that are right; GRPO goes on to what
-r1_zero.md shows. RAFT equals REINFORCE with the reward 1 for kept and 0 for dropped: no baseline, nothing is learned
-from what is wrong.
+[its page](r1_zero.md) shows. RAFT equals REINFORCE with the reward 1 for kept and 0 for dropped:
+no baseline, nothing is learned from what is wrong.
 
 ## STaR
 
