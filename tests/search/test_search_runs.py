@@ -15,7 +15,7 @@ from groupwise.search.drafts import Draft
 from groupwise.search.scoring import step_likelihoods
 from groupwise.templates import Template
 from groupwise.types import Prompt
-from groupwise.verifiers import load_verifier
+from groupwise.verifiers import Verifier, load_verifier
 
 NUMBER = load_verifier("number")
 STEPS = load_verifier("steps", match_answer=False)
@@ -215,3 +215,17 @@ def test_a_completion_does_not_depend_on_the_other_prompts():
     search(None, rows[5:], settings, **shared)
     assert {(r.prompt_ids, r.key) for r in one.requests} < keys
     assert len({key for _, key in keys}) == 18
+
+
+def test_a_scorer_of_steps_reranks():
+    """As a process reward model: it has `step_values`, and its own value is not read."""
+
+    class StepScorer(Verifier):
+        name = "step_scorer"
+
+        def step_values(self, cases):
+            return [[float(line != "1=2") for line in case.text.splitlines()] for case in cases]
+
+    found = run(worked, verifier=StepScorer(), method="process", samples=3)
+    assert agrees(found, 1 - (1 - 0.36) ** 3)
+    assert (found.scorer, found.unscored) == ("step_scorer", 0)
