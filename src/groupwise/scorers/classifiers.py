@@ -75,6 +75,29 @@ def load_classifier(name: str, task: Task, device: str, trust_remote_code: bool)
     return Classifier(model, tokenizer, chosen, min(known, default=10**9))
 
 
+def prompt_ids(tokenizer: Any, prompt: Prompt) -> list[int]:
+    """The prompt by the tokenizer's chat template; without one the texts, a message a line."""
+    messages = prompt.messages
+    if tokenizer.chat_template is None:
+        texts = [f"{message.get('content', '')}\n" for message in messages]
+        return list(tokenizer(prompt.text or "".join(texts)).input_ids)
+    chat = messages or [{"role": "user", "content": prompt.text}]
+    text = tokenizer.apply_chat_template(
+        [dict(message) for message in chat], tokenize=False, add_generation_prompt=True
+    )
+    return text_ids(tokenizer, text)
+
+
+def text_ids(tokenizer: Any, text: str) -> list[int]:
+    return list(tokenizer(text, add_special_tokens=False).input_ids)
+
+
+def answer_ids(tokenizer: Any, text: str) -> list[int]:
+    """A completion as a reward model reads it, the end marker included where there is one."""
+    end = tokenizer.eos_token_id
+    return [*text_ids(tokenizer, text), *([] if end is None else [int(end)])]
+
+
 class _ModelVerifier(SettingsVerifier):
     """What both kinds share: how the model is named and loaded, and what it reads."""
 
@@ -101,23 +124,10 @@ class _ModelVerifier(SettingsVerifier):
         return own if self.max_length is None else min(own, self.max_length)
 
     def _prompt_ids(self, prompt: Prompt) -> list[int]:
-        tokenizer, messages = self.classifier.tokenizer, prompt.messages
-        if tokenizer.chat_template is None:
-            texts = [f"{message.get('content', '')}\n" for message in messages]
-            return list(tokenizer(prompt.text or "".join(texts)).input_ids)
-        chat = messages or [{"role": "user", "content": prompt.text}]
-        text = tokenizer.apply_chat_template(
-            [dict(message) for message in chat], tokenize=False, add_generation_prompt=True
-        )
-        return self._text_ids(text)
+        return prompt_ids(self.classifier.tokenizer, prompt)
 
     def _text_ids(self, text: str) -> list[int]:
-        return list(self.classifier.tokenizer(text, add_special_tokens=False).input_ids)
-
-    def _end_ids(self) -> list[int]:
-        """The end marker after a completion, if the tokenizer has one."""
-        end = self.classifier.tokenizer.eos_token_id
-        return [] if end is None else [int(end)]
+        return text_ids(self.classifier.tokenizer, text)
 
     def _logits(self, rows: Sequence[list[int]]) -> list[torch.Tensor | None]:
         """Per row its logits, [labels] or [T, labels], float32 on the CPU; None if too long."""
@@ -158,22 +168,38 @@ class RewardModel(_ModelVerifier):
         description="Value from which the outcome is `correct`; 0.5 for sigmoid, 0 for raw.",
     )
 
+    length_control: bool = Field(
+        default=False,
+        description="Take from the score what its length is worth, as the `reward_model` stage "
+        "measured it on held-out pairs (`length_slope` in the model's config).",
+    )
+
     def score(self, cases: Sequence[Case]) -> list[Any]:
-        rows = [
-            [*self._prompt_ids(case.prompt), *self._text_ids(case.text), *self._end_ids()]
-            for case in cases
-        ]
+        answers = [answer_ids(self.classifier.tokenizer, case.text) for case in cases]
+        rows = [[*self._prompt_ids(case.prompt), *ids] for case, ids in zip(cases, answers)]
         return [
-            self._too_long(len(row)) if logits is None else self._score(logits)
-            for row, logits in zip(rows, self._logits(rows))
+            self._too_long(len(row)) if logits is None else self._score(logits, len(ids))
+            for row, ids, logits in zip(rows, answers, self._logits(rows))
         ]
 
-    def _score(self, logits: torch.Tensor) -> Score:
+    def _score(self, logits: torch.Tensor, tokens: int) -> Score:
         raw = float(logits[0]) if len(logits) == 1 else log_odds(logits, self.label)
+        raw -= self._worth(tokens) if self.length_control else 0.0
         value = raw if self.scale == "raw" else 1 / (1 + math.exp(-max(-700.0, min(700.0, raw))))
         bound = 0.0 if self.scale == "raw" else 0.5
         bound = bound if self.correct_from is None else self.correct_from
         return graded(value, f"the model gave {value:.4g}", bound)
+
+    def _worth(self, tokens: int) -> float:
+        """What a completion's length adds to its score."""
+        config = self.classifier.model.config
+        slope = getattr(config, "length_slope", None)
+        if slope is None:
+            raise RecipeError(
+                f"length_control = true: {self.model!r} has no length_slope in its config.json; "
+                "give a model of a reward_model stage, or false"
+            )
+        return float(slope) * (tokens - float(config.length_mean))
 
 
 class ProcessRewardModel(_ModelVerifier):

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field
 
-from groupwise.environments.chat_messages import message_fault
 from groupwise.environments.readers import Row
+from groupwise.stages.sources import RowData
 from groupwise.templates import Template
 from groupwise.templates.turns import STAND_IN, opened_tag
 from groupwise.types import Message, Prompt
@@ -37,54 +37,19 @@ class TokenExample:
         return len(self.prompt_ids) + max(len(self.completion_ids) - 1, 0)
 
 
-class ChatData(BaseModel):
+class ChatData(RowData):
     """One source of chats: rows of `messages`, or of `prompt` and `completion`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    path: str | None = Field(
-        None,
-        min_length=1,
-        description="A .jsonl, .json, .csv, .tsv or .parquet file, a folder, a `datasets` name, or "
-        "`module:function`, a generator of rows (dicts).",
-    )
-    stage: str | None = Field(
-        None, description="In place of path: the rows that another stage of the pipeline made."
-    )
-    config: str | None = Field(None, description="The configuration of a `datasets` name.")
-    split: str = Field("train", description="The split of a `datasets` name or folder.")
-    limit: int | None = Field(None, ge=1, description="Use the first so many rows.")
-    repeat: int = Field(1, ge=1, description="How often the rows count in one epoch.")
     messages: str = Field("messages", description="The column with a chat.")
-    prompt: str = Field(
-        "prompt", description="The column with a prompt (a text or messages), without a chat."
-    )
     completion: str = Field(
         "completion", description="The column with what follows the prompt (a text or messages)."
     )
-    system: str | None = Field(None, description="A system message before every chat.")
-    chat: bool = Field(
-        True,
-        description="Text prompts become a user message, which the model's chat template writes; "
-        "false keeps them as raw text, for base models.",
-    )
-    on_bad_row: Literal["refuse", "drop"] = Field(
-        "refuse",
-        description="A row that cannot be learned from (no assistant's message, too long for the "
-        "model): refuse, or drop and count it.",
-    )
-
-    @model_validator(mode="after")
-    def _one_source(self) -> ChatData:
-        if (self.path is None) == (self.stage is None):
-            raise ValueError("data: give path (a file or data set) or stage (its rows), one of two")
-        return self
 
     def examples(self, row: Row, template: Template, turns: Turns) -> list[TokenExample]:
         """A row's examples. Raises ValueError saying what is wrong with it."""
         values = row.values
         if self.messages in values:
-            return chat_examples(template, self._chat(values[self.messages]), turns, values)
+            return chat_examples(template, self.messages_of(values[self.messages]), turns, values)
         missing = [name for name in (self.prompt, self.completion) if name not in values]
         if missing:
             raise ValueError(
@@ -94,25 +59,8 @@ class ChatData(BaseModel):
         prompt, completion = values[self.prompt], values[self.completion]
         if isinstance(prompt, str) and isinstance(completion, str) and not self.chat:
             return [raw_example(template, prompt, completion)]
-        before = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-        after = completion
-        if isinstance(completion, str):
-            after = [{"role": "assistant", "content": completion}]
-        if not isinstance(before, list | tuple) or not isinstance(after, list | tuple):
-            raise ValueError(f"has the {self.prompt} {before!r:.60}; give a text or messages")
-        messages = self._chat([*before, *after])
-        first = len(messages) - len(after)
+        messages, first = self.turns(prompt, completion)
         return chat_examples(template, messages, turns, values, first)
-
-    def _chat(self, messages: Any) -> list[Message]:
-        if not isinstance(messages, list | tuple) or not messages:
-            raise ValueError(f"has the messages {messages!r:.60}; give a list of messages")
-        for number, message in enumerate(messages, start=1):
-            fault = message_fault(message)
-            if fault is not None:
-                raise ValueError(f"message {number} {fault}")
-        system = [] if self.system is None else [{"role": "system", "content": self.system}]
-        return [*system, *messages]
 
 
 def chat_examples(

@@ -105,6 +105,7 @@ class _Fit(Generic[E]):
     checkpoints: CheckpointSettings
     seed: int
     context: StageContext
+    padded: bool
     progress: Progress = field(default_factory=Progress)
     last_line: dict[str, Value] = field(default_factory=dict[str, Value])
 
@@ -114,9 +115,8 @@ class _Fit(Generic[E]):
             update = {"schedule_updates": max(self.total, 1)}
             self.settings = self.settings.model_copy(update=update)
         self.optimizer = make_optimizer(self.policy.model.parameters(), self.settings)
-        self.padded = not runs_packed(self.policy)
         self.base = base_identity(self.policy.model) if has_adapter(self.policy.model) else None
-        self.evaluations: dict[int, float] = {}
+        self.evaluations: dict[int, dict[str, float]] = {}
 
     # --- which examples ---------------------------------------------------------------------------
 
@@ -156,7 +156,8 @@ class _Fit(Generic[E]):
         rate = learning_rate_at(step, self.settings)
         if norm > 0.0:  # else momentum would move the weights all the same
             step_optimizer(self.optimizer, rate)
-        self.progress.tokens += int(total)
+        trained = sum(self.objective.trained(each) for each in examples)
+        self.progress.tokens += trained
         return {
             "loss": loss,
             "grad_norm": norm,
@@ -164,7 +165,7 @@ class _Fit(Generic[E]):
             "updates": 1,
             "updates_total": step + 1,
             "version": step,
-            "tokens/trained": int(total),
+            "tokens/trained": trained,
             "tokens_total": self.progress.tokens,
             "forward/micro_batches": len(parts),
             "fit/examples": len(examples),
@@ -182,11 +183,16 @@ class _Fit(Generic[E]):
             )
 
     @torch.no_grad()
-    def evaluate(self) -> float:
-        """The loss over the held-out examples."""
+    def evaluate(self) -> dict[str, float]:
+        """The loss over the held-out examples, and what the objective records of them."""
         total = sum(self.objective.count(each) for each in self.heldout)
-        parts = self.parts(self.heldout)
-        return sum(float(self.objective.sum_loss(self.policy, part)[0]) / total for part in parts)
+        values = {_LOSS: 0.0}
+        for part in self.parts(self.heldout):
+            loss, sums = self.objective.sum_loss(self.policy, part)
+            for name, number in {"loss": float(loss), **sums}.items():
+                key = f"fit/eval_{name}"
+                values[key] = values.get(key, 0.0) + number / total
+        return values
 
     # --- the loop ---------------------------------------------------------------------------------
 
@@ -204,9 +210,10 @@ class _Fit(Generic[E]):
             self.progress.step += 1
             is_best = False
             if self.heldout and self._evaluation_due(step + 1):
-                values[_LOSS] = loss = self.evaluate()
-                is_best = self._watch(loss)
-                self._record_evaluation(writer, step + 1, loss)
+                evaluated = self.evaluate()
+                values |= evaluated
+                is_best = self._watch(evaluated[_LOSS])
+                self._record_evaluation(writer, step + 1, evaluated)
             now = time.perf_counter()
             values |= {"seconds/learn": learned - before, "seconds/step": now - before}
             values["memory/peak_bytes"] = peak_memory_bytes(self.policy.device)
@@ -241,11 +248,11 @@ class _Fit(Generic[E]):
         progress.stopped = progress.stalled >= patience
         return False
 
-    def _record_evaluation(self, writer: RunWriter, version: int, loss: float) -> None:
-        self.evaluations[version] = loss
-        writer.evaluation(version, {_LOSS: loss})
+    def _record_evaluation(self, writer: RunWriter, version: int, values: dict[str, float]) -> None:
+        self.evaluations[version] = values
+        writer.evaluation(version, values)
         for callback in self.context.callbacks:
-            callback.on_evaluation(version, {_LOSS: loss})
+            callback.on_evaluation(version, values)
 
     def checkpoint(self, writer: RunWriter) -> None:
         writer.sync()
@@ -277,7 +284,7 @@ class _Fit(Generic[E]):
             self.last_line = dict(found.metrics)
         writer.truncate_after(self.progress.step)
         for event in open_run(writer.folder).events("evaluation"):
-            self.evaluations[event["version"]] = event["values"][_LOSS]
+            self.evaluations[event["version"]] = event["values"]
         for note in [*notes, f"resumed at step {self.progress.step}"]:
             self.context.warn(note)
 
@@ -301,6 +308,9 @@ class _Fit(Generic[E]):
                 digest.update(hashlib.sha256(self.objective.digest(each)).digest())
         return digest.hexdigest()
 
+    def _loss_at(self, step: int) -> float | None:
+        return self.evaluations.get(step, {}).get(_LOSS)
+
     def summary(self, status: str) -> dict[str, Any]:
         return {
             **dict.fromkeys(SUMMARY_KEYS),
@@ -309,8 +319,8 @@ class _Fit(Generic[E]):
             "seconds": round(self.progress.seconds, 3),
             "tokens": self.progress.tokens,
             "loss_last": self.last_line.get("loss"),
-            "fit/eval_loss_first": self.evaluations.get(0),
-            "fit/eval_loss_last": self.evaluations.get(self.progress.step),
+            "fit/eval_loss_first": self._loss_at(0),
+            "fit/eval_loss_last": self._loss_at(self.progress.step),
             "stopped_early": self.progress.stopped,
         }
 
@@ -326,14 +336,18 @@ def fit(
     seed: int,
     context: StageContext,
     identity: Mapping[str, Any] | None = None,
+    padded: bool | None = None,
 ) -> Fitted:
     """Fit a policy to examples in the stage's folder, from its start or its newest checkpoint.
 
-    `identity` is recorded in `environment.json`. With a patience the policy ends with the weights
-    of the lowest held-out loss. Raises RecipeError for other data on resume, NonFiniteError,
-    Interrupted (a checkpoint was written first).
+    `identity` is recorded in `environment.json`; `padded` says whether the objective's passes pad
+    rows to the longest (unset: as `sequence_logprobs` does). With a patience the policy ends with
+    the weights of the lowest held-out loss. Raises RecipeError for other data on resume,
+    NonFiniteError, Interrupted (a checkpoint was written first).
     """
-    made = _Fit(policy, objective, examples, heldout, settings, checkpoints, seed, context)
+    if padded is None:
+        padded = not runs_packed(policy)
+    made = _Fit(policy, objective, examples, heldout, settings, checkpoints, seed, context, padded)
     data_hash = made.data_hash()
     threads = torch.get_num_threads()
     torch.set_num_threads(num_threads(settings.threads, policy, settings.examples_per_step))
@@ -352,7 +366,8 @@ def fit(
     first = {"loss": lines[0]["loss"]} if lines else {}
     last = {"loss": lines[-1]["loss"]} if lines else {}
     if made.evaluations:
-        first[_LOSS], last[_LOSS] = made.evaluations.get(0), made.evaluations.get(step)
+        first |= made.evaluations.get(0, {})
+        last |= made.evaluations.get(step, {})
     return Fitted(first, {**last, "steps": step}, step, data_hash)
 
 

@@ -16,14 +16,12 @@ from groupwise.recipe import Recipe, check_record
 from groupwise.records.files import json_line, write_text
 from groupwise.samplers import SamplingSettings
 from groupwise.stages.chats import TokenExample, chat_examples, raw_example
-from groupwise.stages.stage import ROWS, CheckContext, Stage, StageContext
+from groupwise.stages.stage import DROPPED, ROWS, CheckContext, Stage, StageContext
 from groupwise.stages.traces import SAMPLED, Trace
 from groupwise.templates import Template
 from groupwise.training.preparing import Prepared, prepare
 from groupwise.types import Prompt
 from groupwise.verifiers import Composite
-
-DROPPED = "dropped.jsonl"
 
 
 class TraceFilter(BaseModel):

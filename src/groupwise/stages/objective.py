@@ -78,6 +78,10 @@ class Objective(Protocol[E_contra]):
         """What the loss is divided by, one example's share: its trained tokens, or 1."""
         ...
 
+    def trained(self, example: E_contra) -> int:
+        """Tokens that the loss is of, for the record."""
+        ...
+
     def size(self, example: E_contra) -> int:
         """Tokens that a pass runs over, for the micro-batch budget."""
         ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +25,23 @@ _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 def write_model(policy: Policy, folder: Path) -> Path:
     """Write a policy as `folder/model`, an adapter merged into its weights; returns its path.
 
-    Whole models, because a next stage may put an adapter of its own over it. A folder that is there
-    is of an earlier try of the same stage, and whole: it stays.
+    Whole models, because a next stage may put an adapter of its own over it.
+    """
+    merge = has_adapter(policy.model)
+    return write_whole(folder, lambda target: save_pretrained(policy, target, merge=merge))
+
+
+def write_whole(folder: Path, write: Callable[[Path], object]) -> Path:
+    """`folder/model` with what `write` writes into the folder that it gets, whole or not at all.
+
+    A folder that is there is of an earlier try of the same stage, and whole: it stays.
     """
     target, temporary = folder / MODEL, folder / f".{MODEL}-writing"
     if target.is_dir():
         return target
     if temporary.exists():
         shutil.rmtree(temporary)
-    save_pretrained(policy, temporary, merge=has_adapter(policy.model))
+    write(temporary)
     for path in temporary.rglob("*"):
         if path.is_file():
             fsync_file(path)

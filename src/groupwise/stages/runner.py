@@ -229,7 +229,8 @@ class _Runner:
         else:
             self._compare(found, origin)
         result = self.done[node.name] = found["result"]
-        self.models[node.name] = str(self.folder / result["output"]) if result["output"] else model
+        leaves = result["output"] is not None and node.stage.leaves_policy
+        self.models[node.name] = str(self.folder / result["output"]) if leaves else model
         self.guards[self.models[node.name]] = {
             name: value for name, value in result["last"].items() if name.startswith("guard/")
         }

@@ -16,6 +16,8 @@ from groupwise.training.callbacks import Callback
 
 ROWS = "data.jsonl"
 """The file of a stage's folder with the rows that it made, for a later stage to learn from."""
+DROPPED = "dropped.jsonl"
+"""The file with what it did not keep, each row with its `reason`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,9 @@ class Stage(BaseModel):
     kind: ClassVar[str]
     changes_weights: ClassVar[bool] = True
     """Whether it leaves a model of its own; else the next stage starts where this one did."""
+    leaves_policy: ClassVar[bool] = True
+    """Whether a policy can start from the model that it leaves; else the next stage starts where
+    this one did."""
     makes_rows: ClassVar[bool] = False
     """Whether it writes `data.jsonl`, rows that a supervised stage may name in `data.stage`."""
     small: ClassVar[Mapping[str, Any]] = {}

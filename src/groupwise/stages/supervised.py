@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
 from pydantic import Field, field_validator
 from torch import Tensor
 
-from groupwise.environments.readers import Source, read_rows
+from groupwise.environments.readers import Row, Source, read_rows
 from groupwise.errors import RecipeError
 from groupwise.policies import Policy, describe_model, sequence_logprobs
-from groupwise.randomness import stream_key
 from groupwise.records import CheckpointSettings
 from groupwise.stages.chats import ChatData, TokenExample, Turns
 from groupwise.stages.fitting import fit
 from groupwise.stages.objective import FittingSettings
 from groupwise.stages.output import write_model
+from groupwise.stages.sources import (
+    Found,
+    check_sources,
+    count_guarded,
+    examples_of,
+    source_list,
+    split_off,
+)
 from groupwise.stages.stage import ROWS, CheckContext, Stage, StageContext, StageResult
 from groupwise.templates import Template
 from groupwise.training.process import kept_directory
-
-SHOWN = 3
-"""Bad rows that a message names."""
 
 
 class TokenLoss:
@@ -33,6 +36,9 @@ class TokenLoss:
 
     def count(self, example: TokenExample) -> float:
         return float(sum(example.mask))
+
+    def trained(self, example: TokenExample) -> int:
+        return sum(example.mask)
 
     def size(self, example: TokenExample) -> int:
         return example.size
@@ -65,15 +71,6 @@ def mask_of(examples: Sequence[TokenExample], like: Tensor) -> Tensor:
     return mask.to(like.device)
 
 
-@dataclass(slots=True)
-class Tokens:
-    """Examples of some sources, and what was dropped, by reason."""
-
-    examples: list[TokenExample] = field(default_factory=list[TokenExample])
-    dropped: dict[str, int] = field(default_factory=dict[str, int])
-    rows: int = 0
-
-
 class Supervised(Stage):
     """Learns what the assistant says in chats; nothing else has loss."""
 
@@ -100,15 +97,12 @@ class Supervised(Stage):
         default_factory=CheckpointSettings, description="What is kept on disk."
     )
 
-    @field_validator("data", mode="before")
-    @classmethod
-    def _list(cls, value: Any) -> Any:
-        return [value] if isinstance(value, Mapping) else value
+    _list = field_validator("data", mode="before")(source_list)
 
     def reads(self) -> Iterable[str]:
         return [each.stage for each in self.data if each.stage is not None]
 
-    def check(self, context: CheckContext) -> dict[int, Tokens]:
+    def check(self, context: CheckContext) -> dict[int, Found[TokenExample]]:
         """The sources that can be read before the run, by their place in `data`."""
         adapter = self.model.adapter
         if adapter is not None and adapter.dropout > 0:
@@ -116,12 +110,7 @@ class Supervised(Stage):
                 f"model.adapter.dropout = {adapter.dropout}: log-probabilities are computed "
                 "without dropout; give 0"
             )
-        for source in self.data:
-            if source.stage is not None and not context.kinds[source.stage].makes_rows:
-                raise RecipeError(
-                    f"data.stage = {source.stage!r}: a stage of the kind "
-                    f"{context.kinds[source.stage].kind!r} makes no rows; name one that does"
-                )
+        check_sources(self.data, context)
         info = describe_model(
             context.model, trust_remote_code=self.model.trust_remote_code, adapter=adapter
         )
@@ -138,47 +127,27 @@ class Supervised(Stage):
             self.training.check(len(heldout), len(train))
         return known
 
-    def tokens(self, source: ChatData, rows: Source, template: Template, longest: int) -> Tokens:
+    def tokens(
+        self, source: ChatData, rows: Source, template: Template, longest: int
+    ) -> Found[TokenExample]:
         """The examples of one source. Raises RecipeError naming rows that cannot be used."""
-        found, bad = Tokens(), list[str]()
+
+        def make(row: Row) -> list[TokenExample]:
+            examples = source.examples(row, template, self.turns)
+            _check_length(examples, longest)
+            return examples
+
         with kept_directory():
             read = read_rows(rows, source.limit)
-        for row in read:
-            try:
-                examples = source.examples(row, template, self.turns)
-                _check_length(examples, longest)
-            except (ValueError, RecipeError) as error:
-                bad.append(f"{row.where}: {error}")
-                reason = str(error).partition(";")[0]
-                found.dropped[reason] = found.dropped.get(reason, 0) + 1
-                continue
-            found.examples += examples * source.repeat
-        found.rows = len(read)
-        if bad and source.on_bad_row == "refuse":
-            more = f" (and {len(bad) - SHOWN} more)" if len(bad) > SHOWN else ""
-            raise RecipeError(
-                f"{rows.named}: {'; '.join(bad[:SHOWN])}{more}. Correct the rows, or set "
-                'on_bad_row = "drop"'
-            )
-        if not found.examples:
-            raise RecipeError(f"{rows.named}: all {len(read)} rows were dropped: {found.dropped}")
-        return found
+        return examples_of(source, read, rows.named, make)
 
-    def split(self, found: Iterable[Tokens]) -> tuple[list[TokenExample], list[TokenExample]]:
+    def split(
+        self, found: Iterable[Found[TokenExample]]
+    ) -> tuple[list[TokenExample], list[TokenExample]]:
         """Training and held-out examples. Raises RecipeError where one side is empty."""
-        train, heldout = list[TokenExample](), list[TokenExample]()
-        loss = TokenLoss()
-        for example in (each for tokens in found for each in tokens.examples):
-            key = stream_key(self.seed, "data", "heldout", loss.digest(example).hex())
-            (heldout if key < self.heldout_share * 2.0**64 else train).append(example)
-        if not train or (self.heldout_share and not heldout):
-            raise RecipeError(
-                f"heldout_share = {self.heldout_share} of {len(train) + len(heldout)} examples "
-                f"holds out {len(heldout)}; give a share that leaves at least one on each side"
-            )
-        return train, heldout
+        return split_off(found, self.heldout_share, self.seed, TokenLoss().digest)
 
-    def plan(self, prepared: dict[int, Tokens]) -> list[tuple[str, str]]:
+    def plan(self, prepared: dict[int, Found[TokenExample]]) -> list[tuple[str, str]]:
         if len(prepared) < len(self.data):
             return [("examples", f"known after the stage {', '.join(self.reads())}")]
         train, heldout = self.split(prepared.values())
@@ -193,21 +162,16 @@ class Supervised(Stage):
 
     def run(self, context: StageContext) -> StageResult:
         policy = self.policy(context.model)
-        found: dict[int, Tokens] = dict(context.prepared)
+        found: dict[int, Found[TokenExample]] = dict(context.prepared)
         for place, source in enumerate(self.data):
             if source.stage is not None:
                 rows = Source(str(context.folders[source.stage] / ROWS), field="data.stage")
                 found[place] = self.tokens(source, rows, policy.template, policy.max_length)
         for tokens in found.values():
-            for reason, number in tokens.dropped.items():
-                context.warn(f"{number} of {tokens.rows} rows dropped: a row {reason}")
+            tokens.warn(context)
         train, heldout = self.split(found[place] for place in sorted(found))
         self.training.check(len(heldout), len(train))
-        if seen := sum(each.prompt_ids in context.guard_prompts for each in train):
-            context.warn(
-                f"{seen} of {len(train)} examples have a prompt of the guard set, whose figures "
-                "may then be memory; leave these rows out, or give [guard] other prompts"
-            )
+        seen = count_guarded(context, [each.prompt_ids for each in train])
         fitted = fit(
             policy,
             TokenLoss(),

@@ -1,0 +1,290 @@
+"""Pairs of a chosen and a rejected answer: from files in TRL's shapes, and from scored rollouts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import permutations
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from groupwise.environments.readers import Row, Source, read_rows
+from groupwise.errors import RecipeError
+from groupwise.randomness import generator
+from groupwise.records.files import read_json_lines
+from groupwise.stages.chats import TokenExample, chat_examples, raw_example
+from groupwise.stages.sources import RowData
+from groupwise.stages.stage import DROPPED, ROWS
+from groupwise.templates import Template
+from groupwise.training.process import kept_directory
+from groupwise.types import Message, Prompt
+
+UNUSED = ("not finished", "failed", "not learnable")
+"""Reasons of dropped rows that are no verdict on an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two answers to one prompt; to a raw text each is one message with the text behind it."""
+
+    prompt: Prompt
+    chosen: tuple[Message, ...]
+    rejected: tuple[Message, ...]
+    margin: float = 0.0
+
+
+class Pairing(BaseModel):
+    """How the completions of one prompt become pairs."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    by: Literal["correct", "reward", "coin"] = Field(
+        "correct",
+        description="A right answer against a wrong one; a higher reward against a lower one, the "
+        "widest gap first; or right and wrong in the order of a keyed coin (a control).",
+    )
+    least_gap: float = Field(
+        0.0, ge=0, description='With by = "reward": the rewards differ by more than this.'
+    )
+    per_prompt: int | None = Field(None, ge=1, description="The most pairs of one prompt.")
+    first: Literal["any", "differ_in_length", "differ_in_words", "alike"] = Field(
+        "any",
+        description="Which pairs of a prompt come first: in a keyed order (by reward: the widest "
+        "gap), those that differ most in length or in their words (the approach), or the most "
+        "alike.",
+    )
+    length_ratio: float | None = Field(
+        None,
+        ge=1,
+        description="Leave out pairs whose longer answer has more than so many times the "
+        "characters of the other, so that length tells them apart less.",
+    )
+
+    def pairs(
+        self, rows: Sequence[Mapping[str, Any]], prompt: str, seed: int
+    ) -> list[dict[str, Any]]:
+        """Pairs of one prompt's rows, each with `outcome` or `reward`; as rows of chosen and
+        rejected. Equal texts make no pair."""
+        draw = generator(seed, "order", "pairs", prompt)
+        made = []
+        for one, other in permutations(rows, 2):
+            gap = self._gap(one, other)
+            if gap is None or _text(one) == _text(other):
+                continue
+            sizes = sorted(max(len(_text(each)), 1) for each in (one, other))
+            if self.length_ratio is None or sizes[1] <= self.length_ratio * sizes[0]:
+                made.append((self._rank(one, other, gap), draw.random(), one, other))
+        made.sort(key=lambda each: each[:2])
+        flip = self.by == "coin"
+        return [
+            _row(*((other, one) if flip and draw.random() < 0.5 else (one, other)))
+            for _, _, one, other in made[: self.per_prompt]
+        ]
+
+    def _gap(self, one: Mapping[str, Any], other: Mapping[str, Any]) -> float | None:
+        """By how much the first is better; None where it is not."""
+        if self.by == "reward":
+            rewards = one.get("reward"), other.get("reward")
+            if rewards[0] is None or rewards[1] is None:
+                return None
+            gap = float(rewards[0] - rewards[1])
+            return gap if gap > self.least_gap else None
+        right = one["outcome"] == "correct", other["outcome"] == "correct"
+        return 1.0 if right == (True, False) else None
+
+    def _rank(self, one: Mapping[str, Any], other: Mapping[str, Any], gap: float) -> float:
+        """The smallest comes first."""
+        if self.first == "any":
+            return -gap
+        if self.first == "differ_in_length":
+            return -float(abs(len(_text(one)) - len(_text(other))))
+        alike = SequenceMatcher(None, _text(one).split(), _text(other).split(), autojunk=False)
+        return alike.ratio() if self.first == "differ_in_words" else -alike.ratio()
+
+
+class PairData(RowData):
+    """One source of pairs: rows of `chosen` and `rejected`, with or without their `prompt`."""
+
+    chosen: str = Field("chosen", description="The column with the better answer or chat.")
+    rejected: str = Field("rejected", description="The column with the worse answer or chat.")
+    margin: str = Field(
+        "margin",
+        description="The column with a pair's margin, which a reward model keeps between the two "
+        "scores; rows without it have 0.",
+    )
+    pairing: Pairing = Field(
+        default_factory=Pairing,
+        description="How completions that a stage sampled become pairs; not for rows that are "
+        "pairs already.",
+    )
+
+    @model_validator(mode="after")
+    def _pairing_of_a_stage(self) -> PairData:
+        if self.path is not None and "pairing" in self.model_fields_set:
+            raise ValueError(
+                "data.pairing makes pairs of what a stage sampled; a path has rows of "
+                "chosen and rejected: remove it, or give stage"
+            )
+        return self
+
+    def rows(self, folder: Path | None, seed: int) -> tuple[list[Row], str, str | None]:
+        """The rows of pairs, their source in words, and a remark on what made no pair.
+
+        `folder` is the stage's, None for a path. Raises RecipeError where there is no pair.
+        """
+        if folder is None:
+            source = Source(str(self.path), self.config, self.split, seed, "data.path")
+        else:
+            source = Source(str(folder / ROWS), field="data.stage")
+        with kept_directory():
+            read = read_rows(source, self.limit)
+        if folder is None or self.chosen in read[0].values:
+            return read, source.named, None
+        return self._paired(folder, [row.values for row in read], seed)
+
+    def _paired(
+        self, folder: Path, kept: list[dict[str, Any]], seed: int
+    ) -> tuple[list[Row], str, str]:
+        dropped = folder / DROPPED
+        every = [*kept, *(read_json_lines(dropped) if dropped.is_file() else ())]
+        prompts: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for row in every:
+            if not str(row.get("reason", "")).startswith(UNUSED):
+                prompts[row["prompt_id"]].append(row)
+        made, without = list[Row](), 0
+        for prompt, rows in prompts.items():
+            pairs = self.pairing.pairs(rows, prompt, seed)
+            without += not pairs
+            made += [Row(f"prompt {prompt!r}", pair) for pair in pairs]
+        named = f"data.stage = {self.stage!r}"
+        if not made:
+            raise RecipeError(
+                f"{named}: none of its {len(prompts)} prompts has a better and a worse answer by "
+                f"pairing.by = {self.pairing.by!r}; sample more for a prompt "
+                "(sampling.group_size), or pair by the other of correct and reward"
+            )
+        return made, named, f"{without} of {len(prompts)} prompts make no pair"
+
+    def pair(self, row: Row) -> Pair:
+        """A row's pair. Raises ValueError saying what is wrong with it."""
+        values = row.values
+        for name in (self.chosen, self.rejected):
+            if not values.get(name):
+                raise ValueError(f"has no {name!r}; its columns are {', '.join(values)}")
+        chosen, rejected = values[self.chosen], values[self.rejected]
+        margin = values.get(self.margin) or 0.0
+        if isinstance(margin, bool) or not isinstance(margin, int | float):
+            raise ValueError(f"has the {self.margin} {margin!r:.40}; give a number")
+        prompt = values.get(self.prompt)
+        if prompt is None:
+            prompt, chosen, rejected = self._implied(chosen, rejected)
+        if chosen == rejected:
+            raise ValueError("has a chosen answer that equals the rejected one")
+        tools = tuple(values.get("tools") or ())
+        if isinstance(prompt, str) and isinstance(chosen, str) and not self.chat:
+            sides = [({"role": "assistant", "content": each},) for each in (chosen, rejected)]
+            return Pair(Prompt(row.where, text=prompt), sides[0], sides[1], float(margin))
+        messages, first = self.turns(prompt, chosen)
+        others, _ = self.turns(prompt, rejected)
+        before = Prompt(row.where, tuple(messages[:first]), tools=tools)
+        return Pair(before, tuple(messages[first:]), tuple(others[first:]), float(margin))
+
+    def _implied(self, chosen: Any, rejected: Any) -> tuple[Any, Any, Any]:
+        """The prompt is the common beginning of two chats or two raw texts."""
+        if chosen == rejected:
+            raise ValueError("has a chosen answer that equals the rejected one")
+        texts = isinstance(chosen, str) and isinstance(rejected, str)
+        if texts and self.chat:
+            raise ValueError(
+                f"has no {self.prompt!r}, and texts; give the column, chats of messages, or "
+                "chat = false for raw texts with a common beginning"
+            )
+        if not texts and not all(isinstance(each, list | tuple) for each in (chosen, rejected)):
+            raise ValueError("has a text and a chat as answers; give both in one form")
+        same = 0
+        while same < min(len(chosen), len(rejected)) and chosen[same] == rejected[same]:
+            same += 1
+        if texts:
+            while same > 0 and chosen[same - 1] == " ":
+                same -= 1
+        if not same or same == min(len(chosen), len(rejected)):
+            what = "has answers without a common beginning, which would be the prompt"
+            raise ValueError(what if not same else "has an answer that is the beginning of another")
+        return chosen[:same], chosen[same:], rejected[same:]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPair:
+    """A pair as ids. `reference` is the summed log-probability of each under the reference."""
+
+    chosen: TokenExample
+    rejected: TokenExample
+    margin: float = 0.0
+    reference: tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def prompt_ids(self) -> tuple[int, ...]:
+        return self.chosen.prompt_ids
+
+    @property
+    def sides(self) -> tuple[TokenExample, TokenExample]:
+        return self.chosen, self.rejected
+
+
+def token_pair(pair: Pair, template: Template) -> TokenPair:
+    """The ids that the policy would read and sample. Raises ValueError for a bad pair."""
+    sides = []
+    for answer in (pair.chosen, pair.rejected):
+        if pair.prompt.text is not None:
+            made = [raw_example(template, pair.prompt.text, str(answer[0]["content"]))]
+        else:
+            before = pair.prompt.messages
+            tools = {"tools": pair.prompt.tools}
+            made = chat_examples(template, [*before, *answer], "every", tools, len(before))
+        if len(made) > 1:
+            raise ValueError(
+                "has turns that the chat template writes differently later; give pairs that "
+                "differ in their last message alone"
+            )
+        sides.append(made[0])
+    if sides[0].prompt_ids != sides[1].prompt_ids:
+        raise ValueError("has answers to two different prompts")
+    return TokenPair(sides[0], sides[1], pair.margin)
+
+
+def no_contradiction() -> Callable[[TokenPair, str], None]:
+    """A check of pairs one after the other: raises ValueError for two equal answers, and for the
+    reverse of an earlier pair."""
+    seen: dict[tuple[tuple[int, ...], ...], str] = {}
+
+    def check(pair: TokenPair, where: str) -> None:
+        chosen, rejected = (side.completion_ids for side in pair.sides)
+        if chosen == rejected:
+            raise ValueError("has a chosen answer that equals the rejected one")
+        if earlier := seen.get((pair.prompt_ids, rejected, chosen)):
+            raise ValueError(
+                f"reverses another pair; {earlier} prefers the other answer: keep one of the two"
+            )
+        seen[pair.prompt_ids, chosen, rejected] = where
+
+    return check
+
+
+def _text(row: Mapping[str, Any]) -> str:
+    """What a row of a stage answers: its last message or its completion."""
+    if "messages" in row:
+        return str(row["messages"][-1].get("content") or "")
+    return str(row["completion"])
+
+
+def _row(better: Mapping[str, Any], worse: Mapping[str, Any]) -> dict[str, Any]:
+    """Two rows of a stage as one row of a pair."""
+    if "messages" in better:
+        tools = {"tools": better["tools"]} if better.get("tools") else {}
+        return {"chosen": better["messages"], "rejected": worse["messages"], **tools}
+    texts = {"chosen": better["completion"], "rejected": worse["completion"]}
+    return {"prompt": better["prompt"], **texts}

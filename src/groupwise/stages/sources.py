@@ -1,0 +1,165 @@
+"""Data sources of the stages that fit examples: where rows are, and what becomes of bad ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from groupwise.environments.chat_messages import message_fault
+from groupwise.environments.readers import Row
+from groupwise.errors import RecipeError
+from groupwise.randomness import stream_key
+from groupwise.stages.stage import CheckContext, StageContext
+from groupwise.types import Message
+
+E = TypeVar("E")
+
+SHOWN = 3
+"""Bad rows that a message names."""
+
+
+class RowData(BaseModel):
+    """One source of rows with a prompt and what follows it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    path: str | None = Field(
+        None,
+        min_length=1,
+        description="A .jsonl, .json, .csv, .tsv or .parquet file, a folder, a `datasets` name, or "
+        "`module:function`, a generator of rows (dicts).",
+    )
+    stage: str | None = Field(
+        None, description="In place of path: the rows that another stage of the pipeline made."
+    )
+    config: str | None = Field(None, description="The configuration of a `datasets` name.")
+    split: str = Field("train", description="The split of a `datasets` name or folder.")
+    limit: int | None = Field(None, ge=1, description="Use the first so many rows.")
+    repeat: int = Field(1, ge=1, description="How often the rows count in one epoch.")
+    prompt: str = Field(
+        "prompt", description="The column with a prompt (a text or messages), without a chat."
+    )
+    system: str | None = Field(None, description="A system message before every chat.")
+    chat: bool = Field(
+        True,
+        description="Text prompts become a user message, which the model's chat template writes; "
+        "false keeps them as raw text, for base models.",
+    )
+    on_bad_row: Literal["refuse", "drop"] = Field(
+        "refuse",
+        description="A row that cannot be learned from (no assistant's message, too long for the "
+        "model): refuse, or drop and count it.",
+    )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> RowData:
+        if (self.path is None) == (self.stage is None):
+            raise ValueError("data: give path (a file or data set) or stage (its rows), one of two")
+        return self
+
+    def turns(self, prompt: Any, answer: Any) -> tuple[list[Message], int]:
+        """The chat of a prompt and what follows it, texts or messages, and the number of the
+        prompt's messages. Raises ValueError saying what is wrong."""
+        before = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        after = [{"role": "assistant", "content": answer}] if isinstance(answer, str) else answer
+        if not isinstance(before, list | tuple) or not isinstance(after, list | tuple):
+            raise ValueError(f"has the {self.prompt} {before!r:.60}; give a text or messages")
+        messages = self.messages_of([*before, *after])
+        return messages, len(messages) - len(after)
+
+    def messages_of(self, messages: Any) -> list[Message]:
+        """A chat, checked, with the system message. Raises ValueError."""
+        if not isinstance(messages, list | tuple) or not messages:
+            raise ValueError(f"has the messages {messages!r:.60}; give a list of messages")
+        for number, message in enumerate(messages, start=1):
+            fault = message_fault(message)
+            if fault is not None:
+                raise ValueError(f"message {number} {fault}")
+        system = [] if self.system is None else [{"role": "system", "content": self.system}]
+        return [*system, *messages]
+
+
+@dataclass(slots=True)
+class Found(Generic[E]):
+    """Examples of a source, and what was dropped, by reason."""
+
+    examples: list[E] = field(default_factory=list[E])
+    dropped: dict[str, int] = field(default_factory=dict[str, int])
+    rows: int = 0
+
+    def warn(self, context: StageContext) -> None:
+        for reason, number in self.dropped.items():
+            context.warn(f"{number} of {self.rows} rows dropped: a row {reason}")
+
+
+def examples_of(
+    data: RowData, rows: Sequence[Row], named: str, make: Callable[[Row], Iterable[E]]
+) -> Found[E]:
+    """The examples that `make` makes of rows; it raises ValueError for one that is bad.
+
+    Raises RecipeError naming rows that cannot be used, where they are not dropped.
+    """
+    found, bad = Found[E](rows=len(rows)), list[str]()
+    for row in rows:
+        try:
+            examples = list(make(row))
+        except (ValueError, RecipeError) as error:
+            bad.append(f"{row.where}: {error}")
+            reason = str(error).partition(";")[0]
+            found.dropped[reason] = found.dropped.get(reason, 0) + 1
+            continue
+        found.examples += examples * data.repeat
+    if bad and data.on_bad_row == "refuse":
+        more = f" (and {len(bad) - SHOWN} more)" if len(bad) > SHOWN else ""
+        raise RecipeError(
+            f'{named}: {"; ".join(bad[:SHOWN])}{more}. Correct the rows, or set on_bad_row = "drop"'
+        )
+    if not found.examples:
+        raise RecipeError(f"{named}: all {len(rows)} rows were dropped: {found.dropped}")
+    return found
+
+
+def split_off(
+    found: Iterable[Found[E]], share: float, seed: int, key: Callable[[E], bytes]
+) -> tuple[list[E], list[E]]:
+    """Training and held-out examples, by the seed and a key, so that examples with one key stay
+    together. Raises RecipeError where one side is empty."""
+    train, heldout = list[E](), list[E]()
+    for example in (each for source in found for each in source.examples):
+        place = stream_key(seed, "data", "heldout", key(example).hex())
+        (heldout if place < share * 2.0**64 else train).append(example)
+    if not train or (share and not heldout):
+        raise RecipeError(
+            f"heldout_share = {share} of {len(train) + len(heldout)} examples "
+            f"holds out {len(heldout)}; give a share that leaves at least one on each side"
+        )
+    return train, heldout
+
+
+def check_sources(data: Sequence[RowData], context: CheckContext) -> None:
+    """Raises RecipeError for a stage that makes no rows."""
+    for source in data:
+        if source.stage is not None and not context.kinds[source.stage].makes_rows:
+            raise RecipeError(
+                f"data.stage = {source.stage!r}: a stage of the kind "
+                f"{context.kinds[source.stage].kind!r} makes no rows; name one that does"
+            )
+
+
+def count_guarded(context: StageContext, prompts: Sequence[tuple[int, ...]]) -> int:
+    """How many examples have a prompt of the guard set; a warning says so."""
+    seen = sum(each in context.guard_prompts for each in prompts)
+    if seen:
+        context.warn(
+            f"{seen} of {len(prompts)} examples have a prompt of the guard set, whose figures "
+            "may then be memory; leave these rows out, or give [guard] other prompts"
+        )
+    return seen
+
+
+def source_list(value: Any) -> Any:
+    """One table is a list of one."""
+    return [value] if isinstance(value, Mapping) else value

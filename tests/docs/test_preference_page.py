@@ -1,0 +1,56 @@
+"""docs/preference.md: its stages are legal, its table is what each method sets, recipes run."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import groupwise as gw
+from groupwise.algorithms.preference import METHODS
+from groupwise.scorers import RewardModel
+from groupwise.stages import KINDS, load_pipeline
+from groupwise.stages.preference import LossSettings
+from pipeline_helpers import pipeline, write_rows
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "preference.md").read_text(encoding="utf-8")
+STAGES, VERIFIER = re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL)
+
+
+def test_the_stages_are_legal_and_every_option_is_one(tmp_path: Path) -> None:
+    rows = [{"prompt": f"{n}+1=", "chosen": str(n + 1), "rejected": "0"} for n in range(1, 9)]
+    data = write_rows(tmp_path / "pairs.jsonl", rows)
+    table = pipeline(data, *tomllib.loads(STAGES.replace("pairs.jsonl", str(data)))["stages"])
+    kinds = [node.stage.kind for node in load_pipeline(table, None).order]
+    assert kinds == ["rejection", "preference", "reward_model"]
+    (given,) = tomllib.loads(VERIFIER)["environment"]["verifiers"]
+    assert RewardModel(**given["arguments"]).length_control
+    assert KINDS["reward_model"].changes_weights is False
+
+
+def test_the_table_of_methods() -> None:
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", TEXT, re.MULTILINE))
+    assert METHODS.keys() <= rows.keys()
+    for name in METHODS:
+        found = LossSettings(method=name)  # type: ignore[arg-type]
+        text = rows[name]
+        assert f"beta {found.beta:g}" in text
+        assert ("no reference" in text) is not found.reference
+        assert ("length_normalised" in text) is found.length_normalised
+        assert ("odds" in text) is found.odds
+        assert ("squared" in text) is (found.shape == "squared")
+        for field in ("margin", "coef", "nll"):
+            default: Any = LossSettings.model_fields[field].default
+            value = getattr(found, field)
+            assert (f"{field} {value:g}" in text) is (value != default)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["tulu_rlvr", "reward_model"])
+def test_the_recipes_run_small(name: str, tmp_path: Path) -> None:
+    run = gw.train(ROOT / "recipes" / f"{name}.toml", output=tmp_path / "run", small=True)
+    assert {each["status"] for each in run.summary["stages"]} == {"finished"}

@@ -1,0 +1,196 @@
+"""Pairs from rows in TRL's shapes and from scored completions; the rows that are no pair."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groupwise.environments.readers import Row
+from groupwise.errors import RecipeError
+from groupwise.policies import describe_model
+from groupwise.stages.pairs import PairData, Pairing, no_contradiction, token_pair
+from groupwise.stages.sources import examples_of
+
+USER = {"role": "user", "content": "3+4="}
+
+
+def says(text: str) -> dict[str, str]:
+    return {"role": "assistant", "content": text}
+
+
+def pair(chat: bool = True, **values: Any) -> Any:
+    return PairData(path="rows.jsonl", chat=chat).pair(Row("line 1", values))
+
+
+SHAPES = {
+    "texts": {"prompt": "3+4=", "chosen": "7", "rejected": "8"},
+    "a prompt of messages": {"prompt": [USER], "chosen": "7", "rejected": "8"},
+    "messages": {"prompt": [USER], "chosen": [says("7")], "rejected": [says("8")]},
+    "an implied prompt": {"chosen": [USER, says("7")], "rejected": [USER, says("8")]},
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_shape_of_chats_is_the_same_pair(shape: str) -> None:
+    found = pair(**SHAPES[shape])
+    assert (found.prompt.messages, found.chosen, found.rejected) == (
+        (USER,),
+        (says("7"),),
+        (says("8"),),
+    )
+    template = describe_model("tiny").template
+    ids = token_pair(found, template)
+    assert ids.prompt_ids == ids.rejected.prompt_ids == template.encode_prompt(found.prompt)
+    for side, text in ((ids.chosen, "7"), (ids.rejected, "8")):
+        assert template.decode(side.completion_ids[:1]) == text
+        assert side.completion_ids[-1] in template.stop_ids
+        assert all(side.mask)
+
+
+def test_raw_texts_and_their_common_beginning() -> None:
+    given = {"prompt": "3+4=", "chosen": "7", "rejected": "8"}
+    implied = {"chosen": "sum 3+4= 7", "rejected": "sum 3+4= 8"}
+    for values, text in ((given, "3+4="), (implied, "sum 3+4=")):
+        found = pair(chat=False, **values)
+        assert found.prompt.text == text
+        template = describe_model("tiny").template
+        ids = token_pair(found, template)
+        assert ids.prompt_ids == template.encode_prompt(found.prompt)
+        assert template.decode(ids.chosen.completion_ids[:-1]).strip() == "7"
+
+
+def test_a_longer_chat_trains_what_follows_the_common_beginning() -> None:
+    """The turns that the two chats share are the prompt, with the assistant's own in them."""
+    first = [USER, says("7"), {"role": "user", "content": "1+1="}]
+    found = pair(chosen=[*first, says("2")], rejected=[*first, says("3")])
+    assert list(found.prompt.messages) == first
+    assert token_pair(found, describe_model("tiny").template).chosen.completion_ids[0] != 0
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"prompt": "3+4=", "chosen": "7"}, "has no 'rejected'; its columns are prompt, chosen"),
+    ({"prompt": "3+4=", "chosen": "", "rejected": "8"}, "has no 'chosen'"),
+    ({"prompt": "3+4=", "chosen": "7", "rejected": "7"}, "equals the rejected one"),
+    ({"chosen": [USER, says("7")], "rejected": [USER, says("7")]}, "equals the rejected one"),
+    ({"chosen": "3+4=7", "rejected": "3+4=8"}, "has no 'prompt', and texts; give the column"),
+    ({"chosen": [USER, says("7")], "rejected": "8"}, "has a text and a chat as answers"),
+    ({"chosen": [USER, says("7")], "rejected": [says("8")]}, "without a common beginning"),
+    ({"chosen": [USER, says("7"), says("8")], "rejected": [USER, says("7")]}, "is the beginning"),
+    ({"prompt": "3+4=", "chosen": "7", "rejected": "8", "margin": "big"}, "the margin 'big'"),
+    ({"prompt": "3+4=", "chosen": [{"role": "x"}], "rejected": "8"}, "message 2 "),
+]
+
+
+@pytest.mark.parametrize(("values", "words"), BAD)
+def test_a_row_that_is_no_pair_says_why(values: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=r".") as caught:
+        pair(**values)
+    assert words in str(caught.value)
+
+
+def test_equal_and_reversed_pairs_are_refused_or_counted() -> None:
+    """Of a prompt with both orders the first stays."""
+    values = [
+        {"prompt": "3+4=", "chosen": "7", "rejected": "8"},
+        {"prompt": "3+4=", "chosen": "8", "rejected": "7"},
+        {"prompt": "3+4=", "chosen": "7", "rejected": "7"},
+        {"prompt": "1+1=", "chosen": "2", "rejected": "8"},
+    ]
+    rows = [Row(f"rows.jsonl, line {n}", each) for n, each in enumerate(values, start=1)]
+    template = describe_model("tiny").template
+
+    def found(**settings: Any) -> Any:
+        data, check = PairData(path="rows.jsonl", **settings), no_contradiction()
+
+        def make(row: Row) -> list[Any]:
+            made = token_pair(data.pair(row), template)
+            check(made, row.where)
+            return [made]
+
+        return examples_of(data, rows, "data.path = 'rows.jsonl'", make)
+
+    kept = found(on_bad_row="drop")
+    assert len(kept.examples) == 2
+    assert kept.dropped == {
+        "reverses another pair": 1,
+        "has a chosen answer that equals the rejected one": 1,
+    }
+    with pytest.raises(RecipeError, match=r"line 2: reverses another pair; rows\.jsonl, line 1"):
+        found()
+
+
+# --- from what a stage sampled --------------------------------------------------------------------
+
+
+def row(text: str, outcome: str = "correct", reward: float | None = None, **more: Any) -> Any:
+    about = {"prompt_id": "p", "outcome": outcome, "reward": reward, "reason": "x", **more}
+    return {"messages": [USER, says(text)], **about}
+
+
+def texts(pairs: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    return [(each["chosen"][-1]["content"], each["rejected"][-1]["content"]) for each in pairs]
+
+
+ANSWERS = [
+    row("it is 7", reward=1.0),
+    row("7", reward=0.9),
+    row("8", "incorrect", reward=0.1),
+    row("it is maybe 8 or 9", "no_answer", reward=0.0),
+]
+
+
+def test_right_against_wrong_and_best_against_worst() -> None:
+    right = texts(Pairing().pairs(ANSWERS, "p", 0))
+    good, bad = ("it is 7", "7"), ("8", "it is maybe 8 or 9")
+    assert sorted(right) == sorted((one, other) for one in good for other in bad)
+    assert texts(Pairing(per_prompt=2).pairs(ANSWERS, "p", 0)) == right[:2]
+    orders = {tuple(texts(Pairing().pairs(ANSWERS, "p", seed))) for seed in range(9)}
+    assert len(orders) > 1, "the order is keyed by the seed"
+    best = texts(Pairing(by="reward", per_prompt=1).pairs(ANSWERS, "p", 0))
+    assert best == [("it is 7", "it is maybe 8 or 9")]
+    wide = texts(Pairing(by="reward", least_gap=0.5).pairs(ANSWERS, "p", 0))
+    assert sorted(wide) == sorted(right)
+    assert len(Pairing(by="reward").pairs(ANSWERS, "p", 0)) == 6
+    assert Pairing().pairs(ANSWERS[:2], "p", 0) == []
+
+
+def test_pairs_that_differ_in_length_or_in_words_come_first() -> None:
+    def first(order: Any) -> tuple[str, str]:
+        return texts(Pairing(first=order, per_prompt=1).pairs(ANSWERS, "p", 0))[0]
+
+    assert first("differ_in_length") == ("7", "it is maybe 8 or 9")
+    assert first("alike") == ("it is 7", "it is maybe 8 or 9")
+    assert first("differ_in_words")[0] == "7" or first("differ_in_words")[1] == "8"
+    near = texts(Pairing(length_ratio=3.0).pairs(ANSWERS, "p", 0))
+    assert sorted(near) == [("7", "8"), ("it is 7", "it is maybe 8 or 9")]
+
+
+def test_the_control_tosses_a_coin() -> None:
+    orders = [texts(Pairing(by="coin").pairs(ANSWERS, f"p{n}", 0)) for n in range(50)]
+    flat = [pair for pairs in orders for pair in pairs]
+    share = sum(one in ("7", "it is 7") for one, _ in flat) / len(flat)
+    assert 0.4 < share < 0.6
+
+
+def test_a_stages_rows_kept_and_dropped_make_pairs(tmp_path: Path) -> None:
+    kept = [row("7"), {**row("2"), "prompt_id": "q"}]
+    cut = "not finished (length)"
+    dropped = [row("8", "incorrect"), row("7 7 7", "incorrect", reason=cut)]
+    for name, rows in (("data.jsonl", kept), ("dropped.jsonl", dropped)):
+        (tmp_path / name).write_text("".join(json.dumps(each) + "\n" for each in rows))
+    data = PairData(stage="samples")
+    rows, named, remark = data.rows(tmp_path, 0)
+    assert texts([each.values for each in rows]) == [("7", "8")]
+    assert (named, remark) == ("data.stage = 'samples'", "1 of 2 prompts make no pair")
+    assert data.pair(rows[0]).prompt.messages == (USER,)
+    (tmp_path / "dropped.jsonl").unlink()
+    with pytest.raises(RecipeError, match="none of its 2 prompts has a better and a worse answer"):
+        data.rows(tmp_path, 0)
+
+
+def test_pairing_is_of_a_stage() -> None:
+    with pytest.raises(ValueError, match=r"data\.pairing makes pairs of what a stage sampled"):
+        PairData(path="rows.jsonl", pairing=Pairing(by="reward"))
