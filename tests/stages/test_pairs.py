@@ -155,6 +155,8 @@ def test_right_against_wrong_and_best_against_worst() -> None:
     assert sorted(wide) == sorted(right)
     assert len(Pairing(by="reward").pairs(ANSWERS, "p", 0)) == 6
     assert Pairing().pairs(ANSWERS[:2], "p", 0) == []
+    again = texts(Pairing().pairs([*ANSWERS, *ANSWERS, row("", "incorrect")], "p", 0))
+    assert sorted(again) == sorted(right), "a text sampled twice counts once, an empty one never"
 
 
 def test_pairs_that_differ_in_length_or_in_words_come_first() -> None:

@@ -68,12 +68,16 @@ class Pairing(BaseModel):
         self, rows: Sequence[Mapping[str, Any]], prompt: str, seed: int
     ) -> list[dict[str, Any]]:
         """Pairs of one prompt's rows, each with `outcome` or `reward`; as rows of chosen and
-        rejected. Equal texts make no pair."""
+        rejected. A text that was sampled again counts once, an empty one not at all."""
         draw = generator(seed, "order", "pairs", prompt)
+        texts: dict[str, Mapping[str, Any]] = {}
+        for row in rows:
+            if _text(row).strip():
+                texts.setdefault(_text(row), row)
         made = []
-        for one, other in permutations(rows, 2):
+        for one, other in permutations(texts.values(), 2):
             gap = self._gap(one, other)
-            if gap is None or _text(one) == _text(other):
+            if gap is None:
                 continue
             sizes = sorted(max(len(_text(each)), 1) for each in (one, other))
             if self.length_ratio is None or sizes[1] <= self.length_ratio * sizes[0]:
