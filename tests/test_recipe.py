@@ -101,6 +101,11 @@ def test_missing_tables_and_files_are_named() -> None:
         find_recipe("no_such_recipe.toml")
 
 
+def test_a_renamed_recipe_is_found_by_its_former_name() -> None:
+    for name in ("code_functions", "code_functions.toml", "recipes/code_functions.toml"):
+        assert find_recipe(name).name == "code_rl.toml"
+
+
 def test_every_field_is_described_once() -> None:
     rows = field_table()
     names = [name for name, *_ in rows]

@@ -218,13 +218,18 @@ def _copy(value: Any) -> Any:
     return [_copy(item) for item in value] if isinstance(value, list) else value
 
 
+RENAMED = {"code_functions": "code_rl"}
+"""Recipes by their former names."""
+
+
 def find_recipe(name: str) -> Path:
     """A recipe by path, or by the name of one that ships with the package."""
     path = Path(name)
     if path.is_file():
         return path
+    stem = RENAMED.get(path.name.removesuffix(".toml"), path.name.removesuffix(".toml"))
     for shipped in _shipped():
-        if path.name in (shipped.name, shipped.stem):
+        if stem == shipped.stem:
             return shipped
     raise RecipeError(_no_such_recipe(path))
 

@@ -48,6 +48,8 @@ BUILTIN: dict[str, Entry] = {
     "instructions": Entry("Follow rules about a text", "instruction_tasks:InstructionsSettings"),
     "tic_tac_toe": Entry("Play against an opponent", "tic_tac_toe:TicTacToeSettings",
                          "tic_tac_toe:TicTacToe"),
+    "repository": Entry("Repair files until hidden tests pass", "repository:RepositorySettings",
+                        "repository:Repository"),
     "dataset": Entry("Your own rows", "dataset:DatasetSettings", "dataset:from_rows"),
     "mixture": Entry("Several environments in one run", "mixture:MixtureSettings",
                      "registry:_mixture"),

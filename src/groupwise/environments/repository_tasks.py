@@ -1,0 +1,104 @@
+"""Tasks of the `repository` environment: read from a file, or made up."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from groupwise.environments.generated import MAX_IDLE, is_heldout
+from groupwise.errors import RecipeError
+from groupwise.randomness import generator
+from groupwise.verifiers.core.names import Arguments, validated
+
+
+class Task(Arguments):
+    """One repository to repair."""
+
+    files: dict[str, str] = Field(min_length=1)
+    gold: dict[str, str] = Field(min_length=1)
+    tests: tuple[str, ...] = Field(min_length=1)
+    hidden_tests: tuple[str, ...] = ()
+    issue: str = ""
+    split: Literal["train", "heldout"] = "train"
+
+
+def read_tasks(path: str) -> dict[str, Task]:
+    """The tasks of a file by place. Raises RecipeError naming the line that is not one."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecipeError(f"environment.path = {path!r} cannot be read: {error}") from error
+    tasks = {}
+    for number, line in enumerate(lines, start=1):
+        place = f"{path}, line {number}"
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise RecipeError(f"{place}: not JSON: {error}") from error
+        tasks[place] = validated(Task, row, place)
+    return tasks
+
+
+OPERATIONS: dict[str, str] = {
+    "add": "x + {}", "subtract": "x - {}", "times": "x * {}", "divide by": "x // {}",
+    "modulo": "x % {}",
+}  # fmt: skip
+"""What a made-up function's comment says, and what it should return."""
+
+
+def module(name: str, words: str, operation: str, number: int) -> str:
+    """The source of a made-up file; `words` say what `operation` should do."""
+    expression = OPERATIONS[operation].format(number)
+    return f"def {name}(x):  # {words} {number}\n    return {expression}\n"
+
+
+def made_up(num_train: int, num_heldout: int, num_files: int, seed: int) -> dict[str, Task]:
+    """Tasks in which one file of several does not do what its comment says."""
+    wanted = {"train": num_train, "heldout": num_heldout}
+    tasks: dict[str, Task] = {}
+    for attempt in range(sum(wanted.values()) * 20 + MAX_IDLE):
+        task = draw_task(generator(seed, "data", "repository", attempt), num_files)
+        text = json.dumps(task.files)
+        split: Literal["train", "heldout"] = (
+            "heldout" if is_heldout(seed, "repository", text) else "train"
+        )
+        if wanted[split] and text not in tasks:
+            wanted[split] -= 1
+            tasks[text] = task.model_copy(update={"split": split})
+    if any(wanted.values()):
+        raise RecipeError(f"environment 'repository': too few distinct repositories: {wanted}")
+    return {f"repository {number}": task for number, task in enumerate(tasks.values(), start=1)}
+
+
+def draw_task(draw: random.Random, num_files: int) -> Task:
+    """A made-up task: one test and one hidden test a function; the broken one fails its test."""
+    names = draw.sample("abcdefgh", num_files)
+    files: dict[str, str] = {}
+    gold: dict[str, str] = {}
+    tests: list[str] = []
+    hidden: list[str] = []
+    broken = draw.choice(names)
+    for name in names:
+        words, number = draw.choice(list(OPERATIONS)), draw.randint(2, 9)
+        given = draw.choice([each for each in OPERATIONS if (each == words) != (name == broken)])
+        files[f"{name}.py"] = module(name, words, given, number)
+        if name == broken:
+            gold[f"{name}.py"] = module(name, words, words, number)
+        tries = draw.sample(range(10, 100), 90)
+        tells = [x for x in tries if _value(words, x, number) != _value(given, x, number)]
+        for x, into in zip((tells or tries)[:2], (tests, hidden)):
+            value = _value(words, x, number)
+            into.append(f"from {name} import {name}\nassert {name}({x}) == {value}")
+    return Task(files=files, gold=gold, tests=tuple(tests), hidden_tests=tuple(hidden))
+
+
+def _value(operation: str, x: int, number: int) -> int:
+    """What a made-up function returns for `x`."""
+    return {
+        "add": x + number, "subtract": x - number, "times": x * number,
+        "divide by": x // number, "modulo": x % number,
+    }[operation]  # fmt: skip

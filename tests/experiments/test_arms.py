@@ -1,0 +1,109 @@
+"""The arms of the recipe experiments: intervals, claims that can fail, pages that show them."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import groupwise as gw
+from groupwise.recipe import load_recipe
+
+ROOT = Path(__file__).parents[2]
+
+
+def load(name: str) -> ModuleType:
+    sys.path.insert(0, str(ROOT / "experiments"))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(ROOT / "experiments"))
+
+
+arms = load("arms")
+minimal, dapo, repository = load("minimal_two"), load("dapo_full"), load("repository")
+
+
+def row(arm: str, *after: float, before: float = 0.25) -> Any:
+    prompts = [f"p{number}" for number in range(len(after))]
+    return arms.Row(arm, 0, dict.fromkeys(prompts, before), dict(zip(prompts, after)))
+
+
+def test_a_gain_is_paired_by_prompt() -> None:
+    gain = row("a", 0.25, 0.75, 0.5, 0.5).gain
+    assert gain[0] == pytest.approx(0.25)
+    assert gain[2] - gain[0] == pytest.approx(1.96 * (1 / 24) ** 0.5 / 2)
+    rows = [row("a", 0.5, 0.75), row("b", 0.25, 0.5)]
+    assert arms.difference(rows, "a", "b") == (0.25, 0.25, 0.25)
+    assert "| a | 0 | 25.0% | 62.5% |" in arms.table(rows)
+
+
+HIGH, MIDDLE, LOW = (0.9, 1.0, 0.9), (0.5, 0.6, 0.5), (0.25, 0.25, 0.25)
+
+
+@pytest.mark.parametrize(
+    ("experiment", "good", "bad", "words"),
+    [
+        (minimal, (HIGH, HIGH, MIDDLE), (HIGH, HIGH, HIGH), "does as well"),
+        (minimal, (HIGH, HIGH, MIDDLE), (MIDDLE, HIGH, (0.4, 0.4, 0.4)), "differ"),
+        (dapo, (MIDDLE, *[HIGH] * 5), (HIGH, *[HIGH] * 5), "not ahead of GRPO"),
+        (dapo, (MIDDLE, *[HIGH] * 5), (MIDDLE, LOW, *[HIGH] * 4), "no gain"),
+        (repository, (HIGH, MIDDLE), (HIGH, HIGH), "does not help"),
+        (repository, (HIGH, MIDDLE), (LOW, LOW), "no gain"),
+    ],
+)
+def test_the_claim_is_checked(experiment: ModuleType, good: Any, bad: Any, words: str) -> None:
+    names = list(experiment.PARTS if experiment is dapo else experiment.ARMS)
+    experiment.check([row(name, *after) for name, after in zip(names, good, strict=True)])
+    with pytest.raises(AssertionError, match=words):
+        experiment.check([row(name, *after) for name, after in zip(names, bad, strict=True)])
+
+
+def test_the_last_rung_is_the_recipe() -> None:
+    last = list(dapo.ladder().values())[-1]
+    whole = load_recipe(dapo.RECIPE)
+    rung = load_recipe(dapo.RECIPE, last)
+    for name in ("surrogate", "weight", "filters", "shapers", "scale", "baseline", "kl"):
+        assert getattr(rung.algorithm, name) == getattr(whole.algorithm, name), name
+
+
+@pytest.mark.parametrize("experiment", [minimal, dapo, repository])
+def test_the_page_shows_every_arm_and_seed(experiment: ModuleType) -> None:
+    lines = experiment.PAGE.read_text(encoding="utf-8").splitlines()
+    cells = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")]
+    shown = {(each[0], int(each[1])): each[4] for each in cells if each[1].isdigit()}
+    names = list(experiment.PARTS if experiment is dapo else experiment.ARMS)
+    assert list(shown) == [(name, seed) for name in names for seed in experiment.SEEDS]
+    first = next(iter(experiment.PARTS if experiment is dapo else experiment.ARMS))
+    assert all(float(gain.split("%")[0]) > 20 for (arm, _), gain in shown.items() if arm == first)
+    assert f"({experiment.CURVE.name})" in "\n".join(lines)
+    assert experiment.CURVE.is_file()
+
+
+def test_groups_of_two_learn_and_noise_teaches_nothing(tmp_path: Path) -> None:
+    gained = []
+    reported = {"name": "tagged", "label": "accuracy", "weight": 0.0}
+    random = {"environment.verifiers": [reported, {"name": "arms:random_reward"}]}
+    for number, reward in enumerate(({}, random)):
+        changes = {"training.steps": 12, "evaluation.every": 0, "evaluation.max_prompts": 4,
+                   "evaluation.samples": 1, **reward}  # fmt: skip
+        run = gw.train(minimal.RECIPE, changes, output=tmp_path / str(number))
+        right = run.metrics().to_pandas()["verifier/accuracy"]
+        gained.append(right.iloc[-4:].mean() - right.iloc[:4].mean())
+    assert gained[0] > 0.12
+    assert gained[1] < 0.08
+
+
+@pytest.mark.slow
+def test_the_test_output_is_used(tmp_path: Path) -> None:
+    passed = {}
+    for arm in repository.ARMS:
+        changes = {"training.steps": 15, "evaluation.every": 0, **repository.ARMS[arm]}
+        run = gw.train(repository.RECIPE, changes, output=tmp_path / arm.replace(" ", "_"))
+        passed[arm] = run.summary["eval/heldout_last"]
+        assert passed[arm] > run.summary["eval/heldout_first"]
+    assert passed[repository.OUTPUT] > passed[repository.VERDICT] + 0.1
