@@ -1,12 +1,12 @@
 """A tiny policy learns to pass test cases in the sandbox: 3 seeds, held-out functions.
 
-Runs recipes/code_functions.toml, asserts that the 95 % interval of the held-out gain is above 0 for
-every seed, and writes docs/code_functions.md. The gain is paired by prompt: the share of sampled
+Runs recipes/code_rl.toml, asserts that the 95 % interval of the held-out gain is above 0 for
+every seed, and writes docs/code_rl.md. The gain is paired by prompt: the share of sampled
 programs that pass after training minus that before; its interval is over the held-out prompts. The
 strict column is the same accuracy on the cases that training never sees.
 
-    python experiments/code_functions.py            # some minutes on one core
-    python experiments/code_functions.py --fresh    # not from the runs that are there
+    python experiments/code_rl.py            # some minutes on one core
+    python experiments/code_rl.py --fresh    # not from the runs that are there
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from typing import Any
 import groupwise as gw
 
 ROOT = Path(__file__).resolve().parents[1]
-RECIPE = ROOT / "recipes" / "code_functions.toml"
-PAGE = ROOT / "docs" / "code_functions.md"
-RUNS = ROOT / "runs" / "code_functions"
+RECIPE = ROOT / "recipes" / "code_rl.toml"
+PAGE = ROOT / "docs" / "code_rl.md"
+RUNS = ROOT / "runs" / "code_rl"
 SEEDS = (0, 1, 2)
 
 HEAD = """\
 # Learning to pass test cases
 
-<!-- Written by experiments/code_functions.py. -->
+<!-- Written by experiments/code_rl.py. -->
 
-`recipes/code_functions.toml`: functions of a whole number, asked for in a few words (`solve(x):
+`recipes/code_rl.toml`: functions of a whole number, asked for in a few words (`solve(x):
 add 7`). The policy is `tiny_code`, built in seconds from a table of twelve kinds of
 functions, with the program of another kind for most labels: it writes a program that runs, the
 right one about a third of the time, and its most likely program is wrong. The reward is 1 where all

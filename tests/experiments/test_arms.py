@@ -42,6 +42,7 @@ def test_a_gain_is_paired_by_prompt() -> None:
     assert "| a | 0 | 25.0% | 62.5% |" in arms.table(rows)
 
 
+RUNGS = ((0.5, 0.6, 0.5), *[(0.9, 1.0, 0.9), (1.0, 0.9, 0.9)] * 2, (0.9, 1.0, 0.9))
 HIGH, MIDDLE, LOW = (0.9, 1.0, 0.9), (0.5, 0.6, 0.5), (0.25, 0.25, 0.25)
 
 
@@ -50,8 +51,9 @@ HIGH, MIDDLE, LOW = (0.9, 1.0, 0.9), (0.5, 0.6, 0.5), (0.25, 0.25, 0.25)
     [
         (minimal, (HIGH, HIGH, MIDDLE), (HIGH, HIGH, HIGH), "does as well"),
         (minimal, (HIGH, HIGH, MIDDLE), (MIDDLE, HIGH, (0.4, 0.4, 0.4)), "differ"),
-        (dapo, (MIDDLE, *[HIGH] * 5), (HIGH, *[HIGH] * 5), "not ahead of GRPO"),
-        (dapo, (MIDDLE, *[HIGH] * 5), (MIDDLE, LOW, *[HIGH] * 4), "no gain"),
+        (dapo, RUNGS, (HIGH, *RUNGS[1:]), "not ahead of GRPO"),
+        (dapo, RUNGS, (MIDDLE, LOW, *RUNGS[2:]), "no gain"),
+        (dapo, RUNGS, (*RUNGS[:5], (0.95, 1.0, 0.97)), "told apart"),
         (repository, (HIGH, MIDDLE), (HIGH, HIGH), "does not help"),
         (repository, (HIGH, MIDDLE), (LOW, LOW), "no gain"),
     ],

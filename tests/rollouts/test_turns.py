@@ -25,6 +25,8 @@ from groupwise.samplers import SamplingSettings, ScriptedSampler
 from groupwise.templates import Template
 from groupwise.types import Extras, Group, Message, Prompt, Score, StepReward
 from groupwise.verifiers import Case, Verifier, load_verifier
+from groupwise.waiting.calls import CallQueue
+from groupwise.waiting.deadlines import BackgroundCall
 
 
 @pytest.fixture(scope="module")
@@ -665,3 +667,24 @@ def test_a_verdict_may_be_a_number(
     score = group.rollouts[0].score
     assert (score.value, score.outcome) == (0.5, "partial")
     assert score.steps == ((StepReward(1.0, 3),) if given else None)
+
+
+class Judged(Asks):
+    """Has a result of its own."""
+
+    def result(self) -> Score:
+        return Score(1.0, "correct")
+
+
+def test_ends_that_fill_every_slot_do_not_wait_for_one(template: Template) -> None:
+    """An episode ends in a thread of the queue, and its result is asked for there."""
+    environment = Asking(Judged, load_verifier("play"))
+    environment.waits = CallQueue(at_once=1)
+    ended = BackgroundCall(lambda: played(environment, template, ["done", "done"]))
+    groups, _ = ended.result(20.0)
+    assert all(
+        score.value == 1.0
+        for group in groups
+        for rollout in group.rollouts
+        for score in [rollout.score]
+    )

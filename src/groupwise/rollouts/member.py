@@ -292,7 +292,9 @@ class Member:
 
     def _waited(self, call: Callable[[], Any]) -> Any:
         environment = self.setting.environment
-        return environment.waits.start(call, environment.limits.wait_seconds).result()
+        # This thread may be one of the queue's own: a call that waited for another slot of the
+        # queue would never end where all slots wait.
+        return environment.waits.run(call, environment.limits.wait_seconds)
 
     def _last_reason(self, reason: FinishReason) -> None:
         last = self.turns[-1]

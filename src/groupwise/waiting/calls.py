@@ -131,11 +131,15 @@ class CallQueue:
                     return
                 call, seconds, future = self._queued.popleft()
             try:
-                future.set_result(self._result(call, seconds))
+                future.set_result(self.run(call, seconds))
             except BaseException as error:  # noqa: BLE001 (raised by the future)
                 future.set_exception(error)
 
-    def _result(self, call: Callable[[], Any], seconds: float) -> Any:
+    def run(self, call: Callable[[], Any], seconds: float) -> Any:
+        """The result of `call()`, awaited where it is awaitable, without a place in the queue.
+
+        Raises what it raises, and TimeoutError after `seconds`.
+        """
         loops: list[EventLoop] = []
 
         def run() -> Any:
