@@ -51,6 +51,7 @@ ENTRIES = {
 # These read the user's rows, or are played; their own tests hold them.
 APART = {
     "tic_tac_toe",
+    "repository",
     "dataset",
     "mixture",
     "gsm8k",
