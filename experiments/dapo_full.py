@@ -105,12 +105,12 @@ with 4 samples each; intervals are over the prompts, not over seeds.
 
 NOTE = """
 What helps at this scale is the overlong mask: without it, what is cut off counts as wrong, and
-more than a third of the rollouts are. The other rungs are not told apart from the one above: their intervals
-hold 0. The clip hardly ever binds (`clipped above`, the share of tokens at the upper bound), so a
-higher one cannot do much; so few groups lack a signal ({silent:.0%} before dynamic sampling) that
-there is little to sample anew; lengths differ by a factor of ten, yet the token weights show no
-gain. With two seeds a small effect may be missed. The paper's ladder (30, 36, 38, 41, 42, 50 points
-at 32B on AIME24) is not to be expected at this size.
+more than a third of the rollouts are. The other rungs are not told apart from the one above: their
+intervals hold 0. The clip hardly ever binds (`clipped above`, the share of tokens at the upper
+bound), so a higher one cannot do much; so few groups lack a signal ({silent:.0%} before dynamic
+sampling) that there is little to sample anew; lengths differ by a factor of ten, yet the token
+weights show no gain. With two seeds a small effect may be missed. The paper's ladder (30, 36, 38,
+41, 42, 50 points at 32B on AIME24) is not to be expected at this size.
 """
 
 

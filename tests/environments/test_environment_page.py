@@ -27,7 +27,7 @@ def test_the_page_is_up_to_date(renderer):
 
 def test_every_generated_or_shaped_environment_is_on_it(renderer):
     shown = {*renderer.GENERATED, *renderer.WRITTEN, *renderer.SHAPED, *renderer.GAMES}
-    shown |= {"arithmetic", "dataset", "mixture", "target_token"}
+    shown |= {"arithmetic", "dataset", "mixture", "repository", "target_token"}
     assert shown == set(BUILTIN)
 
 

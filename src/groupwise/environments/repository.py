@@ -62,7 +62,7 @@ class RepositorySettings(Arguments):
         "tests fail.",
     )
     code: dict[str, Any] = Field(
-        default_factory=dict,
+        default={},
         description="Arguments of the `code` verifier that runs the tests, as time_limit, packages "
         "or tier.",
     )
