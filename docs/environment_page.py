@@ -338,6 +338,8 @@ def _of_levels(levels: Mapping[str, Mapping[str, Any]], name: str) -> str:
 def _kind(annotation: Any) -> str:
     """A type as a reader says it: no `None`, choices by their values."""
     parts = [each for each in get_args(annotation) if each is not type(None)]
+    if get_origin(annotation) is dict:
+        return "table"
     if get_origin(annotation) is Literal:
         return ", ".join(str(each) for each in parts)
     if get_origin(annotation) is tuple:
