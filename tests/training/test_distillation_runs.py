@@ -85,10 +85,11 @@ def test_the_student_comes_nearer_and_a_twin_teaches_nothing(tmp_path: Path) -> 
     own = teachers.policies["tiny"].model.state_dict()
     assert all(torch.equal(tensor, start[key]) for key, tensor in own.items())
     twin = gw.train(
-        recipe, {"teacher.temperature": 1.0, "training.steps": 3}, output=tmp_path / "twin"
+        recipe, {"teacher.temperature": 1.0, "training.steps": 1}, output=tmp_path / "twin"
     )
-    for step in twin.metrics().to_pylist():  # Adam makes a step of a rounding error
-        assert step["teacher/divergence"] < 0.01 * steps[0]["teacher/divergence"]
+    (step,) = twin.metrics().to_pylist()  # one step: Adam makes a whole step of a rounding error
+    assert abs(step["teacher/divergence"]) < 1e-4 * steps[0]["teacher/divergence"]
+    assert step["grad_norm"] < 1e-3 * steps[0]["grad_norm"]
     assert twin.summary["eval/accuracy_last"] < twin.summary["eval/accuracy_first"] + 0.1
 
 
