@@ -42,7 +42,7 @@ THREE_DIGITS: dict[str, Any] = {
     "system": "Think in <think></think>, then answer in <answer></answer>.",
 }
 """The reasoning prompts of recipes/r1_smollm2.toml."""
-ONE_RULE: dict[str, Any] = {"num_rules": [1, 1], "num_train": 200, "num_heldout": 16}
+ONE_RULE: dict[str, Any] = {"num_rules": [1, 1], "num_train": 200, "num_heldout": 12}
 """Its general prompts: write on a subject by one of IFEval's rules."""
 
 

@@ -79,6 +79,7 @@ def heldout_only(prepared: Prepared) -> Prepared:
 
 def guard_values(result: EvaluationResult) -> dict[str, Value]:
     """An evaluation's metrics as `guard/<name>`, with the mean length of a sampled completion."""
-    lengths = [each.num_tokens for group in result.groups for each in group.rollouts]
+    groups = result.groups[: result.overall.num_prompts]  # the guards' follow, and count apart
+    lengths = [each.num_tokens for group in groups for each in group.rollouts]
     values = {f"guard/{name.removeprefix('eval/')}": v for name, v in result.metrics.items()}
     return {**values, "guard/tokens_mean": sum(lengths) / len(lengths)}
