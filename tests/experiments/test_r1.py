@@ -63,7 +63,7 @@ def test_the_summary_has_every_stage_with_values(whole: gw.Run) -> None:
         assert each["status"] == "finished"
         folder = None if each["kind"] == "rejection" else f"stages/{each['name']}/model"
         assert each["output"] == folder
-        for name in ("format", "english", "self_check"):
+        for name in ("accuracy", "format", "self_check"):
             assert 0 <= each["last"][f"guard/verifier/{name}"] <= 1
         assert each["last"]["guard/tokens_mean"] >= 4
         assert 0 <= each["last"][f"guard/{experiment.GENERAL}"] <= 1
