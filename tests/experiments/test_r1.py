@@ -161,13 +161,20 @@ def equal_runs(one: gw.Run, other: gw.Run) -> None:
             assert (one.folder / model).read_bytes() == (other.folder / model).read_bytes()
 
 
-def test_broken_between_and_inside_stages_it_equals_the_unbroken_one(
-    whole: gw.Run, tmp_path: Path
+@pytest.mark.parametrize(
+    "places",
+    [
+        pytest.param([("all", 0)], id="inside the last stage"),
+        pytest.param([("cold_start", 1), ("reasoning", 0), ("traces", None), ("second", 2)],
+                     id="inside and between stages", marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
+def test_broken_it_equals_the_unbroken_one(
+    whole: gw.Run, tmp_path: Path, places: list[tuple[str, int | None]]
 ) -> None:
-    breaks = [Break("reasoning", 0), Break("second")]
-    for each in breaks:
+    for place in places:
         with pytest.raises(KeyboardInterrupt):
-            small(tmp_path / "run", each)
+            small(tmp_path / "run", Break(*place))
     equal_runs(small(tmp_path / "run"), whole)
 
 
