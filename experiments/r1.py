@@ -170,8 +170,8 @@ Every figure is of the guard set, 200 held-out sums with 4 sampled completions e
 general prompts; the interval is over the sums. `right`: the answer tag holds the sum. `greedy`:
 one greedy completion of each sum. `English`: the share of the letters of the steps. `self-check`:
 completions with a check of a step. `general`: general prompts answered right. Rejection sampling
-kept {kept} traces.
-A run took {seconds} s on 2 cores of an Intel Xeon (AVX2) that were shared with other work.
+kept {kept} traces. The stages of a run took {seconds} s, without the guard, on 2 cores of an Intel
+Xeon (AVX2) that were shared with up to ten other processes.
 
 ## Without the reward for English
 
@@ -190,7 +190,9 @@ there is an answer tag, `format` counts it where the number is right, as the rew
 
 {smollm2}
 
-Rejection sampling kept {smollm2_kept} traces. The run took {smollm2_seconds} s on the same machine.
+Rejection sampling kept {smollm2_kept} traces; with so few, the second stage from the base falls
+short of the policy that they are from. The stages took {smollm2_seconds} s on the same machine.
+
 The tables: `python experiments/r1.py`.
 """
 
