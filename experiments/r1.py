@@ -118,7 +118,7 @@ def draw(runs: Sequence[Stages], controls: Sequence[Stages]) -> None:
         "general prompts right": GENERAL,
     }
     for axis, (title, key) in zip(axes, panels.items(), strict=True):
-        for group, colour, label in ((runs, "C0", "the recipe"), (controls, "0.6", "English unrewarded")):
+        for group, colour, label in ((runs, "C0", "the recipe"), (controls, "0.6", "unrewarded")):
             names = list(group[0])
             columns = [[run[name][key] for run in group] for name in names]
             axis.plot(range(len(names)), list(map(fmean, columns)), "o-", color=colour, label=label)
