@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from groupwise.policies import Policy as Policy
     from groupwise.policies import load_policy as load_policy
     from groupwise.policies import score as score
+    from groupwise.proving.check import verify_resume as verify_resume
     from groupwise.records import Run as Run
     from groupwise.records import open_run as open_run
     from groupwise.samplers import sample as sample

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from groupwise.errors import GroupwiseError
+from groupwise.instants import passed
 from groupwise.records.files import file_hash, fsync_file, fsync_folder
 
 if TYPE_CHECKING:
@@ -166,6 +167,7 @@ def save_checkpoint(
             name: _save_tensors(temporary / f"{name}.safetensors", values)
             for name, values in files.items()
         }
+        passed("save")
         _write_plain(temporary / "optimizer.json", packed)
         about = {"format": _FORMAT, "step": step, "aliases": aliases}
         about |= {"metrics": dict(metrics or {}), "state": state}
@@ -174,6 +176,7 @@ def save_checkpoint(
         _remove(target)  # only ever a damaged one
         os.rename(temporary, target)
         fsync_folder(folder)
+        passed("saved")
     except (OSError, SafetensorError) as error:
         raise GroupwiseError(
             f"the checkpoint after step {step} could not be written to {folder}: {error}; "

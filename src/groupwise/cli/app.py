@@ -216,6 +216,27 @@ def suggest(
         _err().print(f"the recipe is in {output}: groupwise train {output}")
 
 
+@app.command(name="verify-resume", context_settings=FIELDS, epilog=FIELDS_HELP)
+def verify_resume(
+    context: typer.Context,
+    recipe: RecipeName,
+    small: Small = False,
+    kills: Annotated[
+        int, typer.Option(help="Kills at random times, besides those at named instants.")
+    ] = 6,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the certificate as JSON.")] = False,
+) -> None:
+    """Kill a recipe's run at many instants, resume it, and compare it with the unbroken run."""
+    from groupwise.cli.overrides import parse_overrides
+    from groupwise.proving import verify_resume as verify
+
+    overrides = parse_overrides(context.args, ("small", "kills", "json"))
+    found = verify(recipe, overrides, small=small, kills=kills, progress=_err().print)
+    print(json.dumps(found.to_dict(), indent=2) if as_json else found.text())  # noqa: T201
+    if not found.equal:
+        raise typer.Exit(1)
+
+
 @app.command()
 def export(
     run: Annotated[Path, typer.Argument(help="The run's folder.")],

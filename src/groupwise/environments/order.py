@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from groupwise.errors import RecipeError
+from groupwise.instants import passed
 from groupwise.randomness import stream_key
 
 
@@ -63,4 +64,6 @@ class PromptCursor:
         if epoch != self._epoch:
             self._order = prompt_order(self.seed, epoch, self.ids)
             self._epoch = epoch
+        if epoch and not position:
+            passed("epoch")
         return epoch, self._order[position]

@@ -14,6 +14,7 @@ from groupwise.environments import Environment
 from groupwise.errors import RecipeError, VerifierError
 from groupwise.evaluation.result import EvaluationResult, SetResult, summarise
 from groupwise.evaluation.strict import strict_metrics
+from groupwise.instants import passed
 from groupwise.randomness import stream_key
 from groupwise.records.settings import EvaluationSettings
 from groupwise.rollouts import collect
@@ -118,6 +119,7 @@ def evaluate(
         step=version,
         greedy=True,
     )
+    passed("evaluation")
     result = result_of(groups, sets, settings=settings, version=version)
     if environment.strict is None:
         return result

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from groupwise.algorithms import Algorithm, AlgorithmState, MetricSums, UpdatePlan
 from groupwise.errors import NonFiniteError
+from groupwise.instants import passed
 from groupwise.learner.critic import CriticLearner, value_metrics
 from groupwise.learner.optimizers import clipped_norm, make_optimizer, step_optimizer
 from groupwise.learner.settings import TrainingSettings, learning_rate_at
@@ -329,6 +330,7 @@ class Learner:
             made.sums = made.sums + terms.sums
             made.loss += float(terms.loss.detach())
             made.moved += _moved(output.logprobs, old, mask)
+            passed("micro-batch")
         return made
 
     def _comparison(

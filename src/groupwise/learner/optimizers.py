@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import torch
 
 from groupwise.errors import NonFiniteError
+from groupwise.instants import passed
 from groupwise.learner.settings import OptimizerSettings
 
 
@@ -53,5 +54,6 @@ def step_optimizer(optimizer: torch.optim.Optimizer, rate: float) -> None:
     """One step at a learning rate; the gradients are gone afterwards."""
     for group in optimizer.param_groups:
         group["lr"] = rate
+    passed("optimiser")
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)

@@ -107,7 +107,11 @@ def diff(run_a: Run | str | Path, run_b: Run | str | Path) -> Diff:
 
 
 def _rollout_causes(a: Run, b: Run, step: int) -> tuple[Difference, ...]:
-    table_a, table_b = a.rollouts(step), b.rollouts(step)
+    return table_causes(a.rollouts(step), b.rollouts(step))
+
+
+def table_causes(table_a: pa.Table, table_b: pa.Table) -> tuple[Difference, ...]:
+    """What differs between two tables of rollouts, in the order of cause and effect."""
     if table_a.equals(table_b):
         return ()
     if table_a.num_rows != table_b.num_rows:

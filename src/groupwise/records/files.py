@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+from groupwise.instants import passed
 from groupwise.texts import whole_text
 
 
@@ -38,6 +39,7 @@ def replace_file(path: Path, write: Callable[[Path], None], *, durable: bool = F
         write(temporary)
         if durable:
             fsync_file(temporary)
+        passed("file")
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

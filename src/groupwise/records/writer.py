@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from groupwise.errors import GroupwiseError, RecipeError
+from groupwise.instants import passed
 from groupwise.records.files import (
     fsync_file,
     fsync_folder,
@@ -53,6 +54,8 @@ class RunWriter:
         self.folder = folder
         self._unsynced: set[Path] = set()
         self._lock: int | None = _lock_folder(folder)
+        for half_written in folder.rglob(".*.tmp"):  # a killed process's
+            half_written.unlink()
         self._last_step = -1
 
     @classmethod
@@ -110,6 +113,7 @@ class RunWriter:
         if step <= self._last_step:
             raise ValueError(f"step {step} after step {self._last_step}: each has one line")
         line = complete_step(step, values)
+        passed("record")
         self._append("metrics.jsonl", line)
         self._last_step = step
         return line

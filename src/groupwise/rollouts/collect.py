@@ -10,13 +10,14 @@ from itertools import islice
 
 from groupwise.environments import Environment
 from groupwise.errors import GroupwiseError
+from groupwise.instants import passed
 from groupwise.randomness import Purpose
 from groupwise.rollouts.judged import case_of, step_ends
 from groupwise.rollouts.member import Member, Setting
 from groupwise.rollouts.scoring import Scoring
 from groupwise.samplers import Sampler, SamplingSettings
 from groupwise.templates import Template
-from groupwise.types import Group, Prompt, Rollout, Score
+from groupwise.types import Completion, Group, Prompt, Rollout, Score
 
 Timer = Callable[[str], AbstractContextManager[None]]
 _UNJUDGED = Score(None, "not_applicable", "not yet judged")
@@ -71,6 +72,10 @@ def collect(
             failed = Score(None, "infrastructure_error", reason)
         scoring.put(place, case_of(rollout, environment.judged), failed)
 
+    def on_completion(place: int, completion: Completion) -> None:
+        passed("sampling")
+        members[place].on_completion(completion)
+
     ids = {prompt.id: environment.prompt_ids(prompt, template) for prompt, _ in prompts}
     for place, (prompt, visit, index) in enumerate(places):
         over = partial(ended, place)
@@ -78,10 +83,7 @@ def collect(
 
     with timer("rollout"):
         try:
-            sampler.play(
-                [member.request() for member in members],
-                lambda place, completion: members[place].on_completion(completion),
-            )
+            sampler.play([member.request() for member in members], on_completion)
         finally:
             scoring.stop()
     with timer("score"):

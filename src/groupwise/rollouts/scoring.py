@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
+from groupwise.instants import passed
 from groupwise.types import Score
 from groupwise.verifiers import Case
 from groupwise.waiting.deadlines import BackgroundCall
@@ -33,6 +34,7 @@ class Scoring:
 
     def put(self, place: int, case: Case, failed: Score | None = None) -> None:
         """A rollout has ended; from any thread. Raises what scoring an earlier one raised."""
+        passed("scoring")
         with self._changed:
             if self._work is not None and self._work.error is not None:
                 raise self._work.error

@@ -29,6 +29,7 @@ from groupwise.checkpoints import (
     training_state,
 )
 from groupwise.errors import NonFiniteError, RecipeError
+from groupwise.instants import entered_step, passed
 from groupwise.learner import (
     clipped_norm,
     learning_rate_at,
@@ -126,7 +127,9 @@ class _Fit(Generic[E]):
         end = (step + 1) * size
         if self.settings.steps is None:
             end = min(end, max(step * size + 1, round(self.settings.epochs * count)))
-        places = (divmod(place, count) for place in range(step * size, end))
+        places = [divmod(place, count) for place in range(step * size, end)]
+        if any(each and not at for each, at in places):
+            passed("epoch")
         name, seed = self.context.name, self.seed
         return [self.examples[epoch_order(count, seed, name, each)[at]] for each, at in places]
 
@@ -151,6 +154,7 @@ class _Fit(Generic[E]):
             loss += float(value.detach())
             for name, number in more.items():
                 sums[name] = sums.get(name, 0.0) + number / total
+            passed("micro-batch")
         named = self.policy.model.named_parameters()
         norm = clipped_norm(named, self.settings.max_grad_norm, f"step {step}")
         rate = learning_rate_at(step, self.settings)
@@ -205,6 +209,7 @@ class _Fit(Generic[E]):
                 done = f"interrupted after {self.progress.step} of {self.total} steps"
                 raise Interrupted(interruption.number, done)
             step, before = self.progress.step, time.perf_counter()
+            entered_step(step)
             values = self.learn(step)
             learned = time.perf_counter()
             self.progress.step += 1
@@ -249,6 +254,7 @@ class _Fit(Generic[E]):
         return False
 
     def _record_evaluation(self, writer: RunWriter, version: int, values: dict[str, float]) -> None:
+        passed("evaluation")
         self.evaluations[version] = values
         writer.evaluation(version, values)
         for callback in self.context.callbacks:

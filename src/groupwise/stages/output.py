@@ -11,6 +11,7 @@ from typing import Any
 
 from groupwise.errors import RecipeError
 from groupwise.evaluation import EvaluationResult
+from groupwise.instants import passed
 from groupwise.policies import Policy, has_adapter, save_pretrained
 from groupwise.policies.source import adapter_folder, base_of, source_of
 from groupwise.records import SUMMARY_KEYS, RunWriter, describe_machine, text_hash
@@ -46,6 +47,7 @@ def write_whole(folder: Path, write: Callable[[Path], object]) -> Path:
         if path.is_file():
             fsync_file(path)
     fsync_folder(temporary)
+    passed("model")
     os.rename(temporary, target)
     fsync_folder(folder)
     return target

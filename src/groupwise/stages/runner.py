@@ -16,6 +16,7 @@ from typing import Any
 import tomli_w
 
 from groupwise.errors import RecipeError
+from groupwise.instants import entered_stage, passed
 from groupwise.policies import describe_model
 from groupwise.recipe import find_recipe, plain_table
 from groupwise.records import (
@@ -190,7 +191,9 @@ class _Runner:
         try:
             for node in self.pipeline.order:
                 name = node.name
+                entered_stage(name)
                 self.stage(node)
+                passed("between stages")
         except BaseException as error:
             stopped = isinstance(error, Interrupted | KeyboardInterrupt)
             self.done[name]["status"] = status = "interrupted" if stopped else "failed"

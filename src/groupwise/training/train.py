@@ -14,6 +14,7 @@ from torch import Tensor
 from groupwise.batches import align, make_batch, split_groups
 from groupwise.checkpoints import prune, save_checkpoint, training_state
 from groupwise.evaluation import evaluate
+from groupwise.instants import entered_step
 from groupwise.policies import Teaching
 from groupwise.records import RunWriter, Value
 from groupwise.training.callbacks import Callback, Clock
@@ -45,6 +46,7 @@ class Loop:
         self._stop_if_asked(interruption, steps > 0, f"before step {first + 1}")
         for step in range(first, steps):
             self.clock = Clock()
+            entered_step(step)
             with self.clock("step"):
                 collected = self.collect(step)
                 teaching = self.teach(collected)

@@ -18,6 +18,7 @@ from groupwise.environments.episode import Episode
 from groupwise.environments.tools.tool import Tool, ToolError, ToolUnavailable
 from groupwise.environments.wrappers import EnvironmentWrapper, EpisodeWrapper, with_tools
 from groupwise.errors import RecipeError
+from groupwise.instants import passed
 from groupwise.templates import (
     Template,
     ToolCall,
@@ -92,6 +93,7 @@ class Toolbox(EnvironmentWrapper):
         return self._waits.start(lambda: _text(self._called(call)), self.seconds)
 
     def _called(self, call: ToolCall) -> Any:
+        passed("tool call")
         if call.name not in self.tools:
             names = ", ".join(self.tools)
             raise ToolError(f"there is no tool {call.name!r}; there are: {names}")
