@@ -22,7 +22,7 @@ BASE: dict[str, Any] = {
     "environment": {"name": "arithmetic", "level": "table", "audit": False},
     "algorithm": {"preset": "grpo"},
     "sampling": {"group_size": 4, "max_tokens": 4},
-    "training": {"prompts_per_step": 22, "steps": 4, "learning_rate": 1e-3},
+    "training": {"prompts_per_step": 22, "steps": 3, "learning_rate": 1e-3},
     "evaluation": {"every": 2, "samples": 1, "max_prompts": 2},
     "checkpoints": {"every": 2},
 }

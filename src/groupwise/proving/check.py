@@ -14,7 +14,7 @@ from typing import Any
 
 from groupwise.errors import GroupwiseError, RecipeError
 from groupwise.instants import INSTANTS
-from groupwise.proving.child import Ended, Job, run_child
+from groupwise.proving.child import Ended, Job, run_child, start_server
 from groupwise.proving.equality import Comparison, compare_runs
 from groupwise.recipe import find_recipe, load_recipe
 from groupwise.records import open_run
@@ -107,6 +107,7 @@ def verify_resume(
     with tempfile.TemporaryDirectory(prefix="groupwise-resume-") as folder:
         job = Job(given, settings, small, Path(folder))
         progress("the unbroken run")
+        start_server()
         whole = run_child(job, {}, fresh=True)
         if whole.error is not None:
             kind = RecipeError if whole.exit_code == RecipeError.exit_code else GroupwiseError
@@ -142,10 +143,9 @@ def _with_checkpoints(recipe: Any, overrides: dict[str, Any], small: bool) -> di
     if is_pipeline(recipe):
         return {"checkpoints.every": 1, **overrides}
     made = load_recipe(recipe, overrides, small=small)
-    third = max(1, made.training.steps // 3)
-    if 0 < made.checkpoints.every <= third:
+    if 0 < made.checkpoints.every < made.training.steps:
         return overrides
-    return {"checkpoints.every": third, **overrides}
+    return {"checkpoints.every": max(1, made.training.steps // 3), **overrides}
 
 
 def plan_kills(whole: Ended, count: int, seed: int) -> list[Kill]:

@@ -35,6 +35,18 @@ _PRELOADED = (
 )
 
 
+_HAS_SERVER = "forkserver" in multiprocessing.get_all_start_methods()
+
+
+def start_server() -> None:
+    """Let the server import everything while the unbroken run is made."""
+    if _HAS_SERVER:
+        from multiprocessing.forkserver import ensure_running
+
+        multiprocessing.get_context("forkserver").set_forkserver_preload(list(_PRELOADED))
+        ensure_running()
+
+
 @dataclass(frozen=True)
 class Job:
     """What every child of one check runs: `gw.train` with these arguments, always as a resume."""
@@ -67,10 +79,8 @@ def run_child(
     """Train in a child to the end or to a death; one that takes longer than `seconds` is ended."""
     for name in ("trace", "output", "error.json"):
         (job.folder / name).unlink(missing_ok=True)
-    forked = not fresh and "forkserver" in multiprocessing.get_all_start_methods()
-    context = multiprocessing.get_context("forkserver" if forked else "spawn")
-    if forked:
-        context.set_forkserver_preload(list(_PRELOADED))
+    forked = not fresh and _HAS_SERVER
+    context: Any = multiprocessing.get_context("forkserver" if forked else "spawn")
     started = time.perf_counter()
     child = context.Process(target=_train, args=(job, dict(deaths), dict(os.environ)))
     child.start()

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -271,11 +272,14 @@ class _Fit(Generic[E]):
             state={"base": self.base, "progress": asdict(self.progress)},
             metrics=self.last_line,
         )
+        self.prune(path.parent)
+        writer.event("checkpoint", version=self.progress.step, path=path.name)
+
+    def prune(self, folder: Path) -> None:
         best, direction = self.checkpoints.best, self.checkpoints.direction
         if self.settings.patience is not None:
             best, direction = _LOSS, "lower"
-        prune(path.parent, keep=self.checkpoints.keep, best=best, direction=direction)
-        writer.event("checkpoint", version=self.progress.step, path=path.name)
+        prune(folder, keep=self.checkpoints.keep, best=best, direction=direction)
 
     # --- start, resume and end --------------------------------------------------------------------
 
@@ -288,6 +292,8 @@ class _Fit(Generic[E]):
             restore_training_state(self.policy.model, self.optimizer, found)
             self.progress = Progress(**found.state["progress"])
             self.last_line = dict(found.metrics)
+            if not notes:  # killed between a save and its pruning
+                self.prune(path.parent)
         writer.truncate_after(self.progress.step)
         for event in open_run(writer.folder).events("evaluation"):
             self.evaluations[event["version"]] = event["values"]

@@ -14,6 +14,7 @@ from groupwise.checkpoints import (
     clean_leftovers,
     is_complete,
     load_checkpoint,
+    prune,
     restore_training_state,
 )
 from groupwise.errors import GroupwiseError, RecipeError
@@ -201,6 +202,9 @@ def _restore(session: Session, writer: RunWriter, resuming: bool) -> list[str]:
             session.load_counters(checkpoint.state, step)
             restore_training_state(session.policy.model, session.learner.optimizer, checkpoint)
             session.load_extra_tensors(checkpoint.extra_tensors)
+            if not notes:  # killed between a save and its pruning
+                kept = session.recipe.checkpoints
+                prune(path.parent, keep=kept.keep, best=kept.best, direction=kept.direction)
         writer.truncate_after(step)
         notes.append(f"resumed at step {step}")
     session.sampler.load(session.policy, session.policy.version)
