@@ -53,19 +53,16 @@ def test_a_tiny_run_is_equal_in_its_second_epoch_too() -> None:
 
 FORGETFUL = """
 import random
-from groupwise.types import Score
 
-class Forgetful:
-    seen = 0
+seen = 0
 
-    def __call__(self, completion, answer):
-        Forgetful.seen += 1
-        return float(completion.strip() == answer) + Forgetful.seen / 1000
+def forgetful(completions, answer, **kwargs):
+    global seen
+    seen += 1
+    return [len(str(each)) + seen / 1000 for each in completions]
 
-forgetful = Forgetful()
-
-def noisy(completion, answer):
-    return float(completion.strip() == answer) + random.random()
+def noisy(completions, answer, **kwargs):
+    return [len(str(each)) + random.random() for each in completions]
 """
 
 
@@ -76,7 +73,8 @@ def test_state_outside_the_checkpoint_is_found(
 ) -> None:
     (tmp_path / "rewards.py").write_text(FORGETFUL)
     monkeypatch.chdir(tmp_path)
-    recipe = {**BASE, "environment": {**BASE["environment"], "verifier": f"rewards:{name}"}}
+    verifiers = [{"name": f"rewards:{name}"}]
+    recipe = {**BASE, "environment": {**BASE["environment"], "verifiers": verifiers}}
     Path("recipe.toml").write_text(tomli_w.dumps(recipe))
     assert command(["verify-resume", "recipe.toml", "--kills", "0", "--json"]) == 1
     found = json.loads(capsys.readouterr().out)

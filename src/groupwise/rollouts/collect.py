@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -17,7 +18,7 @@ from groupwise.rollouts.member import Member, Setting
 from groupwise.rollouts.scoring import Scoring
 from groupwise.samplers import Sampler, SamplingSettings
 from groupwise.templates import Template
-from groupwise.types import Completion, Group, Prompt, Rollout, Score
+from groupwise.types import Completion, Group, Prompt, Request, Rollout, Score
 
 Timer = Callable[[str], AbstractContextManager[None]]
 _UNJUDGED = Score(None, "not_applicable", "not yet judged")
@@ -72,9 +73,11 @@ def collect(
             failed = Score(None, "infrastructure_error", reason)
         scoring.put(place, case_of(rollout, environment.judged), failed)
 
-    def on_completion(place: int, completion: Completion) -> None:
+    def on_completion(
+        place: int, completion: Completion
+    ) -> Request | Future[Request | None] | None:
         passed("sampling")
-        members[place].on_completion(completion)
+        return members[place].on_completion(completion)
 
     ids = {prompt.id: environment.prompt_ids(prompt, template) for prompt, _ in prompts}
     for place, (prompt, visit, index) in enumerate(places):
