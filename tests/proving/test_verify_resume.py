@@ -144,12 +144,15 @@ def test_a_pipeline_of_every_kind_resumes_exactly(tmp_path: Path) -> None:
         "teacher": {"stage": "rl"},
         "training": rl,
     }
+    pairs = {"stage": "kept", "pairing": {"per_prompt": 2}}
     stages: list[dict[str, Any]] = [
         {"kind": "supervised", "data": {"path": str(data)}, "training": fit, "heldout_share": 0.2},
         {"kind": "rl", "training": rl},
         {"kind": "rejection", "name": "kept", "prompts": 12},
         {"kind": "supervised", "name": "again", "data": {"stage": "kept", "chat": False},
          "training": fit},
+        {"kind": "preference", "data": pairs, "training": fit},
+        {"kind": "reward_model", "data": pairs, "training": fit},
         {"name": "student", "from": "base", **traces},
         {"name": "on_policy", "from": "base", **on_policy},
         {"kind": "merge", "models": [{"stage": "again", "weight": 1.0}]},

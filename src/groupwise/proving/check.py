@@ -18,7 +18,7 @@ from groupwise.proving.child import Ended, Job, run_child, start_server
 from groupwise.proving.equality import Comparison, compare_runs
 from groupwise.recipe import find_recipe, load_recipe
 from groupwise.records import open_run
-from groupwise.stages import is_pipeline
+from groupwise.stages import is_pipeline, load_pipeline
 
 SECOND_EPOCH, INSIDE, RANDOM = "second epoch", "inside a stage", "random"
 
@@ -138,12 +138,12 @@ def verify_resume(
 
 def _with_checkpoints(recipe: Any, overrides: dict[str, Any], small: bool) -> dict[str, Any]:
     """The overrides, and a checkpoint inside the run where the recipe saves none."""
-    if any(name.endswith("checkpoints.every") for name in overrides):
-        return overrides
+    is_set = any(name.endswith("checkpoints.every") for name in overrides)
     if is_pipeline(recipe):
-        return {"checkpoints.every": 1, **overrides}
+        load_pipeline(recipe, overrides, small=small)
+        return overrides if is_set else {"checkpoints.every": 1, **overrides}
     made = load_recipe(recipe, overrides, small=small)
-    if 0 < made.checkpoints.every < made.training.steps:
+    if is_set or 0 < made.checkpoints.every < made.training.steps:
         return overrides
     return {"checkpoints.every": max(1, made.training.steps // 3), **overrides}
 
