@@ -291,7 +291,11 @@ def validated(table: Mapping[str, Any], model: type[M]) -> M:
     try:
         return model.model_validate(_with_nones(table, model))
     except ValidationError as error:
-        raise RecipeError("\n".join(_explain(item, model) for item in error.errors())) from error
+        items = error.errors()
+        inner = [item for item in items if item["type"] != "too_short"]
+        # a list without its wrong entries is too short, which is not what is wrong with it
+        lines = [_explain(item, model) for item in inner or items]
+        raise RecipeError("\n".join(lines)) from error
 
 
 def _explain(item: Mapping[str, Any], model: type[BaseModel]) -> str:

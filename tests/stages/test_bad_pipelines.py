@@ -70,6 +70,7 @@ def refused(table: Any, tmp_path: Path, **given: Any) -> str:
         ([{"kind": "merge", "models": [{"stage": "x"}]}], "stage 'merge': the stage 'x' is not"),
         ([{"kind": "merge", "models": [{}]}], "give stage or name, one of the two"),
         ([{"kind": "supervised", "data": []}], "stage 'supervised': data = []"),
+        ([{"kind": "supervised", "data": "a.jsonl"}], 'give a table, as { path = "chats.jsonl" }'),
         (
             [RL, {"kind": "supervised", "data": {"stage": "rl"}}],
             "data.stage = 'rl': a stage of the kind 'rl' makes no rows",
@@ -85,6 +86,13 @@ def test_one_message_names_the_stage_and_the_field(
     tmp_path: Path, data: Path, stages: list[Any], words: str
 ) -> None:
     assert words in refused(pipeline(data, *stages), tmp_path)
+
+
+def test_a_wrong_entry_of_a_list_is_one_line(tmp_path: Path, data: Path) -> None:
+    source = {"path": str(data), "limit": 0}
+    said = refused(pipeline(data, {"kind": "supervised", "data": source}), tmp_path)
+    assert "data.0.limit = 0" in said
+    assert len(said.splitlines()) == 1
 
 
 @pytest.mark.parametrize(

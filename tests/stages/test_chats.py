@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -104,6 +105,7 @@ def test_tools_and_calls_reach_the_template() -> None:
         ANSWER,
     ]
     (example,) = chat_examples(template, chat, values={"tools": [TOOL]})
+    assert chat_examples(template, chat, values={"tools": json.dumps([TOOL])}) == [example]
     first, second = trained(template, example)
     assert '"name": "multiply"' in first
     assert "391" not in first
@@ -146,6 +148,8 @@ def test_only_the_completion_of_a_row_trains() -> None:
         ({"messages": [ANSWER]}, "begins with the assistant"),
         ({"messages": [QUESTION, {"role": "bot", "content": "x"}]}, "message 2 has the role 'bot'"),
         ({"prompt": "x", "completion": " "}, "has an empty message of the assistant"),
+        ({"messages": [QUESTION, ANSWER], "tools": "x"}, "'tools' is 'x', which is not JSON"),
+        ({"messages": [QUESTION, ANSWER], "tools": [1]}, "has tools that cannot be read"),
         ({"prompt": 3, "completion": "x"}, "has the prompt 3; give a text or messages"),
     ],
 )

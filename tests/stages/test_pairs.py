@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from groupwise.environments.readers import Row
-from groupwise.errors import RecipeError
+from groupwise.errors import GroupwiseError, RecipeError
 from groupwise.policies import describe_model
 from groupwise.stages.pairs import PairData, Pairing, no_contradiction, token_pair
 from groupwise.stages.sources import examples_of
@@ -189,7 +189,7 @@ def test_a_stages_rows_kept_and_dropped_make_pairs(tmp_path: Path) -> None:
     assert (named, remark) == ("data.stage = 'samples'", "1 of 2 prompts make no pair")
     assert data.pair(rows[0]).prompt.messages == (USER,)
     (tmp_path / "dropped.jsonl").unlink()
-    with pytest.raises(RecipeError, match="none of its 2 prompts has a better and a worse answer"):
+    with pytest.raises(GroupwiseError, match="none of its 2 prompts has a better and a worse"):
         data.rows(tmp_path, 0)
 
 

@@ -19,7 +19,7 @@ import torch
 from safetensors.torch import load_file
 
 import groupwise as gw
-from groupwise.errors import RecipeError
+from groupwise.errors import GroupwiseError, RecipeError
 from groupwise.policies import get_model, load_policy, merged_copy, save_pretrained
 from groupwise.records import find_metric
 from groupwise.stages import KINDS, Stage, StageContext, StageResult, load_pipeline, runner
@@ -267,6 +267,36 @@ def test_other_weights_in_a_finished_stage_are_refused_on_resume(
     path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0\1")
     with pytest.raises(RecipeError, match="stage 'sft' is finished, but its model changed since"):
         gw.train(recipe, {"stages.0.training.steps": 1}, output=run.folder, resume=True)
+
+
+def test_an_added_stage_is_refused_on_resume(whole: gw.Run, data: Path) -> None:
+    recipe = pipeline(data)
+    recipe["stages"].append({"kind": "evaluate"})
+    with pytest.raises(RecipeError, match=r"with the stages .*, and the recipe has .*, evaluate"):
+        gw.train(recipe, output=whole.folder, resume=True)
+
+
+def test_changed_rows_of_a_finished_stage_are_refused_on_resume(data: Path, tmp_path: Path) -> None:
+    recipe = pipeline(data, {"kind": "rejection", "prompts": 4, "keep": "all"})
+    run = gw.train(recipe, output=tmp_path / "run")
+    assert run.summary["output"] is None
+    path = run.folder / "stages" / "rejection" / "data.jsonl"
+    path.write_text(path.read_text() + path.read_text().splitlines()[0] + "\n")
+    with pytest.raises(RecipeError, match="'rejection' is finished, but its rows changed since"):
+        gw.train(recipe, output=run.folder, resume=True)
+
+
+def test_a_failure_names_its_stage_and_small_says_what_it_sets(data: Path, tmp_path: Path) -> None:
+    notes: list[str] = []
+
+    class Notes(Callback):
+        def on_warning(self, message: str) -> None:
+            notes.append(message)
+
+    recipe = pipeline(data, {"kind": "rejection", "min_length": 100})
+    with pytest.raises(GroupwiseError, match=r"^stage 'rejection': all \d+ traces were dropped"):
+        gw.train(recipe, output=tmp_path / "run", small=True, callbacks=[Notes()])
+    assert any("stages.0.keep = 'all'" in note for note in notes)
 
 
 def test_stages_of_an_adapters_folder_leave_whole_models(data: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from groupwise.environments.readers import Row
 from groupwise.stages.sources import RowData
-from groupwise.templates import Template
+from groupwise.templates import Template, tool_schemas
 from groupwise.templates.turns import STAND_IN, opened_tag
 from groupwise.types import Message, Prompt
 
@@ -75,7 +75,7 @@ def chat_examples(
     `values` are the row's columns: its `tools` reach the chat template. Raises ValueError for a
     chat that cannot be learned from, RecipeError where the template refuses it.
     """
-    tools = tuple((values or {}).get("tools") or ())
+    tools = row_tools(values or {})
     places = [n for n, each in enumerate(messages) if n >= first and each["role"] == "assistant"]
     if not places:
         raise ValueError("has no message of the assistant")
@@ -96,6 +96,14 @@ def chat_examples(
             ids = (*prompt, *completion)
             examples.append(TokenExample(prompt, completion, (True,) * len(completion)))
     return examples
+
+
+def row_tools(values: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    """The schemas in a row's `tools`, a list or its JSON text. Raises ValueError."""
+    try:
+        return tool_schemas(values.get("tools"))
+    except ValueError as error:
+        raise ValueError(f"has tools that cannot be read: 'tools' {error}") from error
 
 
 def raw_example(template: Template, prompt: str, completion: str) -> TokenExample:

@@ -13,10 +13,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from groupwise.environments.readers import Row, Source, read_rows
-from groupwise.errors import RecipeError
+from groupwise.errors import GroupwiseError
 from groupwise.randomness import generator
 from groupwise.records.files import read_json_lines
-from groupwise.stages.chats import TokenExample, chat_examples, raw_example
+from groupwise.stages.chats import TokenExample, chat_examples, raw_example, row_tools
 from groupwise.stages.sources import RowData
 from groupwise.stages.stage import DROPPED, ROWS
 from groupwise.templates import Template
@@ -138,7 +138,7 @@ class PairData(RowData):
     def rows(self, folder: Path | None, seed: int) -> tuple[list[Row], str, str | None]:
         """The rows of pairs, their source in words, and a remark on what made no pair.
 
-        `folder` is the stage's, None for a path. Raises RecipeError where there is no pair.
+        `folder` is the stage's, None for a path. Raises GroupwiseError where there is no pair.
         """
         if folder is None:
             source = Source(str(self.path), self.config, self.split, seed, "data.path")
@@ -166,7 +166,7 @@ class PairData(RowData):
             made += [Row(f"prompt {prompt!r}", pair) for pair in pairs]
         named = f"data.stage = {self.stage!r}"
         if not made:
-            raise RecipeError(
+            raise GroupwiseError(
                 f"{named}: none of its {len(prompts)} prompts has a better and a worse answer by "
                 f"pairing.by = {self.pairing.by!r}; sample more for a prompt "
                 "(sampling.group_size), or pair by the other of correct and reward"
@@ -188,7 +188,7 @@ class PairData(RowData):
             prompt, chosen, rejected = self._implied(chosen, rejected)
         if chosen == rejected:
             raise ValueError("has a chosen answer that equals the rejected one")
-        tools = tuple(values.get("tools") or ())
+        tools = row_tools(values)
         if isinstance(prompt, str) and isinstance(chosen, str) and not self.chat:
             sides = [({"role": "assistant", "content": each},) for each in (chosen, rejected)]
             return Pair(Prompt(row.where, text=prompt), sides[0], sides[1], float(margin))

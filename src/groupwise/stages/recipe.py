@@ -117,11 +117,10 @@ def load_pipeline(
     """
     table = read_table(source)
     names = _names(table)
-    own_small = table.pop("small", None)
     if small:
-        made = _small(table) if own_small is None else flatten(own_small)
-        for dotted, value in made.items():
+        for dotted, value in small_settings(table).items():
             set_field(table, _numbered(dotted, names), value)
+    table.pop("small", None)
     for dotted, value in (overrides or {}).items():
         set_field(table, _numbered(dotted, names), parse_value(value))
     _check_top(table)
@@ -178,8 +177,12 @@ def _class_of(entry: Mapping[str, Any]) -> type[Stage]:
     return KINDS[entry["kind"]].variant(entry)
 
 
-def _small(table: Mapping[str, Any]) -> dict[str, Any]:
-    """What `--small` means without a [small] table."""
+def small_settings(source: str | Path | Mapping[str, Any]) -> dict[str, Any]:
+    """What `--small` sets, by dotted field: the recipe's own [small] table, else what each kind
+    says."""
+    table = read_table(source)
+    if "small" in table:
+        return flatten(table["small"])
     found = {}
     if "environment" in table or "guard" in table:
         found = {f"guard.{key}": value for key, value in Evaluate.small.items()}

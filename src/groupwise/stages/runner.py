@@ -15,7 +15,7 @@ from typing import Any
 
 import tomli_w
 
-from groupwise.errors import RecipeError
+from groupwise.errors import GroupwiseError, RecipeError
 from groupwise.instants import entered_stage, passed
 from groupwise.policies import describe_model
 from groupwise.recipe import find_recipe, plain_table
@@ -29,10 +29,19 @@ from groupwise.records import (
     text_hash,
 )
 from groupwise.records.compare import flatten
+from groupwise.records.files import file_hash
 from groupwise.stages.evaluation import guard_values, heldout_only
 from groupwise.stages.output import clear_half_start, read_lineage, weights_of, write_lineage
-from groupwise.stages.recipe import BASE, Node, Pipeline, is_pipeline, load_pipeline, named
-from groupwise.stages.stage import CheckContext, Stage, StageContext
+from groupwise.stages.recipe import (
+    BASE,
+    Node,
+    Pipeline,
+    is_pipeline,
+    load_pipeline,
+    named,
+    small_settings,
+)
+from groupwise.stages.stage import DROPPED, ROWS, CheckContext, Stage, StageContext
 from groupwise.templates import differing_tokenizers
 from groupwise.training import start
 from groupwise.training.callbacks import Callback
@@ -79,6 +88,9 @@ def train(
     if resuming:
         same_pipeline(folder, pipeline)
     prepared = check_pipeline(pipeline)
+    for note in _start_notes(source, folder, resume and not resuming, small):
+        for callback in callbacks:
+            callback.on_warning(note)
     text = pipeline.to_toml()
     if resuming:
         writer = RunWriter.reopen(folder)
@@ -92,13 +104,32 @@ def train(
     return open_run(folder.absolute())
 
 
+def _start_notes(
+    source: str | Path | Mapping[str, Any], folder: Path, missing: bool, small: bool
+) -> list[str]:
+    """What a person should know before the first stage."""
+    notes = [f"no run in {folder} to resume: starting a new one"] if missing else []
+    made = small_settings(source) if small else {}
+    if made:
+        listed = ", ".join(f"{name} = {value!r}" for name, value in made.items())
+        notes.append(f"--small sets {listed}")
+    return notes
+
+
 def same_pipeline(folder: Path, pipeline: Pipeline) -> None:
     """Refuse to resume under a recipe that would have made another run. Raises RecipeError."""
-    before, now = (
-        _dotted(tomllib.loads(text))
+    there, here = (
+        tomllib.loads(text)
         for text in ((folder / "recipe.toml").read_text("utf-8"), pipeline.to_toml())
     )
-    changed = changed_fields(before, now, ())
+    names = [[each["name"] for each in table.get("stages", [])] for table in (there, here)]
+    if names[0] != names[1]:
+        raise RecipeError(
+            f"{str(folder)!r} was made with the stages {', '.join(names[0]) or 'of no pipeline'}, "
+            f"and the recipe has {', '.join(names[1])}. A pipeline is not extended on resume: name "
+            "another output, and start there from a finished stage's model folder"
+        )
+    changed = changed_fields(_dotted(there), _dotted(here), ())
     if changed:
         raise RecipeError(
             f"{str(folder)!r} was made by another recipe: {', '.join(changed[:5])}. A resumed run "
@@ -206,6 +237,8 @@ class _Runner:
                     error.exit_code - 128,
                     f"stage {name!r}: {what}; resume it with --resume --output {self.folder}",
                 ) from error
+            if isinstance(error, GroupwiseError) and not str(error).startswith("stage "):
+                raise type(error)(f"stage {name!r}: {error}") from error
             raise
         finally:
             if self.prepared[BASE] is not None:
@@ -270,7 +303,12 @@ class _Runner:
             "last": {**made.last, **last},
             "output": None if output is None else output.as_posix(),
         }
-        about = {"data_hash": made.data_hash, "weights_hash": weights, "result": result}
+        about = {
+            "data_hash": made.data_hash,
+            "weights_hash": weights,
+            "rows_hash": _rows_hash(place),
+            "result": result,
+        }
         lineage = {**origin, **about}
         write_lineage(place, lineage)
         self.writer.event("stage", name=node.name, status="finished", lineage=lineage)
@@ -285,6 +323,7 @@ class _Runner:
             "recipe": (found["recipe_hash"], origin["recipe_hash"]),
             "starting weights": parent,
             "model": (found["weights_hash"], weights),
+            "rows": (found["rows_hash"], _rows_hash(self.places[found["stage"]])),
         }.items():
             if before != now:
                 raise RecipeError(
@@ -306,6 +345,8 @@ class _Runner:
     def _summary(self, status: str) -> None:
         stages = list(self.done.values())
         finished = [each for each in stages if each["status"] == "finished"]
+        nodes = self.pipeline.order[::-1]
+        models = (self.done[each.name]["output"] for each in nodes if each.stage.leaves_policy)
         sums = [open_run(self.places[each["name"]]).summary for each in finished]
         first = finished[0]["first"] if finished else {}
         last = finished[-1]["last"] if finished else {}
@@ -322,9 +363,16 @@ class _Runner:
                     for name in ("steps", "seconds", "tokens")
                 },
                 "status": status,
+                "output": next(filter(None, models), None),
                 "stages": stages,
             }
         )
+
+
+def _rows_hash(place: Path) -> str | None:
+    """SHA-256 over the rows that a stage kept and dropped; None where it makes none."""
+    files = [place / name for name in (ROWS, DROPPED) if (place / name).is_file()]
+    return text_hash(" ".join(map(file_hash, files))) if files else None
 
 
 def _prompts(guard: Prepared | None) -> frozenset[tuple[int, ...]]:

@@ -161,5 +161,9 @@ def count_guarded(context: StageContext, prompts: Sequence[tuple[int, ...]]) -> 
 
 
 def source_list(value: Any) -> Any:
-    """One table is a list of one."""
+    """One table is a list of one. Raises ValueError for a text."""
+    if isinstance(value, str) or (
+        isinstance(value, list) and any(isinstance(e, str) for e in value)
+    ):
+        raise ValueError(f'is {value!r:.60}; give a table, as {{ path = "chats.jsonl" }}')
     return [value] if isinstance(value, Mapping) else value
