@@ -174,8 +174,8 @@ class Repair(Episode):
         self.last = self.run(self.files, self.prompt.columns["tests"], self.modules)
         if self.last.value != 0:
             return None
-        told = self.last.reason if self.feedback == "message" else FAILED
-        return [{"role": "user", "content": told}]
+        reply = self.last.reason if self.feedback == "message" else FAILED
+        return [{"role": "user", "content": reply}]
 
     def result(self) -> Score:
         hidden = self.prompt.columns["hidden_tests"]
