@@ -291,11 +291,9 @@ def validated(table: Mapping[str, Any], model: type[M]) -> M:
     try:
         return model.model_validate(_with_nones(table, model))
     except ValidationError as error:
-        items = error.errors()
-        inner = [item for item in items if item["type"] != "too_short"]
-        # a list without its wrong entries is too short, which is not what is wrong with it
-        lines = [_explain(item, model) for item in inner or items]
-        raise RecipeError("\n".join(lines)) from error
+        # without its wrong entries a list is also too short, which is not what is wrong with it
+        inner = [item for item in error.errors() if item["type"] != "too_short"] or error.errors()
+        raise RecipeError("\n".join(_explain(item, model) for item in inner)) from error
 
 
 def _explain(item: Mapping[str, Any], model: type[BaseModel]) -> str:
