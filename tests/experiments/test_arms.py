@@ -85,6 +85,7 @@ def test_the_page_shows_every_arm_and_seed(experiment: ModuleType) -> None:
     assert experiment.CURVE.is_file()
 
 
+@pytest.mark.slow
 def test_groups_of_two_learn_and_noise_teaches_nothing(tmp_path: Path) -> None:
     gained = []
     reported = {"name": "tagged", "label": "accuracy", "weight": 0.0}

@@ -164,7 +164,7 @@ def equal_runs(one: gw.Run, other: gw.Run) -> None:
 @pytest.mark.parametrize(
     "places",
     [
-        pytest.param([("all", 0)], id="inside the last stage"),
+        pytest.param([("all", 0)], id="inside the last stage", marks=pytest.mark.slow),
         pytest.param([("cold_start", 1), ("reasoning", 0), ("traces", None), ("second", 2)],
                      id="inside and between stages", marks=pytest.mark.slow),
     ],

@@ -42,6 +42,7 @@ def proved(recipe: Any, *reached: str, **arguments: Any) -> ResumeCheck:
     return found
 
 
+@pytest.mark.slow
 def test_a_tiny_run_is_equal_in_its_second_epoch_too() -> None:
     found = proved(BASE, "epoch", "second epoch", "random", kills=1, seed=3)
     assert found.instants == dict.fromkeys(found.instants, 1)

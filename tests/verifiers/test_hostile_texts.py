@@ -113,7 +113,13 @@ def seconds(verifier, prompt, text):
     return time.process_time() - start
 
 
-@pytest.mark.parametrize("name", VERIFIERS)
+LONG = "language:response_language"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(each, marks=[pytest.mark.slow] if each == LONG else []) for each in VERIFIERS],
+)
 def test_long_texts_take_linear_time(name):
     """A text that is slow at all takes less than six times as long at three times the length."""
     verifier = VERIFIERS[name]()
