@@ -46,17 +46,9 @@ def train(
     small: bool = False,
     callbacks: Sequence[Callback] = (),
 ) -> Run:
-    """Train by a recipe and return the run's record.
+    """Train by a recipe of one run and return its record.
 
-    `recipe` is a file, the name of one that ships, or a table. `overrides` maps dotted fields to
-    values. `output` is the run's folder (default `runs/<recipe>-<number>`). With `resume` the run
-    in `output` resumes from its newest complete checkpoint and ends equal to one that never
-    stopped; on an absent or empty folder it starts afresh, on a finished run it does nothing.
-    `overwrite` replaces a run that is there. `small` shrinks the recipe.
-
-    Raises RecipeError (bad input, before weights load), TypeError (not a callback),
-    GroupwiseError (a run that failed), Interrupted (SIGINT or SIGTERM; a checkpoint was written
-    first).
+    Arguments and errors are those of `groupwise.train`, which takes pipelines as well.
     """
     check_callbacks(callbacks)
     source = recipe if isinstance(recipe, Mapping) else find_recipe(str(recipe))
