@@ -15,6 +15,7 @@ from groupwise.records import (
     available_cpus,
     describe_machine,
     file_hash,
+    recipe_hash,
     text_hash,
 )
 
@@ -94,4 +95,6 @@ def test_the_code_s_commit_is_recorded_in_a_checkout():
 def test_hashes(tmp_path: Path):
     (tmp_path / "f").write_bytes("ü\n".encode())
     assert file_hash(tmp_path / "f") == text_hash("ü\n")
+    one, other = "b = 1\n[t]\nx = 2\ny = 3\n", "b = 1\nt = { y = 3, x = 2 }\n"
+    assert recipe_hash(one) == recipe_hash(other) != recipe_hash(one.replace("2", "4"))
     assert text_hash("") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"

@@ -13,7 +13,7 @@ import groupwise as gw
 from groupwise.checkpoints import load_checkpoint
 from groupwise.errors import GroupwiseError, NonFiniteError
 from groupwise.policies import get_model, has_adapter, load_policy
-from groupwise.stages import supervised
+from groupwise.stages import data_stage, supervised
 from groupwise.stages.fitting import epoch_order
 from groupwise.stages.supervised import TokenLoss
 from pipeline_helpers import pipeline, sum_rows, write_rows
@@ -140,7 +140,7 @@ def test_other_rows_are_refused_on_resume(tmp_path: Path, monkeypatch: pytest.Mo
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(supervised, "write_model", stop)
+        patched.setattr(data_stage, "write_model", stop)
         with pytest.raises(KeyboardInterrupt):
             gw.train(recipe, output=tmp_path / "run")
     write_rows(data, sum_rows(1))

@@ -7,6 +7,7 @@ A run folder holds `recipe.toml` (resolved), `environment.json`, `metrics.jsonl`
 
 from groupwise.records.compare import diff as diff
 from groupwise.records.files import file_hash as file_hash
+from groupwise.records.files import recipe_hash as recipe_hash
 from groupwise.records.files import text_hash as text_hash
 from groupwise.records.machine import available_cpus as available_cpus
 from groupwise.records.machine import describe_machine as describe_machine

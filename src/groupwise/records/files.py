@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import tomllib
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -96,3 +97,8 @@ def file_hash(path: str | Path) -> str:
 def text_hash(text: str) -> str:
     """SHA-256 of a text's UTF-8 bytes, in hexadecimal."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def recipe_hash(text: str) -> str:
+    """SHA-256 of a recipe's fields and values, whatever their order in its TOML."""
+    return text_hash(json.dumps(tomllib.loads(text), sort_keys=True, default=str))

@@ -36,6 +36,11 @@ class TokenExample:
         """Tokens that a pass runs over."""
         return len(self.prompt_ids) + max(len(self.completion_ids) - 1, 0)
 
+    @property
+    def tokens(self) -> int:
+        """Positions that it takes."""
+        return len(self.prompt_ids) + len(self.completion_ids)
+
 
 class ChatData(RowData):
     """One source of chats: rows of `messages`, or of `prompt` and `completion`."""
@@ -96,6 +101,12 @@ def chat_examples(
             ids = (*prompt, *completion)
             examples.append(TokenExample(prompt, completion, (True,) * len(completion)))
     return examples
+
+
+def check_length(tokens: int, longest: int) -> None:
+    """Raises ValueError for an example of more tokens than the model has positions."""
+    if tokens > longest:
+        raise ValueError(f"is longer than the model's {longest} positions; it has {tokens} tokens")
 
 
 def row_tools(values: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:

@@ -16,12 +16,10 @@ from groupwise.algorithms import Algorithm, preset
 from groupwise.errors import RecipeError
 from groupwise.policies import Policy, describe_model, load_policy
 from groupwise.recipe import plain_table
-from groupwise.records import CheckpointSettings
 from groupwise.scorers import SELF, TeacherSettings
 from groupwise.stages.chats import TokenExample
-from groupwise.stages.fitting import fit
+from groupwise.stages.data_stage import FitStage
 from groupwise.stages.keeping import TraceStage, trace_counts
-from groupwise.stages.objective import FittingSettings
 from groupwise.stages.output import write_model
 from groupwise.stages.reinforcement import Reinforcement
 from groupwise.stages.stage import CheckContext, Stage, StageContext, StageResult
@@ -34,7 +32,7 @@ TRACES = "traces.jsonl"
 MODES = ("traces", "on_policy", "self")
 
 
-class Distillation(TraceStage):
+class Distillation(TraceStage, FitStage):
     """`mode = "traces"`; `variant` gives the class of the other modes."""
 
     kind: ClassVar[str] = "distillation"
@@ -52,12 +50,6 @@ class Distillation(TraceStage):
         "traces", description='"traces", "on_policy" or "self": what is learned from.'
     )
     teacher: TraceTeacher = Field(description="Who writes the traces.")
-    training: FittingSettings = Field(
-        default_factory=FittingSettings, description="How traces become updates."
-    )
-    checkpoints: CheckpointSettings = Field(
-        default_factory=CheckpointSettings, description="What is kept on disk."
-    )
 
     @classmethod
     def variant(cls, table: Mapping[str, Any]) -> type[Stage]:
@@ -74,6 +66,7 @@ class Distillation(TraceStage):
         return () if self.teacher.stage is None else (self.teacher.stage,)
 
     def check(self, context: CheckContext) -> Prepared:
+        FitStage.check(self, context)
         self.training.check(0)
         prepared = self.prepared(context)
         teacher, environment = self.teacher, prepared.environment
@@ -106,21 +99,8 @@ class Distillation(TraceStage):
         policy = self.policy(context.model)
         examples, counts = self.examples(context, prepared, policy)
         self.training.check(0, len(examples))
-        fitted = fit(
-            policy,
-            TokenLoss(),
-            examples,
-            settings=self.training,
-            checkpoints=self.checkpoints,
-            seed=self.seed,
-            context=context,
-            identity={
-                "model": context.model,
-                "template_hash": policy.template.hash,
-                "environment": prepared.environment.describe(),
-                "traces": counts,
-            },
-        )
+        about = {"environment": prepared.environment.describe(), "traces": counts}
+        fitted = self.fit(context, policy, TokenLoss(), examples, about=about)
         prepared.environment.close()
         output = write_model(policy, context.folder)
         return StageResult(fitted.first, {**fitted.last, **counts}, output, fitted.data_hash)

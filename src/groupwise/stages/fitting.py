@@ -45,13 +45,11 @@ from groupwise.records import (
     CheckpointSettings,
     RunWriter,
     Value,
-    describe_machine,
     open_run,
-    text_hash,
 )
 from groupwise.stages.objective import FittingSettings, Objective, micro_batches
 from groupwise.stages.stage import StageContext
-from groupwise.training.output import holds_run
+from groupwise.training.output import holds_run, open_record
 from groupwise.training.process import (
     Interrupted,
     Interruption,
@@ -403,20 +401,14 @@ def _record(
     context: StageContext, data_hash: str, identity: Mapping[str, Any]
 ) -> Iterator[tuple[RunWriter, bool]]:
     """The stage's record, and whether it is resumed. RecipeError where its data was another."""
-    folder = context.folder
-    if not holds_run(folder):
-        about = describe_machine(
-            recipe_hash=text_hash(context.recipe_text), data_hash=data_hash, **identity
-        )
-        with RunWriter.create(folder, context.recipe_text, about) as writer:
-            yield writer, False
-        return
-    before = open_run(folder).environment.get("data_hash")
+    folder, resuming = context.folder, holds_run(context.folder)
+    before = open_run(folder).environment.get("data_hash") if resuming else data_hash
     if before != data_hash:
         raise RecipeError(
             f"{str(folder)!r} was made with other data (hash {str(before)[:12]} there, "
             f"{data_hash[:12]} now): the rest of the stage would not be the rest of that one. "
             "Restore the data, or start again with --overwrite"
         )
-    with RunWriter.reopen(folder) as writer:
-        yield writer, True
+    about = {"data_hash": data_hash, **identity}
+    with open_record(folder, context.recipe_text, about, resuming=resuming) as writer:
+        yield writer, resuming

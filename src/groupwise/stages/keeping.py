@@ -15,7 +15,7 @@ from groupwise.errors import GroupwiseError, RecipeError
 from groupwise.recipe import Recipe, check_record
 from groupwise.records.files import json_line, write_text
 from groupwise.samplers import SamplingSettings
-from groupwise.stages.chats import TokenExample, chat_examples, raw_example
+from groupwise.stages.chats import TokenExample, chat_examples, check_length, raw_example
 from groupwise.stages.stage import DROPPED, ROWS, CheckContext, Stage, StageContext
 from groupwise.stages.traces import SAMPLED, Trace
 from groupwise.templates import Template
@@ -278,7 +278,5 @@ def _examples(row: Mapping[str, Any], template: Template, longest: int) -> list[
         found = chat_examples(template, row["messages"], values=row)
     else:
         found = [raw_example(template, row["prompt"], row["completion"])]
-    most = max(len(each.prompt_ids) + len(each.completion_ids) for each in found)
-    if most > longest:
-        raise ValueError(f"{most} tokens, and the model has {longest} positions")
+    check_length(max(each.tokens for each in found), longest)
     return found

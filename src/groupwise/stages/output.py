@@ -14,10 +14,10 @@ from groupwise.evaluation import EvaluationResult
 from groupwise.instants import passed
 from groupwise.policies import Policy, has_adapter, save_pretrained
 from groupwise.policies.source import adapter_folder, base_of, source_of
-from groupwise.records import SUMMARY_KEYS, RunWriter, describe_machine, text_hash
+from groupwise.records import SUMMARY_KEYS, text_hash
 from groupwise.records.files import file_hash, fsync_file, fsync_folder, write_json
 from groupwise.stages.stage import StageContext
-from groupwise.training.output import clear, holds_run
+from groupwise.training.output import holds_run, open_record
 
 MODEL, LINEAGE = "model", "lineage.json"
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
@@ -111,12 +111,9 @@ def record_at_once(
 
     What a killed try of the stage left is replaced.
     """
-    if holds_run(context.folder):
-        clear(context.folder)
-    machine = describe_machine(recipe_hash=text_hash(context.recipe_text), **about)
     values = {} if result is None else dict(result.metrics)
     names = ("accuracy", "greedy", "heldout")
-    with RunWriter.create(context.folder, context.recipe_text, machine) as writer:
+    with open_record(context.folder, context.recipe_text, about, resuming=False) as writer:
         if result is not None:
             writer.evaluation(0, values, rows=result.rows)
         writer.summary(

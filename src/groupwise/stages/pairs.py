@@ -12,15 +12,14 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from groupwise.environments.readers import Row, Source, read_rows
+from groupwise.environments.readers import Row
 from groupwise.errors import GroupwiseError
 from groupwise.randomness import generator
 from groupwise.records.files import read_json_lines
 from groupwise.stages.chats import TokenExample, chat_examples, raw_example, row_tools
 from groupwise.stages.sources import RowData
-from groupwise.stages.stage import DROPPED, ROWS
+from groupwise.stages.stage import DROPPED
 from groupwise.templates import Template
-from groupwise.training.process import kept_directory
 from groupwise.types import Message, Prompt
 
 UNUSED = ("not finished", "failed", "not learnable")
@@ -140,14 +139,9 @@ class PairData(RowData):
 
         `folder` is the stage's, None for a path. Raises GroupwiseError where there is no pair.
         """
-        if folder is None:
-            source = Source(str(self.path), self.config, self.split, seed, "data.path")
-        else:
-            source = Source(str(folder / ROWS), field="data.stage")
-        with kept_directory():
-            read = read_rows(source, self.limit)
+        read, named, _ = super().rows(folder, seed)
         if folder is None or self.chosen in read[0].values:
-            return read, source.named, None
+            return read, named, None
         return self._paired(folder, [row.values for row in read], seed)
 
     def _paired(
@@ -233,6 +227,11 @@ class TokenPair:
     @property
     def prompt_ids(self) -> tuple[int, ...]:
         return self.chosen.prompt_ids
+
+    @property
+    def tokens(self) -> int:
+        """Positions that its longer answer takes, behind the prompt."""
+        return max(side.tokens for side in self.sides)
 
     @property
     def sides(self) -> tuple[TokenExample, TokenExample]:

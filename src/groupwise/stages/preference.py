@@ -16,12 +16,10 @@ from groupwise.algorithms.preference import METHODS, Shape, answer_score, prefer
 from groupwise.errors import RecipeError
 from groupwise.policies import Policy, runs_packed, sequence_logprobs
 from groupwise.records.files import json_line, read_json_lines, write_text
-from groupwise.stages.fitting import fit
 from groupwise.stages.objective import micro_batches
-from groupwise.stages.output import write_model
 from groupwise.stages.pair_stage import PairStage
 from groupwise.stages.pairs import Pair, TokenPair, token_pair
-from groupwise.stages.stage import CheckContext, StageContext, StageResult
+from groupwise.stages.stage import StageContext
 from groupwise.stages.supervised import mask_of
 from groupwise.templates import Template
 
@@ -151,37 +149,16 @@ class Preference(PairStage):
         default_factory=LossSettings, description="The loss: a method, with its parts."
     )
 
-    def check(self, context: CheckContext) -> Any:
-        adapter = self.model.adapter
-        if adapter is not None and adapter.dropout > 0:
-            raise RecipeError(
-                f"model.adapter.dropout = {adapter.dropout}: log-probabilities are computed "
-                "without dropout; give 0"
-            )
-        return super().check(context)
+    def objective(self) -> PairLoss:
+        return PairLoss(self.loss)
 
-    def example(self, pair: Pair, template: Template) -> TokenPair:
+    def pair(self, pair: Pair, template: Template) -> TokenPair:
         return token_pair(pair, template)
 
-    def run(self, context: StageContext) -> StageResult:
-        policy = self.policy(context.model)
-        train, heldout, about = self.pairs(context, policy.template, policy.max_length)
-        if self.loss.reference:
-            both = self.with_reference(context, policy, [*train, *heldout])
-            train, heldout = both[: len(train)], both[len(train) :]
-        fitted = fit(
-            policy,
-            PairLoss(self.loss),
-            train,
-            heldout,
-            settings=self.training,
-            checkpoints=self.checkpoints,
-            seed=self.seed,
-            context=context,
-            identity=about,
-        )
-        output = write_model(policy, context.folder)
-        return StageResult(fitted.first, fitted.last, output, fitted.data_hash)
+    def ready(
+        self, context: StageContext, policy: Policy, examples: list[TokenPair]
+    ) -> list[TokenPair]:
+        return self.with_reference(context, policy, examples) if self.loss.reference else examples
 
     @torch.no_grad()
     def with_reference(

@@ -19,11 +19,11 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from groupwise.errors import RecipeError
 from groupwise.policies import Policy
-from groupwise.records import SUMMARY_KEYS, RunWriter, describe_machine, text_hash
+from groupwise.records import SUMMARY_KEYS, RunWriter
 from groupwise.stages.keeping import TraceStage, trace_counts
 from groupwise.stages.stage import CheckContext, StageContext, StageResult
 from groupwise.stages.traces import SAMPLED, Source, Trace, stored
-from groupwise.training.output import holds_run, same_data
+from groupwise.training.output import holds_run, open_record, same_data
 from groupwise.training.preparing import Prepared
 from groupwise.training.process import Interrupted, Interruption
 from groupwise.types import Prompt
@@ -258,12 +258,10 @@ def _record(
         now = {"template_reads_clock": False, **identity}
         for note in same_data(folder, now):
             context.warn(note)
-        writer = RunWriter.reopen(folder)
-        writer.truncate_after(0)
-    else:
-        about = describe_machine(recipe_hash=text_hash(context.recipe_text), **identity)
-        writer = RunWriter.create(folder, context.recipe_text, about)
-    with writer, Interruption() as interruption:
+    record = open_record(folder, context.recipe_text, identity, resuming=resuming)
+    with record as writer, Interruption() as interruption:
+        if resuming:
+            writer.truncate_after(0)
         writer.event("resumed" if resuming else "started")
         try:
             yield writer, interruption

@@ -31,7 +31,6 @@ from groupwise.policies.heads import causal_lm
 from groupwise.policies.quiet import quiet_transformers
 from groupwise.scorers.classifiers import answer_ids, load_classifier, prompt_ids
 from groupwise.stages.chats import TokenExample
-from groupwise.stages.fitting import fit
 from groupwise.stages.objective import micro_batches
 from groupwise.stages.output import write_whole
 from groupwise.stages.pair_stage import PairStage
@@ -165,7 +164,10 @@ class RewardModelling(PairStage):
             )
         return super().check(context)
 
-    def example(self, pair: Pair, template: Template) -> TokenPair:
+    def objective(self) -> RewardLoss:
+        return RewardLoss(self.centring, self.label_smoothing)
+
+    def pair(self, pair: Pair, template: Template) -> TokenPair:
         tokenizer = _tokenizer(template)
         sides = []
         for answer in (pair.chosen, pair.rejected):
@@ -182,18 +184,9 @@ class RewardModelling(PairStage):
 
     def run(self, context: StageContext) -> StageResult:
         policy = self._classifier(context.model)
-        train, heldout, about = self.pairs(context, policy.template, policy.max_length)
-        fitted = fit(
-            policy,
-            RewardLoss(self.centring, self.label_smoothing),
-            train,
-            heldout,
-            settings=self.training,
-            checkpoints=self.checkpoints,
-            seed=self.seed,
-            context=context,
-            identity=about,
-            padded=True,
+        train, heldout, about = self.examples(context, policy.template, policy.max_length)
+        fitted = self.fit(
+            context, policy, self.objective(), train, heldout, about=about, padded=True
         )
         length = length_values(policy, heldout or train, self.training.micro_batch_tokens)
         config: Any = policy.model.config

@@ -24,8 +24,8 @@ from groupwise.records import (
     Run,
     RunWriter,
     Value,
-    describe_machine,
     open_run,
+    recipe_hash,
     text_hash,
 )
 from groupwise.records.compare import flatten
@@ -45,7 +45,7 @@ from groupwise.stages.stage import DROPPED, ROWS, CheckContext, Stage, StageCont
 from groupwise.templates import differing_tokenizers
 from groupwise.training import start
 from groupwise.training.callbacks import Callback
-from groupwise.training.output import changed_fields, claim, clear, default_output, holds_run
+from groupwise.training.output import changed_fields, open_record, run_folder
 from groupwise.training.preparing import Prepared
 from groupwise.training.process import Interrupted
 
@@ -80,26 +80,16 @@ def train(
         )  # fmt: skip
     start.check_callbacks(callbacks)
     pipeline = load_pipeline(source, overrides, small=small)
-    name = "run" if isinstance(source, Mapping) else source.stem
-    if resume and output is None:
-        raise RecipeError("resume needs the folder of the run; name it: output (--output)")
-    folder = Path(output) if output is not None else default_output(name)
-    resuming = claim(folder, resume=resume, overwrite=overwrite)
+    folder, resuming = run_folder(source, output, resume=resume, overwrite=overwrite)
     if resuming:
         same_pipeline(folder, pipeline)
     prepared = check_pipeline(pipeline)
     for note in _start_notes(source, folder, resume and not resuming, small):
         for callback in callbacks:
             callback.on_warning(note)
-    text = pipeline.to_toml()
-    if resuming:
-        writer = RunWriter.reopen(folder)
-        writer.truncate_after(0)
-    else:
-        if holds_run(folder):
-            clear(folder)
-        writer = RunWriter.create(folder, text, describe_machine(recipe_hash=text_hash(text)))
-    with writer:
+    with open_record(folder, pipeline.to_toml(), {}, resuming=resuming) as writer:
+        if resuming:
+            writer.truncate_after(0)
         _Runner(pipeline, prepared, writer, folder.absolute(), callbacks).run(resuming)
     return open_run(folder.absolute())
 
@@ -256,7 +246,7 @@ class _Runner:
         origin = {
             "stage": node.name,
             "kind": node.stage.kind,
-            "recipe_hash": text_hash(text),
+            "recipe_hash": recipe_hash(text),
             "parent": {"stage": start, "weights_hash": weights_of(model)},
         }
         found = read_lineage(self.places[node.name])

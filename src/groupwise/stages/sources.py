@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from groupwise.environments.chat_messages import message_fault
-from groupwise.environments.readers import Row
+from groupwise.environments.readers import Row, Source, read_rows
 from groupwise.errors import RecipeError
 from groupwise.randomness import stream_key
-from groupwise.stages.stage import CheckContext, StageContext
+from groupwise.stages.stage import ROWS, CheckContext, StageContext
+from groupwise.training.process import kept_directory
 from groupwise.types import Message
 
 E = TypeVar("E")
@@ -59,6 +61,18 @@ class RowData(BaseModel):
         if (self.path is None) == (self.stage is None):
             raise ValueError("data: give path (a file or data set) or stage (its rows), one of two")
         return self
+
+    def rows(self, folder: Path | None, seed: int) -> tuple[list[Row], str, str | None]:
+        """The rows, their source in words, and a remark on what is missing among them.
+
+        `folder` is the stage's, None for a path. Raises RecipeError.
+        """
+        if folder is None:
+            source = Source(str(self.path), self.config, self.split, seed, "data.path")
+        else:
+            source = Source(str(folder / ROWS), field="data.stage")
+        with kept_directory():
+            return read_rows(source, self.limit), source.named, None
 
     def turns(self, prompt: Any, answer: Any) -> tuple[list[Message], int]:
         """The chat of a prompt and what follows it, texts or messages, and the number of the

@@ -14,7 +14,7 @@ from typing import Any
 from groupwise.errors import RecipeError
 from groupwise.learner import TrainingSettings
 from groupwise.recipe import Recipe
-from groupwise.records import refuse_in_use
+from groupwise.records import RunWriter, describe_machine, recipe_hash, refuse_in_use
 from groupwise.records.compare import flatten
 from groupwise.records.files import json_line
 
@@ -26,6 +26,33 @@ def default_output(recipe_name: str, parent: Path = Path("runs")) -> Path:
     """`runs/<recipe>-<number>`, the first number that is free."""
     folders = (parent / f"{recipe_name}-{number}" for number in count(1))
     return next(folder for folder in folders if not folder.exists())
+
+
+def run_folder(
+    source: Path | Mapping[str, Any], output: str | Path | None, *, resume: bool, overwrite: bool
+) -> tuple[Path, bool]:
+    """The folder that a recipe's run goes to, and whether the run in it is resumed.
+
+    Raises RecipeError.
+    """
+    if output is None and resume:
+        raise RecipeError("resume needs the folder of the run; name it: output (--output)")
+    if output is None:
+        output = default_output("run" if isinstance(source, Mapping) else source.stem)
+    folder = Path(output)
+    return folder, claim(folder, resume=resume, overwrite=overwrite)
+
+
+def open_record(
+    folder: Path, recipe_text: str, about: Mapping[str, Any], *, resuming: bool
+) -> RunWriter:
+    """The record in `folder`, reopened or begun; a run that is there then is deleted first."""
+    if resuming:
+        return RunWriter.reopen(folder)
+    if holds_run(folder):
+        clear(folder)
+    machine = describe_machine(recipe_hash=recipe_hash(recipe_text), **about)
+    return RunWriter.create(folder, recipe_text, machine)
 
 
 def holds_run(folder: Path) -> bool:

@@ -17,19 +17,12 @@ from groupwise.checkpoints import (
     prune,
     restore_training_state,
 )
-from groupwise.errors import GroupwiseError, RecipeError
+from groupwise.errors import GroupwiseError
 from groupwise.recipe import find_recipe, load_recipe
-from groupwise.records import Run, RunWriter, describe_machine, open_run, text_hash
+from groupwise.records import Run, RunWriter, open_run
 from groupwise.training.auditing import audit_before, audit_warnings
 from groupwise.training.callbacks import Callback
-from groupwise.training.output import (
-    claim,
-    clear,
-    default_output,
-    holds_run,
-    same_data,
-    same_run,
-)
+from groupwise.training.output import open_record, run_folder, same_data, same_run
 from groupwise.training.preparing import Prepared, prepare
 from groupwise.training.process import Interrupted, Interruption, kept_directory
 from groupwise.training.session import Session, check_agreement, open_session
@@ -53,12 +46,8 @@ def train(
     check_callbacks(callbacks)
     source = recipe if isinstance(recipe, Mapping) else find_recipe(str(recipe))
     resolved = load_recipe(source, overrides, small=small)
-    name = "run" if isinstance(source, Mapping) else source.stem
-    if resume and output is None:
-        raise RecipeError("resume needs the folder of the run; name it: output (--output)")
-    folder = Path(output) if output is not None else default_output(name)
+    folder, resuming = run_folder(source, output, resume=resume, overwrite=overwrite)
     place = folder.absolute()  # a reward function or a tool may change the working directory
-    resuming = claim(folder, resume=resume, overwrite=overwrite)
 
     def warn(message: str) -> None:
         for callback in callbacks:
@@ -84,7 +73,13 @@ def train(
         *(("audit", warning) for warning in audit_warnings(audited)),
         *(("resume", change) for change in changes),
     ]
-    with _record(prepared, place, resuming, audited) as writer:
+    about = {
+        **_identity(prepared),
+        "audit": audited,
+        "model": prepared.model.name,
+        "algorithm": resolved.algorithm.to_table(),
+    }
+    with open_record(place, resolved.to_toml(), about, resuming=resuming) as writer:
         session = open_session(prepared)
         try:
             notes = _restore(session, writer, resuming)
@@ -112,24 +107,6 @@ def _finished(run: Run, steps: int) -> bool:
     if not (run.folder / "summary.json").is_file():
         return False
     return run.summary["status"] == "finished" and int(run.summary["steps"]) >= steps
-
-
-def _record(
-    prepared: Prepared, folder: Path, resuming: bool, audited: Mapping[str, Any] | None
-) -> RunWriter:
-    if resuming:
-        return RunWriter.reopen(folder)
-    text = prepared.recipe.to_toml()
-    environment = describe_machine(
-        recipe_hash=text_hash(text),
-        **_identity(prepared),
-        audit=audited,
-        model=prepared.model.name,
-        algorithm=prepared.recipe.algorithm.to_table(),
-    )
-    if holds_run(folder):
-        clear(folder)
-    return RunWriter.create(folder, text, environment)
 
 
 def _identity(prepared: Prepared) -> dict[str, Any]:
