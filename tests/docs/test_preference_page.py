@@ -24,11 +24,12 @@ STAGES, VERIFIER = re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL)
 def test_the_stages_are_legal_and_every_option_is_one(tmp_path: Path) -> None:
     rows = [{"prompt": f"{n}+1=", "chosen": str(n + 1), "rejected": "0"} for n in range(1, 9)]
     data = write_rows(tmp_path / "pairs.jsonl", rows)
-    table = pipeline(data, *tomllib.loads(STAGES.replace("pairs.jsonl", str(data)))["stages"])
-    kinds = [node.stage.kind for node in load_pipeline(table, None).order]
-    assert kinds == ["rejection", "preference", "reward_model"]
-    (given,) = tomllib.loads(VERIFIER)["environment"]["verifiers"]
-    assert RewardModel(**given["arguments"]).length_control
+    stages = tomllib.loads(STAGES.replace("pairs.jsonl", str(data)))["stages"]
+    stages += (later := tomllib.loads(VERIFIER)["stages"])
+    kinds = [node.stage.kind for node in load_pipeline(pipeline(data, *stages), None).order]
+    assert kinds == ["rejection", "preference", "reward_model", "rl"]
+    (given,) = later[0]["environment"]["verifiers"]
+    assert RewardModel(**{**given["arguments"], "model": "a folder"}).length_control
     assert KINDS["reward_model"].changes_weights is False
 
 

@@ -14,6 +14,7 @@ from groupwise.lazy import lazy_names
 if TYPE_CHECKING:
     from groupwise.scorers.classifiers import ProcessRewardModel as ProcessRewardModel
     from groupwise.scorers.classifiers import RewardModel as RewardModel
+    from groupwise.scorers.classifiers import check_classifiers as check_classifiers
     from groupwise.scorers.local_judge import LocalJudge as LocalJudge
     from groupwise.scorers.teacher import Teachers as Teachers
     from groupwise.scorers.teacher import check_teachers as check_teachers

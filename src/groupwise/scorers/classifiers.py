@@ -9,9 +9,10 @@ A checkpoint without a trained head, to which transformers gives a random one, i
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -22,7 +23,8 @@ from groupwise.errors import RecipeError
 from groupwise.policies import choose_device
 from groupwise.policies.quiet import quiet_transformers
 from groupwise.types import Prompt, Score
-from groupwise.verifiers import Case, SettingsVerifier
+from groupwise.verifiers import Case, SettingsVerifier, Verifier
+from groupwise.verifiers.core.composition import VerifierGroup
 from groupwise.verifiers.core.scores import graded
 
 Scale = Literal["raw", "sigmoid"]
@@ -106,6 +108,7 @@ class _ModelVerifier(SettingsVerifier):
 
     model: str = Field(min_length=1, description="A model folder or a hub id.")
     device: str = Field(default="auto", description="auto (cuda, mps, cpu), or a device's name.")
+    label: int = Field(default=1, ge=0, description="The good label, if there are several.")
     trust_remote_code: bool = Field(
         default=False, description="Whether code that comes with the model may run."
     )
@@ -113,6 +116,42 @@ class _ModelVerifier(SettingsVerifier):
     max_length: int | None = Field(
         default=None, ge=1, description="Tokens of prompt and completion that are read; unset: all."
     )
+
+    def check_model(self) -> None:
+        """Refuse a folder that holds no model of this kind, before any weights load.
+
+        Raises RecipeError. A hub id is not looked up.
+        """
+        folder = Path(self.model)
+        if not folder.is_dir():
+            if len(folder.parts) > 2 or folder.is_absolute():
+                raise RecipeError(f"model = {self.model!r}: no such folder; give a model's")
+            return
+        from transformers import AutoConfig, AutoTokenizer
+
+        kind = "SequenceClassification" if self.task == "sequence" else "TokenClassification"
+        with quiet_transformers():
+            try:
+                trust: Any = {"trust_remote_code": self.trust_remote_code}
+                config = AutoConfig.from_pretrained(folder, **trust)
+                tokenizer = AutoTokenizer.from_pretrained(folder, **trust)
+            except (OSError, ValueError, KeyError) as error:
+                raise RecipeError(f"model = {self.model!r}: {str(error)[:200]}") from error
+        architectures = ", ".join(config.architectures or ()) or "none"
+        if kind not in architectures:
+            raise RecipeError(
+                f"model = {self.model!r} is not a {self.task} classifier (its architectures: "
+                f"{architectures}), which verifier {self.verifier_name!r} reads; give a model that "
+                f"a stage or another trainer made for it"
+            )
+        if config.num_labels > 1 or self.task == "token":
+            _check_label(self.label, config.num_labels, repr(self.model))
+        size = getattr(config.get_text_config(), "vocab_size", None)
+        if size is not None and len(tokenizer) > size:
+            raise RecipeError(
+                f"model = {self.model!r}: its tokenizer has {len(tokenizer)} ids and its "
+                f"embeddings {size}: the tokenizer is another model's; restore the right one"
+            )
 
     @cached_property
     def classifier(self) -> Classifier:
@@ -162,7 +201,6 @@ class RewardModel(_ModelVerifier):
     task: ClassVar[Task] = "sequence"
 
     scale: Scale = Field(default="sigmoid", description="sigmoid: 0 to 1. raw: the logit itself.")
-    label: int = Field(default=1, ge=0, description="The good label, if there are several.")
     correct_from: float | None = Field(
         default=None,
         description="Value from which the outcome is `correct`; 0.5 for sigmoid, 0 for raw.",
@@ -213,7 +251,6 @@ class ProcessRewardModel(_ModelVerifier):
     task: ClassVar[Task] = "token"
 
     separator: str = Field(default="\n\n", min_length=1, description="What ends a step.")
-    label: int = Field(default=1, ge=0, description="The label of a right step.")
     combine: Literal["min", "mean", "product", "last"] = Field(
         default="min", description="How the steps' probabilities become one value."
     )
@@ -261,6 +298,16 @@ class ProcessRewardModel(_ModelVerifier):
         }[self.combine]
         shown = ", ".join(f"{each:.2f}" for each in values[:8])
         return graded(value, f"{len(values)} steps: {shown}", self.correct_from)
+
+
+def check_classifiers(verifier: Verifier, pending: Collection[str] = ()) -> None:
+    """`check_model` of every reward model in a verifier, but for folders that are `pending`, which
+    an earlier stage will leave. Raises RecipeError."""
+    if isinstance(verifier, VerifierGroup):
+        for each in verifier.members:
+            check_classifiers(each, pending)
+    elif isinstance(verifier, _ModelVerifier) and verifier.model not in pending:
+        verifier.check_model()
 
 
 def log_odds(logits: torch.Tensor, label: int) -> float:

@@ -50,7 +50,8 @@ class Evaluate(Stage):
                 algorithm=preset("grpo"),
                 sampling=self.sampling,
                 evaluation=self.evaluation,
-            )
+            ),
+            context.pending,
         )
 
     def measure(self, prepared: Prepared, model: str) -> EvaluationResult:

@@ -196,7 +196,8 @@ class TraceStage(Rules, Stage):
                 environment=self.environment,
                 algorithm=preset("reinforce"),
                 sampling=self.sampling,
-            )
+            ),
+            context.pending,
         )
         if not self.chosen(found):
             raise RecipeError(

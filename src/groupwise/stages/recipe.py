@@ -50,6 +50,11 @@ class Node:
     start: str | None
     stage: Stage
 
+    @property
+    def reads(self) -> set[str]:
+        """The other stages that it reads, besides the one that it starts from."""
+        return {*self.stage.reads(), *(use.stage for use in self.stage.model_uses())} - {BASE}
+
     def table(self) -> dict[str, Any]:
         """The stage as it is recorded, with all of its fields."""
         table = plain_table(self.stage)
@@ -130,6 +135,12 @@ def load_pipeline(
     if "guard" in table or "environment" in table:
         with named("guard"):
             guard = validated(_inherited(table, table.get("guard", {}), Evaluate), Evaluate)
+            for use in guard.model_uses():
+                raise RecipeError(
+                    f"verifier {use.verifier!r} reads the model of stage {use.stage!r}, and the "
+                    "guard set is measured before the first stage; give that verifier to the "
+                    "stages that need it, or [guard.environment] verifiers of its own"
+                )
     return Pipeline(table["model"]["name"], nodes, _ordered(nodes), guard)
 
 
@@ -237,10 +248,11 @@ def _node(place: int, names: Sequence[str], table: Mapping[str, Any]) -> Node:
         for key in ("kind", "name"):
             entry.pop(key, None)
         stage = validated(_inherited(table, entry, kind), kind)
-        for other in stage.reads():
+        node = Node(name, start, stage)
+        for other in sorted(node.reads):
             if other not in names:
                 raise RecipeError(unknown(f"the stage {other!r}", other, names))
-    return Node(name, start, stage)
+    return node
 
 
 def _inherited(top: Mapping[str, Any], own: Mapping[str, Any], kind: type[Stage]) -> dict[str, Any]:
@@ -277,7 +289,7 @@ def _ordered(nodes: Sequence[Node]) -> tuple[Node, ...]:
     Raises RecipeError naming stages that wait for each other.
     """
     needs = {
-        node.name: {*node.stage.reads(), *([node.start] if node.start not in (None, BASE) else [])}
+        node.name: {*node.reads, *([node.start] if node.start not in (None, BASE) else [])}
         for node in nodes
     }
     try:

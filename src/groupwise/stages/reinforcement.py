@@ -29,7 +29,9 @@ class Reinforcement(Recipe, Stage):
     def check(self, context: CheckContext) -> Prepared:
         check(self)
         check_record(self)
-        prepared = prepare(validated(self.recipe(context.model, context.origins), Recipe))
+        prepared = prepare(
+            validated(self.recipe(context.model, context.origins), Recipe), context.pending
+        )
         prepared.environment.close()  # the run opens its own
         return prepared
 

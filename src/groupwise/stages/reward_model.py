@@ -134,6 +134,7 @@ class RewardModelling(PairStage):
     kind: ClassVar[str] = "reward_model"
     changes_weights: ClassVar[bool] = False
     leaves_policy: ClassVar[bool] = False
+    leaves_scorer: ClassVar[str | None] = "reward_model"
 
     centring: float = Field(
         0.0,

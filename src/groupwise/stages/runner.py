@@ -31,7 +31,13 @@ from groupwise.records import (
 from groupwise.records.compare import flatten
 from groupwise.records.files import file_hash
 from groupwise.stages.evaluation import guard_values, heldout_only
-from groupwise.stages.output import clear_half_start, read_lineage, weights_of, write_lineage
+from groupwise.stages.output import (
+    MODEL,
+    clear_half_start,
+    read_lineage,
+    weights_of,
+    write_lineage,
+)
 from groupwise.stages.recipe import (
     BASE,
     Node,
@@ -42,6 +48,7 @@ from groupwise.stages.recipe import (
     small_settings,
 )
 from groupwise.stages.stage import DROPPED, ROWS, CheckContext, Stage, StageContext
+from groupwise.stages.stage_models import check_use
 from groupwise.templates import differing_tokenizers
 from groupwise.training import start
 from groupwise.training.callbacks import Callback
@@ -83,7 +90,7 @@ def train(
     folder, resuming = run_folder(source, output, resume=resume, overwrite=overwrite)
     if resuming:
         same_pipeline(folder, pipeline)
-    prepared = check_pipeline(pipeline)
+    prepared = check_pipeline(pipeline, folder)
     for note in _start_notes(source, folder, resume and not resuming, small):
         for callback in callbacks:
             callback.on_warning(note)
@@ -135,10 +142,12 @@ def _dotted(table: Mapping[str, Any]) -> dict[str, Any]:
     return flatten({**table, "stages": {str(place): each for place, each in enumerate(stages)}})
 
 
-def check_pipeline(pipeline: Pipeline) -> dict[str, Any]:
+def check_pipeline(pipeline: Pipeline, folder: Path | None = None) -> dict[str, Any]:
     """Every check of every stage; no weights are loaded. What each returned, by the stage's name,
-    and the guard's (or None) as `base`. Raises RecipeError naming the stage."""
+    and the guard's (or None) as `base`. `folder` is the run's. Raises RecipeError naming the
+    stage."""
     origins, kinds = {BASE: pipeline.model}, dict[str, type[Stage]]()
+    models = models_left(pipeline, folder or Path("run"))
     prepared: dict[str, Any] = {BASE: None}
     before = BASE
     for node in pipeline.order:
@@ -146,8 +155,12 @@ def check_pipeline(pipeline: Pipeline) -> dict[str, Any]:
             origin = node.stage.model.name if node.start is None else origins[node.start]
             if node.start is None:
                 _same_tokenizer(node, origins[before], before)
-            context = CheckContext(node.name, origin, dict(origins), dict(kinds))
-            prepared[node.name] = node.stage.check(context)
+            for use in node.stage.model_uses():
+                kind = kinds.get(use.stage, Stage)
+                check_use(use, kind.leaves_policy, kind.leaves_scorer)
+            pending = frozenset(models[name] for name in kinds)
+            context = CheckContext(node.name, origin, dict(origins), dict(kinds), pending)
+            prepared[node.name] = node.stage.with_models(models).check(context)
         origins[node.name], kinds[node.name] = origin, type(node.stage)
         before = node.name
     if pipeline.guard is not None:
@@ -155,6 +168,18 @@ def check_pipeline(pipeline: Pipeline) -> dict[str, Any]:
             made = pipeline.guard.check(CheckContext("guard", pipeline.model))
             prepared[BASE] = heldout_only(made)
     return prepared
+
+
+def models_left(pipeline: Pipeline, folder: Path) -> dict[str, str]:
+    """The model of each stage once it has run: the folder that it leaves, or what it starts from
+    where it leaves none; the top-level model as `base`."""
+    found = {BASE: pipeline.model}
+    for node in pipeline.order:
+        stage = node.stage
+        own = stage.changes_weights or stage.leaves_scorer is not None
+        start = stage.model.name if node.start is None else found[node.start]
+        found[node.name] = str(folder.absolute() / "stages" / node.name / MODEL) if own else start
+    return found
 
 
 def _same_tokenizer(node: Node, before: str, whose: str) -> None:
@@ -189,6 +214,7 @@ class _Runner:
         self.callbacks = callbacks
         self.places = {node.name: folder / "stages" / node.name for node in pipeline.order}
         self.models = {BASE: pipeline.model}
+        self.left = models_left(pipeline, folder)
         self.guards: dict[str, dict[str, Value]] = {}
         self.done: dict[str, dict[str, Any]] = {
             node.name: {
@@ -248,6 +274,9 @@ class _Runner:
             "kind": node.stage.kind,
             "recipe_hash": recipe_hash(text),
             "parent": {"stage": start, "weights_hash": weights_of(model)},
+            "scorers": {
+                use.stage: weights_of(self.left[use.stage]) for use in node.stage.model_uses()
+            },
         }
         found = read_lineage(self.places[node.name])
         if found is None:
@@ -280,7 +309,7 @@ class _Runner:
         )
         first = last = self._guard(node.name, model)
         clear_half_start(place)
-        made = node.stage.run(context)
+        made = node.stage.with_models(self.left).run(context)
         output = weights = None
         if made.output is not None:
             output, weights = made.output.relative_to(self.folder), weights_of(str(made.output))

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from groupwise.environments import EnvironmentSettings
 from groupwise.policies import ModelSettings, Policy, load_policy
 from groupwise.records import Value
+from groupwise.stages.stage_models import ModelUse, model_uses, with_models
 from groupwise.templates import TemplateSettings
 from groupwise.training.callbacks import Callback
 
@@ -37,12 +39,14 @@ class CheckContext:
 
     `model` is a model with the architecture and the tokenizer that the stage's input will have;
     `origins` has the same of each stage that runs before it, by name, and `kinds` their kinds.
+    `pending` are the model folders that stages before it will leave.
     """
 
     name: str
     model: str
     origins: Mapping[str, str] = field(default_factory=dict[str, str])
     kinds: Mapping[str, type[Stage]] = field(default_factory=dict[str, "type[Stage]"])
+    pending: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,8 @@ class Stage(BaseModel):
     leaves_policy: ClassVar[bool] = True
     """Whether a policy can start from the model that it leaves; else the next stage starts where
     this one did."""
+    leaves_scorer: ClassVar[str | None] = None
+    """The verifier that reads the model which it leaves, where that is not a policy."""
     makes_rows: ClassVar[bool] = False
     """Whether it writes `data.jsonl`, rows that a supervised stage may name in `data.stage`."""
     small: ClassVar[Mapping[str, Any]] = {}
@@ -114,6 +120,20 @@ class Stage(BaseModel):
     def reads(self) -> Iterable[str]:
         """Names of the other stages whose output it reads, besides the one it starts from."""
         return ()
+
+    @property
+    def _environment(self) -> EnvironmentSettings | None:
+        return getattr(self, "environment", None)
+
+    def model_uses(self) -> list[ModelUse]:
+        """The stages whose models its verifiers read."""
+        return model_uses(self._environment)
+
+    def with_models(self, models: Mapping[str, str]) -> Self:
+        """The same stage, whose verifiers read the model folders of the stages that they name."""
+        if self._environment is None or not self.model_uses():
+            return self
+        return self.model_copy(update={"environment": with_models(self._environment, models)})
 
     def check(self, context: CheckContext) -> Any:
         """Everything that can be checked before weights load. Its value is the run's `prepared`.

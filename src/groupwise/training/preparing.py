@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from groupwise.environments import Environment, environment_from_settings
@@ -10,7 +11,7 @@ from groupwise.evaluation import EvaluationSets, evaluation_sets
 from groupwise.planning import Fit, MemoryInputs, fit_learning, shape_from_config
 from groupwise.policies import ModelInfo, choose_device, choose_dtype, describe_model
 from groupwise.recipe import Recipe
-from groupwise.scorers import check_teachers
+from groupwise.scorers import check_classifiers, check_teachers
 from groupwise.selection import curriculum_of
 from groupwise.templates import Template
 from groupwise.training.process import kept_directory
@@ -29,15 +30,18 @@ class Prepared:
     mean_prompt: float
 
 
-def prepare(recipe: Recipe) -> Prepared:
+def prepare(recipe: Recipe, pending: Collection[str] = ()) -> Prepared:
     """Build the environment and the template, and check every prompt. No weights are loaded.
 
+    `pending` are model folders that will be there once their verifiers need them.
     Raises RecipeError for data that cannot be trained on, rows named.
     """
     choose_device(recipe.model.device)
     with kept_directory():
         environment = environment_from_settings(recipe.environment, seed=recipe.seed)
     _check_rewards(recipe, environment)
+    for verifier in filter(None, (environment.verifier, environment.strict)):
+        check_classifiers(verifier, pending)
     model = describe_model(
         recipe.model.name,
         trust_remote_code=recipe.model.trust_remote_code,
