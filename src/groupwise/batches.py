@@ -203,8 +203,10 @@ def _step_rewards(rollouts: Sequence[Rollout]) -> list[list[float]]:
 
 
 def _components(rollouts: Sequence[Rollout]) -> Tensor:
-    """[B, R]: each verifier's own value, in a fixed order; NaN where it did not apply."""
-    names = sorted({name for rollout in rollouts for name in rollout.score.parts})
+    """[B, R]: each verifier's own value, in a fixed order; NaN where it did not apply. A part of a
+    part (`rubric/clear`) is in that one's value."""
+    every = {name for rollout in rollouts for name in rollout.score.parts}
+    names = sorted(name for name in every if name.partition("/")[0] not in every - {name})
     values = [rollout.score.parts.get(name) for rollout in rollouts for name in names]
     return _with_nan(values).reshape(len(rollouts), len(names))
 

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from groupwise.intervals import wilson_interval
+from groupwise.verifiers.audit.judges import Agreement, Shift
 
 SHOWN = 5
 """How many rows the text names of each kind."""
@@ -107,6 +108,8 @@ class AuditReport:
     raised: Rate = field(default_factory=lambda: Rate(0, 0))
     cannot_tell: bool = False
     notes: tuple[str, ...] = ()
+    agreements: tuple[Agreement, ...] = ()
+    shifts: tuple[Shift, ...] = ()
 
     @property
     def holes(self) -> tuple[ProbeFinding, ...]:
@@ -157,6 +160,8 @@ class AuditReport:
             "probes": [asdict(probe) for probe in self.probes],
             "outcomes": dict(self.outcomes),
             "raised": self.raised.to_dict(),
+            "agreements": [asdict(each) for each in self.agreements],
+            "injection": [asdict(each) for each in self.shifts],
             "warnings": self.warnings,
         }
 
@@ -175,6 +180,8 @@ class AuditReport:
         lines += ["", *self._probe_lines(), ""]
         outcomes = ", ".join(f"{name} {count}" for name, count in sorted(self.outcomes.items()))
         lines.append(f"outcomes: {outcomes}")
+        lines += [f"agreement: {each}" for each in self.agreements]
+        lines += [f"injection: {each}" for each in self.shifts]
         lines += [f"note: {note}" for note in self.notes]
         lines.append("passed" if self.passed else "NOT PASSED: " + "; ".join(self.warnings[:SHOWN]))
         return "\n".join(lines)

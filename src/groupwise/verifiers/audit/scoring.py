@@ -15,8 +15,10 @@ from dataclasses import replace
 
 from groupwise.errors import RecipeError, VerifierError
 from groupwise.types import Prompt, Score
+from groupwise.verifiers.audit.judges import Agreement, Shift, agreements, judges_of, shifts
 from groupwise.verifiers.audit.probes import (
     FORMS,
+    ORDERS,
     Form,
     Probe,
     ProbeTask,
@@ -89,6 +91,7 @@ def audit(
     run = _Audit(scorer, prompts)
     golds, probes = run.golds(), run.probes(num_probed)
     rates = [run.rates(name, own) for name, own in labelled.items()]
+    agreed, moved = run.judges(num_probed, [row for own in labelled.values() for row in own])
     raised = tuple(Row("-", text, reason) for text, reason in scorer.raised)
     return AuditReport(
         verifier=verifier.name,
@@ -103,6 +106,8 @@ def audit(
         cannot_tell=run.tells is False and not run.told_apart and _reads_gold(verifier, prompts[0]),
         raised=Rate(len(raised), sum(scorer.outcomes.values()), raised[:20]),
         notes=tuple(run.notes(weights, bool(labelled))),
+        agreements=tuple(agreed),
+        shifts=tuple(moved),
     )
 
 
@@ -356,6 +361,25 @@ class _Audit:
         margin = MARGIN * max(abs(right - wrong), 1e-6)
         hole = earned is not None and earned > honest + margin
         return ProbeFinding(probe.name, probe.what, earned, honest, hole, text, prompt_text)
+
+    def judges(
+        self, number: int, labelled: Sequence[LabelledRow]
+    ) -> tuple[list[Agreement], list[Shift]]:
+        """How the judges agree on the labelled texts (else on right and wrong answers), and what
+        orders behind wrong answers move; nothing under a budget, which is for a run's start."""
+        judges = judges_of(self.scorer.verifier)
+        if not judges or self.scorer.budget is not None or self._ended("judges"):
+            return [], []
+        prompts = _spread(self.prompts, number)
+        tasks = self._tasks(prompts)
+        wrong = [(task.prompt, task.written("⟦$wrong⟧")) for task in tasks]
+        wrong = wrong or [(each, honest_of("free")[0]) for each in prompts]
+        texts = wrong + [(task.prompt, task.written("⟦$gold⟧")) for task in tasks]
+        labels = None
+        if labelled:
+            labels = [bool(row.accept) for row in labelled]
+            texts = [(row.prompt, self.form.fill(row.prompt, row.text)) for row in labelled]
+        return agreements(judges, texts, labels), shifts(judges, wrong, ORDERS)
 
     def notes(self, weights: bool, labelled: bool) -> list[str]:
         """What a reader must know beside the figures, a sentence each."""

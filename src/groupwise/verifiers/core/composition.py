@@ -2,7 +2,7 @@
 
 A scored row's `value` is the sum (or product) of weight x part over its `parts` that are not None,
 so the parts are what decoupled normalisation needs. A part is what counted: thresholded, and 0
-behind a closed gate.
+behind a closed gate. What a part is made of (`rubric/clear`) stands beside it and is only reported.
 """
 
 from __future__ import annotations
@@ -219,6 +219,7 @@ class Composite(VerifierGroup):
 
     def _total(self, by_key: Mapping[str, Score]) -> Score:
         parts = {component.key: component.counted(by_key) for component in self.components}
+        inner = {f"{key}/{p}": v for key, each in by_key.items() for p, v in each.parts.items()}
         counted = [component for component in self.components if component.weight != 0]
         found = ((component.weight, parts[component.key]) for component in counted)
         terms = [weight * value for weight, value in found if value is not None]
@@ -226,14 +227,15 @@ class Composite(VerifierGroup):
         failed = [by_key[each.key].outcome for each in counted]
         failed = [outcome for outcome in failed if outcome in _FAILED_TO_JUDGE]
         if failed or not terms:
-            return Score(None, failed[0] if failed else "not_applicable", reason, parts)
+            outcome = failed[0] if failed else "not_applicable"
+            return Score(None, outcome, reason, parts | inner)
         if self.combine == "product" and min(terms) < 0:
             raise VerifierError(
                 f"a product of verifiers has a negative factor ({parts}), which changes the sign "
                 "of the rest; two would earn. Return 0 or more, or combine by sum"
             )
         value = math.prod(terms) if self.combine == "product" else math.fsum(terms)
-        return Score(value, self._outcome(by_key), reason, parts, self._steps(by_key))
+        return Score(value, self._outcome(by_key), reason, parts | inner, self._steps(by_key))
 
     def _steps(self, by_key: Mapping[str, Score]) -> tuple[StepReward, ...] | None:
         given = [e for e in self.components if e.weight and by_key[e.key].steps is not None]

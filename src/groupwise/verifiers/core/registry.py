@@ -46,6 +46,7 @@ BUILTIN: dict[str, str] = {
     "target": "groupwise.verifiers.process.target:Target",
     "instructions": "groupwise.verifiers.text.instructions:Instructions",
     "judge": "groupwise.verifiers.judge.judge:Judge",
+    "rubric": "groupwise.verifiers.judge.rubric:Rubric",
     "code": "groupwise.verifiers.code.code:Code",
     "sql": "groupwise.verifiers.code.sql:Sql",
     "proof": "groupwise.verifiers.code.proof:Proof",
