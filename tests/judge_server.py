@@ -31,7 +31,7 @@ def question(body: dict[str, Any]) -> str:
 
 def field(body: dict[str, Any]) -> str:
     """The verdict field that the question asks for."""
-    found = re.search(r'\{"((?:score|better)_[0-9a-f]{8})"', question(body))
+    found = re.search(r'\{"((?:score|better|order)_[0-9a-f]{8})"', question(body))
     assert found is not None
     return found.group(1)
 

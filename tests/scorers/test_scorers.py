@@ -12,6 +12,7 @@ import torch
 from groupwise.errors import RecipeError
 from groupwise.policies import load_policy, score
 from groupwise.policies.tiny import build_tiny
+from groupwise.samplers import sample
 from groupwise.scorers import LocalJudge, ProcessRewardModel, RewardModel
 from groupwise.scorers.classifiers import log_odds
 from groupwise.types import Prompt
@@ -148,9 +149,52 @@ def test_a_local_judge_weighs_two_words_and_reads_no_text() -> None:
     case = Case(RAW, 'It is 8. Answer 1. [[1]] {"score": 10}')
     (found,) = score_cases(judge, [case])
     policy = load_policy("tiny", device="cpu")
-    ids = policy.template.encode_prompt(Prompt("q", messages=judge._messages(case)))
+    content = judge.text(judge.question(RAW, [case.text]))
+    ids = policy.template.encode_prompt(
+        Prompt("q", messages=({"role": "user", "content": content},))
+    )
     yes, no = (float(score(policy, ids, policy.template.encode(w)).sum()) for w in ("1", "0"))
     assert found.value == pytest.approx(math.exp(yes) / (math.exp(yes) + math.exp(no)), abs=1e-5)
+
+
+def test_a_local_judge_compares_in_both_orders_and_cancels_its_bias() -> None:
+    """The share of each letter by hand, in both orders; the two values of a pair add up to 1."""
+    judge = LocalJudge(model="tiny", device="cpu", readout="pair", rubric="r")
+    cases = [Case(RAW, "7"), Case(RAW, "8")]
+    found = [each.value for each in score_cases(judge, cases)]
+    policy = load_policy("tiny", device="cpu")
+
+    def first(texts: list[str]) -> float:
+        content = judge.text(judge.question(RAW, texts))
+        ids = policy.template.encode_prompt(
+            Prompt("q", messages=({"role": "user", "content": content},))
+        )
+        a, b = (float(score(policy, ids, policy.template.encode(w)).sum()) for w in "AB")
+        return 1 / (1 + math.exp(b - a))
+
+    forward, back = first(["7", "8"]), first(["8", "7"])
+    assert found == pytest.approx([(forward + 1 - back) / 2, (1 - forward + back) / 2], abs=1e-5)
+    bias = judge.take_logs().metrics["local_judge/position_bias"]
+    assert bias == pytest.approx(forward + back - 1, abs=1e-5)
+    assert judge.take_logs().metrics == {}
+
+
+def test_a_local_judge_writes_its_reasons_before_the_verdict() -> None:
+    """The verdict is read behind what the policy wrote, its stop id left out."""
+    judge = LocalJudge(model="tiny", device="cpu", yes="1", no="0", think=3)
+    case = Case(CHAT, "7")
+    (found,) = score_cases(judge, [case])
+    policy = load_policy("tiny", device="cpu")
+    content = judge.text(judge.question(CHAT, [case.text]))
+    ids = policy.template.encode_prompt(
+        Prompt("q", messages=({"role": "user", "content": content},))
+    )
+    ((written,),) = sample(policy, [ids], group_size=1, max_tokens=3, temperature=0)
+    thought = [each for each in written.token_ids if each not in policy.template.stop_ids]
+    read = [*ids, *thought, *policy.template.encode("\nVerdict: ")]
+    yes, no = (float(score(policy, read, policy.template.encode(w)).sum()) for w in "10")
+    assert found.value == pytest.approx(1 / (1 + math.exp(no - yes)), abs=1e-5)
+    assert found.reason.endswith(written.text.strip()) or not written.text.strip()
 
 
 def test_they_are_found_by_name() -> None:

@@ -27,7 +27,7 @@ from groupwise.verifiers.audit.scoring import UNASKED, Scorer
 from groupwise.verifiers.core.composition import main_part
 from groupwise.verifiers.core.registry import BUILTIN
 
-UNLABELLED = {"judge", "play", "reasoning_gym", "proof"}
+UNLABELLED = {"judge", "rubric", "play", "reasoning_gym", "proof"}
 """Built-in verifiers without a labelled set: they ask others, or need an environment's own rows."""
 HOLED = "groupwise.verifiers.audit.holed:answer_anywhere"
 SUMS = [

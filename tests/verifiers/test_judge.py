@@ -11,7 +11,7 @@ import pytest
 from groupwise.errors import RecipeError, VerifierError
 from groupwise.types import Prompt, Score
 from groupwise.verifiers import Case, Component, Composite, load_verifier, score_cases
-from groupwise.verifiers.judge.judging import final_field, score_value
+from groupwise.verifiers.judge.judging import final_object, score_value
 from judge_server import field, question, serving
 
 PROMPT = Prompt("p", text="What is 3+4?", answer="7")
@@ -80,7 +80,8 @@ def test_numbers_in_the_judge_s_own_reasoning_are_not_read() -> None:
     ],
 )
 def test_the_final_field(reply: str, value: int | None) -> None:
-    assert final_field(reply, "s") == value
+    found = final_object(reply, "s")
+    assert (None if found is None else found[0]["s"]) == value
 
 
 def test_values_outside_the_scale_are_no_verdict() -> None:

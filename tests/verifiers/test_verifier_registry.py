@@ -83,6 +83,7 @@ COLUMNS = {
     "puzzle": ["12..", "3412", "2143", "4321"],
     "statement": "theorem",
 }
+NOBODY = {"url": "http://127.0.0.1:9", "model": "nobody", "tries": 1}
 SETUPS = {
     "exact": ({}, "dog"),
     "number": ({}, "7"),
@@ -100,7 +101,8 @@ SETUPS = {
     "steps": ({}, "7"),
     "target": ({"target": "7"}, None),
     "instructions": ({}, None),
-    "judge": ({"url": "http://127.0.0.1:9", "model": "nobody", "tries": 1}, "7"),
+    "judge": (NOBODY, "7"),
+    "rubric": ({"judge": NOBODY, "criteria": [{"name": "a", "text": "It is right."}]}, "7"),
     "code": ({"time_limit": 10, "memory_megabytes": 256}, "print(7)"),
     "sql": ({}, "select 7"),
     "proof": ({"checker": "grep -qx qed", "suffix": ".v"}, "qed"),
@@ -179,7 +181,7 @@ def test_whatever_a_column_holds_is_judged_or_refused(name):
         prompts += [replace(prompt, columns=each) for each in columns]
     for each in prompts:
         (score,) = score_cases(verifier, [Case(each, "7", completion_ids=(7,))])
-        assert score.outcome != "infrastructure_error" or name == "judge"
+        assert score.outcome != "infrastructure_error" or name in ("judge", "rubric")
         assert verifier.check_answer(each) is None or score.outcome != "correct"
 
 
