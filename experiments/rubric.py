@@ -56,24 +56,26 @@ quality can be said in sentences and checked by no program.
 name = "rubric"
 
 [environment.verifiers.arguments]
-judge = {{ url = "http://127.0.0.1:8000/v1", model = "my-judge" }}     # or {{ name = "local_judge", model = "folder" }}
-criteria = "rubric.toml"                # tables of name, text and weight, in a file or here
+criteria = "rubric.toml"          # tables of name, text and weight, in a file or here
+judge = {{ url = "http://127.0.0.1:8000/v1", model = "my-judge" }}
+# or: judge = {{ name = "local_judge", model = "folder" }}
 
-[[criteria]]                            # rubric.toml
+[[criteria]]                      # rubric.toml
 name = "works"
 text = "The completion works the sum out in steps before it answers."
-weight = 1.0                            # below 0: a fault, which loses
+weight = 1.0                      # below 0: a fault, which loses
 ```
 
 The value is the weighted mean of the verdicts. Each is a part of the score
-(`verifier/rubric/works` in the metrics), and the judge's words on each are in `reason`. A completion
-without a readable verdict on each criterion is not scored, and counted (`outcomes/...`): never a 0.
+(`verifier/rubric/works` in the metrics), and the judge's words on each are in `reason`. A
+completion without a readable verdict on each criterion is not scored, and counted
+(`outcomes/...`): never a 0.
 
 ## Measured
 
 `recipes/rubric.toml`: four criteria for sums of `tiny-reasoner`
-([what it is](r1_zero.md#the-policy)): it works in steps, each step adds up, every number is used, the
-answer is the last result. **The judge is a stand-in**: rules behind an endpoint on the loopback
+([what it is](r1_zero.md#the-policy)): it works in steps, each step adds up, every number is used,
+the answer is the last result. **The judge is a stand-in**: rules behind an endpoint on the loopback
 (`groupwise.examples.rule_judge`), so that the recipe runs without a network; it shows that the way
 from criteria to weights works, not how well a language model judges. It never sees the answer of
 the sum; whether the answer is right only reports (`accuracy`, weight 0). The control replaces
@@ -82,8 +84,8 @@ the judge's marks by bits of the texts.
 ![Accuracy, rubric and length over the steps](rubric.svg)
 
 {table}
-Right by the gold answer, of the held-out prompts' sampled completions; the gain is paired by prompt.
-The recipe less random marks, over prompts and seeds: {difference}.
+Right by the gold answer, of the held-out prompts' sampled completions; the gain is paired by
+prompt. The recipe less random marks, over prompts and seeds: {difference}.
 
 ## Judges that compare
 
@@ -97,19 +99,26 @@ A judge is one thing with three readouts.
 
 ```toml
 [[environment.verifiers]]
-name = "judge"                          # or local_judge
-arguments = {{ readout = "pair", opponents = 4, url = "http://127.0.0.1:8000/v1", model = "my-judge" }}
+name = "judge"                    # or local_judge
+
+[environment.verifiers.arguments]
+readout = "pair"
+opponents = 4
+url = "http://127.0.0.1:8000/v1"
+model = "my-judge"
 ```
 
 `pair` and `list` ask every comparison in both orders and average, so that a judge that prefers what
-stands first favours nobody. By how much it does is in the metrics: `custom/judge/position_bias` (first less
-last, 0 for none), `custom/judge/orders_agree`, and `custom/judge/unread` for comparisons left out
-because one of the two replies could not be read. The values compare completions of one prompt in one step, which is what a group
-method needs; they say nothing about accuracy (outcome `no_verdict`), so report that by a
-verifier of weight 0. `pair` on a group of G takes G (G - 1) questions, `list` 2.
+stands first favours nobody. By how much it does is in the metrics: `custom/judge/position_bias`
+(first less last, 0 for none), `custom/judge/orders_agree`, and `custom/judge/unread` for
+comparisons left out because one of the two replies could not be read. The values compare
+completions of one prompt in one step, which is what a group method needs; they say nothing about
+accuracy (outcome `no_verdict`), so report that by a verifier of weight 0. `pair` on a group of G
+takes G (G - 1) questions, `list` 2.
 
-`local_judge` reads the probabilities of its words. With `think = 200` it writes its reasons first (a
-generative reward model); `judge` always does, and the text before its verdict is the `reason`.
+`local_judge` reads the probabilities of its words. With `think = 200` it writes its reasons first
+(a generative reward model); `judge` always does, and the text before its verdict is the
+`reason`.
 
 Whether two judges agree, and how far an order in the text moves one: `groupwise audit`
 ([judges](verifiers_audit.md#judges)).

@@ -1,4 +1,4 @@
-"""What an audit measures of judges: whether they agree, and how far an order in the text moves them.
+"""What an audit measures of judges: whether they agree, and what an order in the text moves.
 
 A verdict is "correct" where a judge has one; a judge that compares says yes above one half.
 """
