@@ -25,7 +25,7 @@ ARMS: dict[str, dict[str, Any]] = {
     "random marks": {URL: "groupwise.examples.rule_judge:coin"},
 }
 SHOWN = {
-    "eval/heldout/verifier/accuracy": "right, held out",
+    "eval/heldout_verifier/accuracy": "right, held out",
     "verifier/rubric": "the rubric's value",
     "completions/tokens_mean": "tokens",
 }
