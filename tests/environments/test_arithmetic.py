@@ -5,7 +5,7 @@ import re
 import pytest
 
 from groupwise.environments import load_environment
-from groupwise.environments.arithmetic import LEVELS
+from groupwise.environments.arithmetic import LEVELS, ArithmeticSettings
 from groupwise.environments.problems import Problem, Space
 from groupwise.errors import RecipeError
 
@@ -43,14 +43,14 @@ def test_the_split_and_ids_depend_on_the_seed_alone():
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_every_level_has_disjoint_splits_and_right_answers(level, seed):
-    environment = load(seed, level=level, num_heldout=10)
+    environment = load(seed, level=level, num_heldout=10, num_train=40)
     train, heldout = environment.prompts(), environment.prompts(split="heldout")
     assert len(heldout) == 10
     assert train
     assert not {p.last_text for p in train} & {p.last_text for p in heldout}
     assert not {p.columns["expression"] for p in train} & {p.columns["expression"] for p in heldout}
     assert len({p.id for p in [*train, *heldout]}) == len(train) + 10
-    for prompt in [*train[:200], *heldout]:
+    for prompt in [*train, *heldout]:
         assert str(eval(prompt.columns["expression"])) == prompt.answer
         assert 0 <= int(prompt.answer) <= LEVELS[level]["max_value"]
         assert environment.verify(prompt, f"It is {prompt.answer}.").outcome == "correct"
@@ -72,7 +72,7 @@ def test_commuted_problems_are_held_out_together():
 
 def test_counts():
     assert len(load(level="below_20")) == 210 - 40
-    assert len(load(level="below_100")) == 2000
+    assert ArithmeticSettings(level="below_100").of_level("num_train") == 2000
     assert len(load(level="below_100", num_train=50, num_heldout=7).prompts(split="all")) == 57
     assert len(load(num_heldout=0)) == 55
 
@@ -102,15 +102,14 @@ def test_expressions_of_several_steps():
     assert Problem(3, (("add", 4), ("multiply", 2))).compact == "(3+4)*2"
     assert Problem(3, (("multiply", 4), ("subtract", 2))).expression == "3 * 4 - 2"
     assert Problem(3, (("add", 4), ("multiply", 2))).values == [3, 7, 14]
-    steps = {p.columns["num_operations"] for p in load(level="multi_step").prompts()}
+    steps = {p.columns["num_operations"] for p in load(level="multi_step", num_train=40).prompts()}
     assert steps == {2, 3}
 
 
 def test_negative_results_are_opt_in():
-    values = [int(p.answer) for p in load(level="below_100", operations=["subtract"]).prompts()]
-    assert min(values) >= 0
-    below = load(level="below_100", operations=["subtract"], negative=True).prompts()
-    assert min(int(p.answer) for p in below) < 0
+    few = {"level": "below_100", "operations": ["subtract"], "num_train": 100, "num_heldout": 0}
+    assert min(int(p.answer) for p in load(**few).prompts()) >= 0
+    assert min(int(p.answer) for p in load(**few, negative=True).prompts()) < 0
 
 
 def test_enumeration_counts_everything_once():

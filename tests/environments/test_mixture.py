@@ -143,14 +143,12 @@ def test_turns_of_their_own(sources):
     assert mixture(sources).answer_role is None
 
 
-def test_a_game_beside_a_question_needs_one_reading(sources):
-    environment = mixture([{"name": "tic_tac_toe"}, sources[1]])
-    with pytest.raises(RecipeError, match=r"set environment.judged = \"all\" or \"last\""):
-        environment.fit(lambda prompt: 1, 6, drop=False, advice="")
-    environment.judged = "all"
-    assert len(environment.fit(lambda prompt: 1, 6, drop=False, advice="")) > 4
-    assert environment.judged == "all"
-    assert mixture(sources).judged == "last"
+def test_each_source_says_which_turns_are_read(sources):
+    environment = mixture([{"name": "tic_tac_toe", "num_train": 1, "num_heldout": 0}, sources[1]])
+    game, word = environment.prompts()[:2]
+    assert [environment.judged_for(each) for each in (game, word)] == ["all", "last"]
+    environment.judge("all")
+    assert environment.judged_for(word) == "all"
 
 
 def test_prompts_that_do_not_fit_are_named_or_dropped_everywhere(sources):

@@ -7,18 +7,13 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
-from groupwise.environments import Environment, load_environment, tic_tac_toe
-from groupwise.environments.identity import normalised_text
+from groupwise.environments import Environment, load_environment
 from groupwise.environments.tic_tac_toe import Game, TicTacToe, free, read_move, winner
-from groupwise.errors import RecipeError
 from groupwise.policies import load_policy
 from groupwise.rollouts import collect
 from groupwise.samplers import SamplingSettings, ScriptedSampler
 from groupwise.types import Prompt, Score
 
-LEVELS = ("easy", "medium", "hard")
 FEW = {"num_train": 60, "num_heldout": 15}
 Choose = Callable[[Game, random.Random], str]
 
@@ -43,21 +38,17 @@ def anything(play: Game, draw: random.Random) -> str:
     return f"I take {draw.choice(free(play.board)) + 1}."
 
 
-def test_seeds_splits_and_levels() -> None:
-    for level in (*LEVELS, "mixed"):
-        environment = made(level=level)
-        assert environment.prompts() == made(level=level).prompts()
-        assert environment.prompts() != made(seed=1, level=level).prompts()
-        ids = [prompt.id for prompt in environment.prompts(split="all")]
-        assert len(set(ids)) == len(ids) == 75
-        texts = [
-            {normalised_text(prompt) for prompt in environment.prompts(split=split)}
-            for split in ("train", "heldout")
-        ]
-        assert not texts[0] & texts[1]
-        assert {prompt.columns["level"] for prompt in environment.prompts()} == (
-            set(LEVELS) if level == "mixed" else {level}
-        )
+def test_the_level_is_the_opponents_and_positions_are_apart() -> None:
+    environment = made(level="mixed")
+    skills = {"easy": 0.0, "medium": 0.5, "hard": 1.0}
+    columns = [prompt.columns for prompt in environment.prompts()]
+    assert {each["level"]: each["skill"] for each in columns} == skills
+    heldout = environment.prompts(split="heldout")
+    assert not {each["board"] for each in columns} & {each.columns["board"] for each in heldout}
+    assert environment.prompts() == made(level="mixed").prompts()
+    assert environment.prompts() != made(seed=1, level="mixed").prompts()
+    shown = made(examples=1, num_train=2).prompts()[0].messages
+    assert shown[1]["content"] in "123456789"
 
 
 def test_the_same_moves_give_the_same_game() -> None:
@@ -159,11 +150,3 @@ def test_a_game_is_collected_with_rewards_of_its_turns() -> None:
     assert [played.mask[end] for end in played.step_ends] == [True, True]
     assert confused.score.reason == "play: lost by illegal moves"
     assert confused.extras.counts == {"illegal_moves": 3}
-
-
-def test_too_few_positions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tic_tac_toe, "opening", lambda draw, level: "." * 9)
-    with pytest.raises(RecipeError, match="too few starting positions"):
-        made(num_train=3, num_heldout=1)
-    with pytest.raises(RecipeError, match="did you mean 'max_illegal'"):
-        load_environment("tic_tac_toe", max_ilegal=1)

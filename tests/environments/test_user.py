@@ -1,14 +1,10 @@
-"""A user who answers: by rules, by the prompt's own rules, or through an endpoint."""
+"""A user who answers: by rules, or by the prompt's own rules."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import threading
 import tomllib
-from collections.abc import Iterator
 from functools import partial
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
@@ -73,59 +69,10 @@ def test_rules_answer_in_order_and_none_ends_it() -> None:
 def test_bad_settings_are_refused() -> None:
     for settings, words in (
         ({"rules": [{"when": "("}]}, "not a regular expression"),
-        ({"url": "http://127.0.0.1:9"}, "needs the name of its model"),
-        ({"url": "x", "model": "m", "rules": [{"when": ""}]}, "one of the two"),
+        ({"url": "http://127.0.0.1:9", "model": "m"}, "url was removed; give rules"),
     ):
         with pytest.raises(ValueError, match=words):
             UserSettings.model_validate(settings)
-    table = {"url": "http://127.0.0.1:9", "model": "m", "key_variable": "NO_SUCH_KEY"}
-    with pytest.raises(RecipeError, match=r"NO_SUCH_KEY is not set"):
-        SimulatedUser(UserSettings.model_validate(table), [])
-
-
-class Endpoint(BaseHTTPRequestHandler):
-    """Answers like an OpenAI-compatible server; asks for the city first, then is done."""
-
-    asked: list[dict[str, Any]] = []  # noqa: RUF012
-
-    def do_POST(self) -> None:
-        payload = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.asked.append(payload)
-        words = "To Rome." if len(payload["messages"]) < 4 else "Thanks [done]"
-        body = json.dumps({"choices": [{"message": {"content": words}}]}).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: Any) -> None:
-        return
-
-
-@pytest.fixture
-def url() -> Iterator[str]:
-    Endpoint.asked = []
-    server = HTTPServer(("127.0.0.1", 0), Endpoint)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/v1"
-    server.shutdown()
-    server.server_close()
-    thread.join()
-
-
-def test_an_endpoint_plays_the_user(url: str) -> None:
-    settings = {"url": url, "model": "m", "instructions": "You want to go to {city}."}
-    rollout = talked(settings, ["Where?", "Rome"])
-    assert said(rollout) == ["To Rome."]
-    assert rollout.reward == 1.0
-    assert Endpoint.asked[1]["messages"] == [
-        {"role": "system", "content": "You want to go to Rome."},
-        {"role": "assistant", "content": "Book a trip."},
-        {"role": "user", "content": "Where?"},
-        {"role": "assistant", "content": "To Rome."},
-        {"role": "user", "content": "Rome"},
-    ]
 
 
 def test_a_user_of_a_recipe_and_tools_together() -> None:
@@ -169,12 +116,11 @@ def chat(**columns: Any) -> Prompt:
         ({"rules": [{"say": "Yes."}]}, Prompt("p", text="Book.", answer="Rome"), "'p' is raw text"),
         ({"rules": [{"say": "{nope}"}]}, chat(city="Rome"),
          r"\{nope\} is not a column of prompt 'p'; it has answer, city"),
-        ({"url": "http://x", "model": "m", "instructions": "{nope}"}, chat(), r"\{nope\} is not"),
         ({}, chat(user=[{"when": "(", "say": "x"}]), "of prompt 'p': .*not a regular expression"),
         ({}, chat(user=[{"wen": "a"}]), "did you mean 'when'"),
         ({}, chat(user="hello"), "column `user` of prompt 'p' is 'hello'; give a list of rules"),
         ({}, chat(user=["hello"]), "'hello' is not a table"),
-        ({}, chat(), "no rules, no url, and no prompt with a column `user`"),
+        ({}, chat(), "no rules, and no prompt with a column `user`"),
     ],
 )  # fmt: skip
 def test_a_user_who_could_not_answer_is_refused_before_the_run(
@@ -215,30 +161,11 @@ class Elsewhere(Episode):
         return self.given
 
 
-@pytest.mark.parametrize("table", [{"rules": [{"say": "Hm."}]}, {"url": "http://x", "model": "m"}])
-def test_a_slow_environment_has_a_thread_behind_a_user(table: dict[str, Any]) -> None:
-    settings = UserSettings.model_validate(table)
+def test_a_slow_environment_has_a_thread_behind_a_user() -> None:
+    settings = UserSettings.model_validate({"rules": [{"say": "Hm."}]})
     waits = CallQueue()
     for given in ([{"role": "user", "content": "Go on."}], "no messages", 5):
         play = UserEpisode(Elsewhere(chat(), given), settings)
         assert waits.start(partial(play.next, "x"), 5.0).result() == given
         assert (play.counts, play.rewards) == ({"threads": 1}, [0.5])
-        assert play.said[1:] == [
-            {"role": "assistant", "content": "x"}, *(given if isinstance(given, list) else [])
-        ]  # fmt: skip
     waits.close()
-
-
-def test_halves_of_characters_do_not_reach_an_endpoint(url: str) -> None:
-    settings = UserSettings.model_validate({"url": url, "model": "m", "instructions": "{city}"})
-    inner = Elsewhere(chat(city="\ud800"), [{"role": "user", "content": "a\ud83d"}])
-    play = UserEpisode(inner, settings)
-    waits = CallQueue()
-    waits.start(partial(play.next, "x"), 5.0).result()
-    inner.given = None
-    waits.start(partial(play.next, "y"), 5.0).result()
-    waits.close()
-    (asked,) = Endpoint.asked
-    assert [each["content"] for each in asked["messages"]] == [
-        "\ufffd", "Book.", "x", "a\ufffd", "y",
-    ]  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 
 from groupwise.cli.suggestion import Suggestion
 from groupwise.environments import BUILTIN, Environment, load_environment
-from groupwise.environments.dataset_settings import DatasetSettings
+from groupwise.environments.dataset import DatasetSettings
 from groupwise.environments.readers import READERS
 from groupwise.environments.registry import offered
 from groupwise.errors import RecipeError

@@ -31,7 +31,6 @@ _NOTED = {
     "duplicates": "training prompts that are copies of another one, answer included",
     "heldout_duplicates": "held-out prompts that are copies of another one, answer included",
     "overlap": "held-out prompts that are also in the training data",
-    "near_overlap": "held-out prompts of which half or more is also in a training prompt",
     "dropped_overlap": "training prompts dropped for being in the held-out data too",
     "dropped_bad_answers": "prompts dropped because their verifier rejects their gold answer",
     "dropped_too_long": "prompts dropped because they leave no room for a completion",
@@ -201,6 +200,14 @@ class Environment:
     def _multi_turn(self) -> bool:
         """Whether its own episodes answer completions; otherwise they end after one."""
         return type(self).start is not Environment.start
+
+    def judged_for(self, prompt: Prompt) -> Judged:
+        """Which of the policy's words verifiers read in a rollout of that prompt."""
+        return self.judged
+
+    def judge(self, judged: Judged) -> None:
+        """Set `judged`, of the sources too if there are any."""
+        self.judged = judged
 
     @property
     def answer_role(self) -> str | None:

@@ -12,6 +12,7 @@ import itertools
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
@@ -65,6 +66,7 @@ class DrawnSettings(Arguments):
     """
 
     environment_name: ClassVar[str] = ""
+    environment_class: ClassVar[type[Environment]] = Environment
     levels: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
     level: Literal["easy", "medium", "hard", "mixed"] = Field(
@@ -149,7 +151,8 @@ def generated(
 
     train = train[settings.examples :]
     sides = [[prompt(level, task) for level, task in side] for side in (train, heldout)]
-    return from_prompts(name, settings, sides[0], sides[1], verifiers)
+    kind = settings.environment_class
+    return from_prompts(name, settings, sides[0], sides[1], verifiers, kind)
 
 
 def make_generated(
@@ -171,6 +174,7 @@ def from_prompts(
     train: Sequence[Prompt],
     heldout: Sequence[Prompt],
     verifiers: VerifierTables,
+    kind: type[Environment] = Environment,
 ) -> Environment:
     """The environment of prompts that were made here, with unique ids.
 
@@ -182,7 +186,7 @@ def from_prompts(
     check_answers(verifier, prompts, f"environment {name!r}")
     splits = {"train": prompts[: len(train)], "heldout": prompts[len(train) :]}
     facts = {"duplicates": duplicates, "overlap": 0, "arguments": settings.model_dump(mode="json")}
-    return Environment(name, verifier, splits, facts)
+    return kind(name, verifier, splits, facts)
 
 
 def is_heldout(seed: int, name: str, family: str) -> bool:
@@ -200,37 +204,48 @@ def _split(
     levels: tuple[Level, ...] = LEVELS if settings.level == "mixed" else (settings.level,)
     seen: set[str] = set()
     counts = settings.num_train + settings.examples, settings.num_heldout
-    sides = []
+    found: tuple[list[list[Drawn]], list[list[Drawn]]] = ([], [])
     for place, level in enumerate(levels):
-        wanted = tuple(each // len(levels) + (place < each % len(levels)) for each in counts)
-        sides.append(_of_level(name, level, draw, seed, wanted, seen))
+        wanted = [each // len(levels) + (place < each % len(levels)) for each in counts]
+        sides = drawn_sides(partial(draw, level=level), seed, (name, level), wanted, seen)
+        for rows, tasks in zip(found, sides, strict=True):
+            rows.append([(level, task) for task in tasks])
     train, heldout = (
-        [each for row in itertools.zip_longest(*side) for each in row if each is not None]
-        for side in zip(*sides, strict=True)
+        [each for row in itertools.zip_longest(*rows) for each in row if each is not None]
+        for rows in found
     )
     return train, heldout
 
 
-def _of_level(
-    name: str, level: Level, draw: Draw, seed: int, wanted: tuple[int, ...], seen: set[str]
-) -> tuple[list[Drawn], list[Drawn]]:
-    """Both sides' tasks of one level: every attempt has a generator of its own."""
-    sides: tuple[list[Drawn], list[Drawn]] = ([], [])
+def drawn_sides(
+    draw: Callable[[random.Random], Task | None],
+    seed: int,
+    key: tuple[str, ...],
+    wanted: Sequence[int],
+    seen: set[str] | None = None,
+) -> tuple[list[Task], list[Task]]:
+    """`wanted` training and held-out tasks with distinct questions, none of which is in `seen`.
+
+    Every attempt has a generator of its own, named by `key`: the environment, then its level.
+    Raises RecipeError if `draw` gives too few.
+    """
+    sides: tuple[list[Task], list[Task]] = ([], [])
+    seen = set() if seen is None else seen
     attempt = idle = 0
-    while (len(sides[0]), len(sides[1])) != wanted:
-        task = draw(generator(seed, "data", name, level, attempt), level)
+    while [len(side) for side in sides] != list(wanted):
+        task = draw(generator(seed, "data", *key, attempt))
         attempt, idle = attempt + 1, idle + 1
         if task is not None and task.question not in seen:
-            side = int(is_heldout(seed, name, task.family))
+            side = int(is_heldout(seed, key[0], task.family))
             if len(sides[side]) < wanted[side]:
                 seen.add(task.question)
-                sides[side].append((level, task))
+                sides[side].append(task)
                 idle = 0
         if idle > MAX_IDLE:
             raise RecipeError(
-                f"environment {name!r}, level {level!r}: num_train with examples and num_heldout "
-                f"ask for {wanted[0]} and {wanted[1]} tasks, but only {len(sides[0])} and "
-                f"{len(sides[1])} distinct ones were found; ask for fewer, or widen the bounds"
+                f"environment {', level '.join(map(repr, key))}: num_train with examples and "
+                f"num_heldout ask for {wanted[0]} and {wanted[1]} tasks, but only {len(sides[0])} "
+                f"and {len(sides[1])} distinct ones were found; ask for fewer, or widen the bounds"
             )
     return sides
 

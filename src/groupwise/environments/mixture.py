@@ -7,24 +7,28 @@ mixture as a whole.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from groupwise.environments.base import Environment, Judged
 from groupwise.environments.episode import Episode
-from groupwise.environments.mixed_verifier import SEPARATOR, MixedVerifier
 from groupwise.environments.order import Cursor
 from groupwise.environments.overlap import OnOverlap, asked
 from groupwise.environments.settings import VerifierList
 from groupwise.errors import RecipeError
-from groupwise.types import Prompt
-from groupwise.verifiers import Combine
+from groupwise.types import Prompt, Score
+from groupwise.verifiers import Case, Combine, Verifier, score_cases
+from groupwise.verifiers.core.composition import VerifierGroup
 from groupwise.verifiers.core.names import Arguments
 
 Load = Callable[..., Environment]
+T = TypeVar("T")
+SEPARATOR = "/"
+"""Between a source's label and the prompt's id within it."""
 
 
 class SourceSettings(BaseModel):
@@ -119,8 +123,6 @@ class MixtureEnvironment(Environment):
         verifier = MixedVerifier({key: part.verifier for key, part in self.parts.items()})
         super().__init__("mixture", verifier, splits, facts)
         self.on_overlap = "allow"  # checked by each source and by these settings
-        read = {part.judged for part in self.parts.values()}
-        self._judged: Judged | None = read.pop() if len(read) == 1 else None
         self.places = {
             f"{key}{SEPARATOR}{each}": where
             for key, part in self.parts.items()
@@ -148,26 +150,12 @@ class MixtureEnvironment(Environment):
     def _multi_turn(self) -> bool:
         return any(part._multi_turn for part in self.parts.values())
 
-    @property
-    def judged(self) -> Judged:
-        """What verifiers read of several turns. RecipeError where the sources differ in it."""
-        if self._judged is None:
-            given = {key: part.judged for key, part in self.parts.items()}
-            raise RecipeError(
-                f"the sources differ in what verifiers read of several turns ({given});"
-                ' set environment.judged = "all" or "last"'
-            )
-        return self._judged
+    def judged_for(self, prompt: Prompt) -> Judged:
+        return self.parts[source_of(prompt)].judged_for(prompt)
 
-    @judged.setter
-    def judged(self, value: Judged) -> None:
-        self._judged = value
-
-    def fit(
-        self, length_of: Callable[[Prompt], int], room: int, *, drop: bool, advice: str
-    ) -> dict[str, int]:
-        assert self.judged  # or says what is missing, before a run
-        return super().fit(length_of, room, drop=drop, advice=advice)
+    def judge(self, judged: Judged) -> None:
+        for part in self.parts.values():
+            part.judge(judged)
 
     @property
     def notes(self) -> list[str]:
@@ -214,6 +202,73 @@ class MixtureCursor:
         key, place = self._visits[index]
         epoch, found = self._parts[key].at(place)
         return epoch, f"{key}{SEPARATOR}{found}"
+
+
+class MixedVerifier(VerifierGroup):
+    """Scores keep their order. A source's verifier sees its own cases only, all of a call at once.
+
+    Its name is `mixed`; parts of the scores keep the names that the sources give them.
+    """
+
+    def __init__(self, parts: Mapping[str, Verifier]) -> None:
+        self.parts = dict(parts)
+
+    @property
+    def name(self) -> str:
+        return "mixed"
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        return {key: json.loads(part.signature()) for key, part in self.parts.items()}
+
+    @property
+    def members(self) -> Sequence[Verifier]:
+        return tuple(self.parts.values())
+
+    @property
+    def gives_steps(self) -> bool:
+        return all(part.gives_steps for part in self.parts.values())
+
+    @property
+    def judges_singly(self) -> bool:
+        return all(part.judges_singly for part in self.parts.values())
+
+    def score(self, cases: Sequence[Case]) -> list[Score | None]:
+        return self._by_source([case.prompt for case in cases], cases, score_cases)
+
+    def check_answers(self, prompts: Sequence[Prompt]) -> list[str | None]:
+        return self._by_source(prompts, prompts, lambda part, own: part.check_answers(own))
+
+    def _by_source(
+        self, prompts: Sequence[Prompt], items: Sequence[T], do: Callable[[Verifier, list[T]], Any]
+    ) -> list[Any]:
+        """What `do` gives for each source's items, back in their order."""
+        places: dict[str, list[int]] = {}
+        for place, prompt in enumerate(prompts):
+            places.setdefault(source_of(prompt), []).append(place)
+        found: list[Any] = [None] * len(items)
+        for key, own in places.items():
+            results = do(self.parts[key], [items[place] for place in own])
+            for place, each in zip(own, results, strict=True):
+                found[place] = each
+        return found
+
+    def gold_completion(self, prompt: Prompt) -> str | None:
+        return self.parts[source_of(prompt)].gold_completion(prompt)
+
+    def warnings(self) -> list[str]:
+        """What the sources' verifiers warn of."""
+        found = []
+        for key, part in self.parts.items():
+            warnings = getattr(part, "warnings", None)
+            each = warnings() if callable(warnings) else list(warnings or ())
+            found += [f"{key}: {warning}" for warning in each]
+        return found
+
+
+def source_of(prompt: Prompt) -> str:
+    """The label of the source that a prompt of a mixture is from."""
+    return prompt.id.partition(SEPARATOR)[0]
 
 
 def _named(key: str, prompt: Prompt) -> Prompt:

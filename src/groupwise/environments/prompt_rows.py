@@ -6,16 +6,18 @@ import ast
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from groupwise.environments.chat_messages import message_fault
-from groupwise.environments.dataset_settings import DatasetSettings
 from groupwise.environments.identity import prompt_id
 from groupwise.environments.readers import Row
 from groupwise.errors import RecipeError
 from groupwise.templates import parsed_calls, tool_schemas
 from groupwise.types import Message, Prompt
 from groupwise.verifiers import Verifier
+
+if TYPE_CHECKING:
+    from groupwise.environments.dataset import DatasetSettings
 
 _ROLE = re.compile(r"""\\*["'](role|from|messages)\\*["']\s*:""")
 _CHAT_FIRST = re.compile(

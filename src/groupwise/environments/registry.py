@@ -46,8 +46,7 @@ BUILTIN: dict[str, Entry] = {
     "code": Entry("Write a small function", "code_tasks:CodeSettings", "code_tasks:make_code"),
     "sql": Entry("Answer a question with a query", "sql_tasks:SqlSettings"),
     "instructions": Entry("Follow rules about a text", "instruction_tasks:InstructionsSettings"),
-    "tic_tac_toe": Entry("Play against an opponent", "tic_tac_toe:TicTacToeSettings",
-                         "tic_tac_toe:TicTacToe"),
+    "tic_tac_toe": Entry("Play against an opponent", "tic_tac_toe:TicTacToeSettings"),
     "repository": Entry("Repair files until hidden tests pass", "repository:RepositorySettings",
                         "repository:Repository"),
     "dataset": Entry("Your own rows", "dataset:DatasetSettings", "dataset:from_rows"),
@@ -190,7 +189,7 @@ def _put_around(made: Environment, settings: EnvironmentSettings) -> None:
         characters=settings.answer_characters,
     )
     if settings.judged is not None:
-        made.judged = settings.judged
+        made.judge(settings.judged)
     prompts = made.prompts(split="all")
     wrappers: list[EnvironmentWrapper] = []
     if settings.user is not None:

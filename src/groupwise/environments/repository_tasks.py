@@ -9,9 +9,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from groupwise.environments.generated import MAX_IDLE, is_heldout
+from groupwise.environments.generated import Task as DrawnTask
+from groupwise.environments.generated import drawn_sides
 from groupwise.errors import RecipeError
-from groupwise.randomness import generator
 from groupwise.verifiers.core.names import Arguments, validated
 
 
@@ -58,20 +58,19 @@ def module(name: str, words: str, operation: str, number: int) -> str:
 
 def made_up(num_train: int, num_heldout: int, num_files: int, seed: int) -> dict[str, Task]:
     """Tasks in which one file of several does not do what its comment says."""
-    wanted = {"train": num_train, "heldout": num_heldout}
-    tasks: dict[str, Task] = {}
-    for attempt in range(sum(wanted.values()) * 20 + MAX_IDLE):
-        task = draw_task(generator(seed, "data", "repository", attempt), num_files)
+
+    def draw(random: random.Random) -> DrawnTask:
+        task = draw_task(random, num_files)
         text = json.dumps(task.files)
-        split: Literal["train", "heldout"] = (
-            "heldout" if is_heldout(seed, "repository", text) else "train"
-        )
-        if wanted[split] and text not in tasks:
-            wanted[split] -= 1
-            tasks[text] = task.model_copy(update={"split": split})
-    if any(wanted.values()):
-        raise RecipeError(f"environment 'repository': too few distinct repositories: {wanted}")
-    return {f"repository {number}": task for number, task in enumerate(tasks.values(), start=1)}
+        return DrawnTask(text, None, text, {"task": task})
+
+    sides = drawn_sides(draw, seed, ("repository",), (num_train, num_heldout))
+    tasks = [
+        each.columns["task"].model_copy(update={"split": split})
+        for split, side in zip(("train", "heldout"), sides, strict=True)
+        for each in side
+    ]
+    return {f"repository {number}": task for number, task in enumerate(tasks, start=1)}
 
 
 def draw_task(draw: random.Random, num_files: int) -> Task:
@@ -97,8 +96,5 @@ def draw_task(draw: random.Random, num_files: int) -> Task:
 
 
 def _value(operation: str, x: int, number: int) -> int:
-    """What a made-up function returns for `x`."""
-    return {
-        "add": x + number, "subtract": x - number, "times": x * number,
-        "divide by": x // number, "modulo": x % number,
-    }[operation]  # fmt: skip
+    """What a made-up function returns for `x`; the expression is this file's own."""
+    return int(eval(OPERATIONS[operation].format(number), {"x": x}))

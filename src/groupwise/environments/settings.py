@@ -62,8 +62,8 @@ class EnvironmentSettings(BaseModel):
 
     tools: tuple[ToolSettings, ...] = Field(
         default=(),
-        description="Tools that the policy may call: calculator, python, search, or "
-        "`module:function`; a list of names, or tables with `name` and `arguments`.",
+        description="Tools that the policy may call: calculator, python or `module:function`; a "
+        "list of names, or tables with `name` and `arguments`.",
     )
     tool_seconds: float = Field(
         default=10.0, gt=0, description="Seconds for one tool call; then it is an error."
@@ -79,7 +79,7 @@ class EnvironmentSettings(BaseModel):
     )
     user: UserSettings | None = Field(
         default=None,
-        description="A user who answers the policy, by rules or through an endpoint.",
+        description="A user who answers the policy by rules.",
     )
     judged: Literal["last", "all"] | None = Field(
         default=None,

@@ -1,8 +1,7 @@
-"""Tic-tac-toe against a seeded opponent, from a position in which some moves have been made.
+"""Tic-tac-toe against a seeded opponent, from a position in which four moves have been made.
 
-easy: four moves made, the opponent plays at random. medium: two made, half of its moves are the
-best. hard: two made, all of them are. A win is 1, a draw 0.5, a loss 0. It shows the contract of
-several turns: an opponent, illegal moves, rewards of turns, a result.
+A win is 1, a draw 0.5, a loss 0. It shows the contract of several turns: an opponent, illegal
+moves, rewards of turns, a result.
 """
 
 from __future__ import annotations
@@ -10,48 +9,46 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
-from typing import Literal
+from typing import ClassVar
 
 from pydantic import Field
 
 from groupwise.environments.base import Environment, Judged
 from groupwise.environments.episode import Episode
-from groupwise.environments.generated import (
-    LEVELS,
-    MAX_IDLE,
-    Level,
-    ask,
-    chat_prompt,
-    is_heldout,
-)
-from groupwise.environments.identity import prompt_id
-from groupwise.errors import RecipeError
-from groupwise.randomness import stream_key
+from groupwise.environments.generated import DrawnSettings, Level, Task
 from groupwise.types import Message, Outcome, Prompt, Score
-from groupwise.verifiers import VerifierSettings, VerifierTables, compose
+from groupwise.verifiers import VerifierSettings
 from groupwise.verifiers.answers.extraction import after_reasoning, last_tagged
-from groupwise.verifiers.core.names import Arguments
 
 RULES = (
     "We play tic-tac-toe. You are X, I am O. Three in a row, a column or a diagonal win. Free "
     "cells show their number. Answer with the number of the cell that you take."
 )
 LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
-MOVES_MADE: dict[Level, int] = {"easy": 4, "medium": 2, "hard": 2}
-BEST_MOVES: dict[Level, float] = {"easy": 0.0, "medium": 0.5, "hard": 1.0}
 
 
-class TicTacToeSettings(Arguments):
-    """The arguments of `tic_tac_toe`."""
+class TicTacToe(Environment):
+    """Every prompt is the start of a game; its columns are what the game needs to know."""
 
-    level: Literal["easy", "medium", "hard", "mixed"] = Field(
-        default="easy",
-        description="easy, medium, hard, or mixed: a third of each, with the column `level`.",
-    )
+    judged: Judged = "all"
+
+    def start(self, prompt: Prompt) -> Episode:
+        return Game(prompt)
+
+
+class TicTacToeSettings(DrawnSettings):
+    """The arguments of `tic_tac_toe`. The level says how much of the opponent's moves is best."""
+
+    environment_name: ClassVar = "tic_tac_toe"
+    environment_class: ClassVar = TicTacToe
+    levels: ClassVar = {"easy": {"skill": 0.0}, "medium": {"skill": 0.5}, "hard": {"skill": 1.0}}
+
     num_train: int = Field(default=400, ge=1, description="Training games.")
     num_heldout: int = Field(default=100, ge=0, description="Held-out games.")
+    skill: float | None = Field(
+        default=None, ge=0, le=1, description="Share of the opponent's moves that are best ones."
+    )
     max_illegal: int = Field(
         default=2, ge=0, description="Illegal moves that are pointed out; the next one loses."
     )
@@ -59,37 +56,30 @@ class TicTacToeSettings(Arguments):
         default=False,
         description="Whether every turn's reward is kept as a step, for process supervision.",
     )
-    system: str | None = Field(default=None, description="A system message.")
 
+    def own_verifiers(self) -> list[VerifierSettings]:
+        return [VerifierSettings(name="play", arguments={"turns": self.turn_rewards})]
 
-class TicTacToe(Environment):
-    """Games from different positions. The column `game` is the key of a game's randomness."""
+    def reply(self, task: Task) -> str:
+        return str(free(task.columns["board"])[0] + 1)
 
-    judged: Judged = "all"
-
-    def __init__(
-        self, settings: TicTacToeSettings, seed: int, verifiers: VerifierTables = ()
-    ) -> None:
-        """Raises RecipeError if there are too few starting positions for both splits."""
-        own = VerifierSettings(name="play", arguments={"turns": settings.turn_rewards})
-        facts = {"arguments": settings.model_dump(mode="json"), "duplicates": 0, "overlap": 0}
-        splits = _splits(settings, seed)
-        super().__init__("tic_tac_toe", compose(verifiers or [own]), splits, facts)
-        self.settings = settings
-
-    def start(self, prompt: Prompt) -> Episode:
-        return Game(prompt, self.settings.max_illegal)
+    def draw(self, random: random.Random, level: Level, seed: int) -> Task | None:
+        board = "." * 9
+        for side in "XOXO":
+            board = with_move(board, random.choice(free(board)), side)
+        question = f"{RULES}\n\n{shown(board)}"
+        columns = {"board": board, "skill": self.bound("skill", level),
+                   "max_illegal": self.max_illegal, "game": random.getrandbits(32)}  # fmt: skip
+        return None if winner(board) else Task(question, None, board, columns)
 
 
 class Game(Episode):
     """One game; every completion is a move of X. The same moves always get the same answers."""
 
-    def __init__(self, prompt: Prompt, max_illegal: int) -> None:
+    def __init__(self, prompt: Prompt) -> None:
         super().__init__(prompt)
-        self.level: Level = prompt.columns["level"]
         self.draw = random.Random(prompt.columns["game"])
-        self.board = opening(self.draw, self.level)
-        self.max_illegal = max_illegal
+        self.board: str = prompt.columns["board"]
         self.ended: str | None = None
 
     def next(self, completion: str) -> Sequence[Message] | None:
@@ -98,7 +88,7 @@ class Game(Episode):
         if move is None:
             self.rewards.append(0.0)
             self.counts["illegal_moves"] += 1
-            if self.counts["illegal_moves"] > self.max_illegal:
+            if self.counts["illegal_moves"] > self.prompt.columns["max_illegal"]:
                 self.ended = "lost by illegal moves"
                 return None
             words = f"That is not a legal move. Legal moves: {', '.join(legal)}."
@@ -123,7 +113,7 @@ class Game(Episode):
 
     def _answer(self) -> int:
         cells = free(self.board)
-        if self.draw.random() >= BEST_MOVES[self.level]:
+        if self.draw.random() >= self.prompt.columns["skill"]:
             return self.draw.choice(cells)
         values = {cell: -_value(with_move(self.board, cell, "O"), "X") for cell in cells}
         best = max(values.values())
@@ -143,16 +133,6 @@ def read_move(completion: str, legal: Sequence[str]) -> str | None:
     if tagged is not None:
         return tagged.strip() if tagged.strip() in legal else None
     return next((word for word in reversed(re.findall(r"\w+", text)) if word in legal), None)
-
-
-def opening(draw: random.Random, level: Level) -> str:
-    """A position without a winner, X to move; its nine cells are X, O or a point."""
-    while True:
-        board = "." * 9
-        for number in range(MOVES_MADE[level]):
-            board = with_move(board, draw.choice(free(board)), "XO"[number % 2])
-        if winner(board) is None:
-            return board
 
 
 def shown(board: str) -> str:
@@ -184,31 +164,3 @@ def with_move(board: str, cell: int, side: str) -> str:
 
 def free(board: str) -> list[int]:
     return [cell for cell, side in enumerate(board) if side == "."]
-
-
-def _splits(settings: TicTacToeSettings, seed: int) -> dict[str, list[Prompt]]:
-    """Both splits' prompts; a position that training starts from is never held out."""
-    levels = LEVELS if settings.level == "mixed" else (settings.level,)
-    wanted = {"train": settings.num_train, "heldout": settings.num_heldout}
-    found: dict[str, list[Prompt]] = {"train": [], "heldout": []}
-    attempt = idle = 0
-    while any(len(found[split]) < wanted[split] for split in wanted):
-        level = levels[attempt % len(levels)]
-        key = stream_key(seed, "data", "tic_tac_toe", level, attempt)
-        attempt, idle = attempt + 1, idle + 1
-        observation = shown(opening(random.Random(key), level))
-        split = "heldout" if is_heldout(seed, "tic_tac_toe", observation) else "train"
-        if len(found[split]) < wanted[split]:
-            prompt = chat_prompt(
-                ask(RULES, f"\n{observation}"),
-                system=settings.system,
-                columns={"level": level, "game": key},
-            )
-            found[split].append(replace(prompt, id=prompt_id(prompt.messages, answer=key)))
-            idle = 0
-        if idle > MAX_IDLE:
-            raise RecipeError(
-                f"environment 'tic_tac_toe', level {settings.level!r}: too few starting positions "
-                "to hold some of them out; give num_heldout = 0 or another level"
-            )
-    return found

@@ -123,7 +123,7 @@ def evaluate(
     result = result_of(groups, sets, settings=settings, version=version)
     if environment.strict is None:
         return result
-    strict = strict_metrics(groups, sets, environment.strict, environment.judged)
+    strict = strict_metrics(groups, sets, environment.strict, environment.judged_for)
     return replace(result, strict=strict)
 
 

@@ -6,7 +6,7 @@ sample. No extra completions are sampled.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from groupwise.errors import VerifierError
 from groupwise.evaluation.estimates import mean_or_none
 from groupwise.evaluation.result import named, summarise
 from groupwise.rollouts import case_of
-from groupwise.types import Group
+from groupwise.types import Group, Prompt
 from groupwise.verifiers import Verifier, score_cases
 
 if TYPE_CHECKING:
@@ -25,9 +25,12 @@ Metrics = dict[str, float | int | None]
 
 
 def strict_metrics(
-    groups: Sequence[Group], sets: EvaluationSets, verifier: Verifier, judged: Judged = "last"
+    groups: Sequence[Group],
+    sets: EvaluationSets,
+    verifier: Verifier,
+    judged_for: Callable[[Prompt], Judged] = lambda _: "last",
 ) -> Metrics:
-    """The `eval/strict` metrics of an evaluation's groups, of the words that `judged` says.
+    """The `eval/strict` metrics of an evaluation's groups, of the words that `judged_for` says.
 
     A completion that the strict verifier could not score did not pass, and is counted; the gap is
     over completions that both have scored.
@@ -37,7 +40,8 @@ def strict_metrics(
     asked = {prompt.id for each in sets.splits.values() for prompt in each}
     heldout = {prompt.id for name in sets.heldout for prompt in sets.splits[name]}
     chosen = [group for group in groups if group.prompt.id in asked]
-    cases = [case_of(rollout, judged) for group in chosen for rollout in group.rollouts]
+    rollouts = [rollout for group in chosen for rollout in group.rollouts]
+    cases = [case_of(rollout, judged_for(rollout.prompt)) for rollout in rollouts]
     scores = score_cases(verifier, cases)
     unscored = sum(score.value is None for score in scores)
     if unscored == len(scores) > 0:
@@ -48,8 +52,8 @@ def strict_metrics(
     left = iter(scores)
     pairs = []
     for group in chosen:
-        rollouts = tuple(replace(rollout, score=next(left)) for rollout in group.rollouts)
-        pairs.append((group, Group(group.prompt, rollouts)))
+        strictly = tuple(replace(rollout, score=next(left)) for rollout in group.rollouts)
+        pairs.append((group, Group(group.prompt, strictly)))
     found: Metrics = {"eval/strict_unscored": unscored}
     for name, ids in (("eval/strict", asked), ("eval/heldout_strict", heldout)):
         own = [pair for pair in pairs if pair[0].prompt.id in ids]

@@ -71,7 +71,7 @@ def collect(
         if failure is not None:
             reason = f"environment {environment.name!r}, {failure}"
             failed = Score(None, "infrastructure_error", reason)
-        scoring.put(place, case_of(rollout, environment.judged), failed)
+        scoring.put(place, case_of(rollout, environment.judged_for(rollout.prompt)), failed)
 
     def on_completion(
         place: int, completion: Completion

@@ -87,7 +87,8 @@ def step_ends(
     """
     if score.steps is None:
         return None
-    read = turns_read(rollout.turns, rollout.extras.continued, environment.judged)
+    judged = environment.judged_for(rollout.prompt)
+    read = turns_read(rollout.turns, rollout.extras.continued, judged)
     found: list[int] = []
     start = 0
     ends = [step.end for step in score.steps]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -24,7 +23,6 @@ from groupwise.environments.tools import (
     load_tools,
 )
 from groupwise.environments.tools.calculator import calculator
-from groupwise.environments.tools.retrieval import read_passages
 from groupwise.environments.tools.schema import function_schema, type_schema
 from groupwise.errors import RecipeError
 from groupwise.policies import load_policy
@@ -296,40 +294,7 @@ def test_raw_text_has_no_tools() -> None:
         Toolbox([Tool.of(calculator)]).prompt(Prompt("raw", text="3+4="), template)
 
 
-# Documents and programs.
-
-
-def test_passages_are_ranked_by_bm25(tmp_path: Path) -> None:
-    texts = {
-        "a": "the fox and the fox and the hen",
-        "b": "the fox sleeps",
-        "c": "a whale swims in the sea",
-    }
-    rows = "".join(json.dumps({"title": key, "text": text}) + "\n" for key, text in texts.items())
-    (tmp_path / "rows.jsonl").write_text(rows)
-    (tool,) = load_tools([ToolSettings(name="search", arguments={"path": str(tmp_path)})])
-
-    def found(query: str) -> list[str]:
-        return re.findall(r"\[(\w)\]", tool.call({"query": query}))
-
-    assert found("FOX?") == ["b", "a"]  # the shorter of two
-    assert found('whale, "fox" OR') == ["c", "b", "a"]  # the rarer word first
-    assert found("zebra") == found("_") == found("") == found('"') == []
-
-
-def test_search_reads_a_folder(tmp_path: Path) -> None:
-    (tmp_path / "one.md").write_text("The Nile is long.\n\nThe Rhine is shorter.\n")
-    (tmp_path / "two.jsonl").write_text('{"title": "Po", "text": "The Po is Italian."}\n')
-    (tool,) = load_tools(
-        [ToolSettings(name="search", arguments={"path": str(tmp_path), "words_a_passage": 3})]
-    )
-    assert tool.name == "search"
-    assert tool.call({"query": "Italian rivers"}) == "[Po] The Po is Italian."
-    assert tool.call({"query": "rhine"}) == "[one.md] The Rhine is shorter."
-    assert tool.call({"query": "zebra"}) == "nothing was found"
-    assert len(tool.facts["documents"]) == 64
-    with pytest.raises(RecipeError, match="holds no text"):
-        load_tools([ToolSettings(name="search", arguments={"path": str(tmp_path / "none")})])
+# Programs.
 
 
 def test_python_runs_in_the_sandbox() -> None:
@@ -362,42 +327,6 @@ def test_halves_of_characters_that_a_program_prints(tmp_path: Path) -> None:
     assert "there is no tool" in message["content"]
 
 
-def test_search_reads_what_editors_write(tmp_path: Path) -> None:
-    content = (
-        '{"text": "one\u2028line\u0085still", "title": null}\r\n'
-        '{"title": "T", "text": "half \\ud83d"}\n'
-    )
-    (tmp_path / "a.jsonl").write_bytes(b"\xef\xbb\xbf" + content.encode())
-    passages = read_passages(tmp_path, 10)
-    assert passages == [
-        ("a.jsonl, line 1", "one\u2028line\u0085still"),
-        ("T", "half \ufffd"),
-    ]
-    (tmp_path / "b.txt").write_bytes(b"\xef\xbb\xbfone\r\n\r\ntwo\n")
-    assert read_passages(tmp_path / "b.txt", 1) == [
-        ("b.txt", "one"),
-        ("b.txt", "two"),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "words"),
-    [
-        ("a.txt", b"fine\ncaf\xe9\n", r"a\.txt, line 2: not UTF-8 text; save it as UTF-8"),
-        ("a.jsonl", b'{"text": "x"}\n{"text": 3}\n', r"line 2: .*3.*; give a JSON object"),
-        ("a.jsonl", b'{"text": "x", "title": ["t"]}\n', r"line 1: .*give a JSON object"),
-        ("a.jsonl", b"[1]\n", r"line 1: .*a list, not an object"),
-        ("a.jsonl", b"[" * 100_000 + b"\n", r"line 1: .*too deep to be read"),
-    ],
-)
-def test_documents_that_cannot_be_read(
-    tmp_path: Path, name: str, content: bytes, words: str
-) -> None:
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(RecipeError, match=f"tool 'search': .*{words}"):
-        read_passages(tmp_path, 10)
-
-
 @pytest.mark.parametrize(
     ("name", "arguments", "words"),
     [
@@ -408,12 +337,7 @@ def test_documents_that_cannot_be_read(
         ("python", {"time_limit": "x"}, r"time_limit = 'x'.*as 5\.0"),
         ("python", {"time_limit": 0}, "time_limit = 0.*must be above 0"),
         ("python", {"time_limit": float("inf")}, "time_limit = inf"),
-        ("search", {"path": ".", "top": "3"}, "top = '3'.*as 3"),
-        ("search", {"path": ".", "top": 0}, "top = 0.*must be at least 1"),
-        ("search", {"path": ".", "top": -1}, "top = -1"),
-        ("search", {"path": 5}, "path = 5.*as \"documents/\""),
-        ("search", {}, "path is missing"),
-        ("search", {"paths": "x"}, "did you mean 'path'"),
+        ("search", {"path": "."}, "was removed; give a function of your own"),
         ("calculator", {"digits": 3}, "takes no arguments"),
     ],
 )  # fmt: skip

@@ -16,21 +16,20 @@ from groupwise.sandbox.packages import find_packages
 from groupwise.verifiers.core.names import Arguments, unknown_name, validated
 from groupwise.verifiers.core.user import call_user
 
-BUILTIN_TOOLS = ("calculator", "python", "search")
+BUILTIN_TOOLS = ("calculator", "python")
 
 
 class ToolSettings(Arguments):
     """One tool; a name alone may be written as a text."""
 
     name: str = Field(
-        description="calculator, python (in the sandbox), search (local documents), or "
-        "`module:function`, a function with type hints and a docstring."
+        description="calculator, python (in the sandbox), or `module:function`, a function with "
+        "type hints and a docstring."
     )
     arguments: dict[str, Any] = Field(
         default_factory=dict,
-        description="python: time_limit, memory_megabytes, packages, tier. search: path, top, "
-        "words_a_passage. A `module:function` with arguments is called with them and gives the "
-        "tool; a class always is.",
+        description="python: time_limit, memory_megabytes, packages, tier. A `module:function` "
+        "with arguments is called with them and gives the tool; a class always is.",
     )
 
     @model_validator(mode="before")
@@ -64,11 +63,10 @@ def _load(settings: ToolSettings) -> Tool:
             raise RecipeError(f"tool 'python': {error}") from error
         return Tool.of(make_python(python), facts=facts)
     if settings.name == "search":
-        from groupwise.environments.tools.retrieval import SearchArguments, make_search
-
-        arguments = validated(SearchArguments, settings.arguments, "tool 'search'")
-        search, facts["documents"] = make_search(arguments)
-        return Tool.of(search, facts=facts)
+        raise RecipeError(
+            "tool 'search' was removed; give a function of your own over your documents, as "
+            "module:function"
+        )
     if ":" not in settings.name:
         raise unknown_name("tool", settings.name, [*BUILTIN_TOOLS, "module:function"])
     found = import_object(settings.name, "tool")
