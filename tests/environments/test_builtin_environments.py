@@ -45,7 +45,7 @@ ENTRIES = {
         digits,
         ("table", "below_20", "below_100", "multi_step"),
         {"num_train": 40, "num_heldout": 10},
-    ),  # fmt: skip
+    ),
     "countdown": Entry(columns("numbers"), first_id="876464983f025622"),
     "target_token": Entry(lambda prompt: 0, (None,), {}),
     "code": Entry(columns("operations"), first_id="dc146123626a6745"),

@@ -17,7 +17,7 @@ BASE: dict[str, Any] = {
         "name": "tic_tac_toe",
         "num_train": 12,
         "num_heldout": 4,
-        "max_illegal": 1,
+        "max_illegal": 2,
         "turn_rewards": True,
         "max_turns": 3,
     },

@@ -207,7 +207,8 @@ def _split(
     found: tuple[list[list[Drawn]], list[list[Drawn]]] = ([], [])
     for place, level in enumerate(levels):
         wanted = [each // len(levels) + (place < each % len(levels)) for each in counts]
-        sides = drawn_sides(partial(draw, level=level), seed, (name, level), wanted, seen)
+        own = partial(_drawn, draw, level)
+        sides = drawn_sides(own, seed, (name, level), wanted, seen)
         for rows, tasks in zip(found, sides, strict=True):
             rows.append([(level, task) for task in tasks])
     train, heldout = (
@@ -215,6 +216,10 @@ def _split(
         for rows in found
     )
     return train, heldout
+
+
+def _drawn(draw: Draw, level: Level, random: random.Random) -> Task | None:
+    return draw(random, level)
 
 
 def drawn_sides(
