@@ -41,6 +41,15 @@ def test_every_method_answers_with_the_options_of_the_command_alone(capsys, data
             assert found["counts"]["fallback"] == 6
 
 
+def test_the_curves_are_written(capsys, data, tmp_path):
+    target = tmp_path / "curve.svg"
+    found = searched(capsys, data, "--samples", "2", "--plot", str(target))
+    assert len(found["points"]) == 2
+    assert target.read_text(encoding="utf-8").startswith("<svg ")
+    budgets = ["--method", "budget", "--samples", "1", "--thinking-budget", "2,4"]
+    assert [each["budget"] for each in searched(capsys, data, *budgets)["points"]] == [2, 4]
+
+
 def test_the_table_names_the_scorer(capsys, data):
     options = ["--method", "best_of_n", "--samples", "2", "--verifier", "number"]
     assert run(["search", "tiny", "--data", str(data), "--max-tokens", "6", *options]) == 0
@@ -54,6 +63,8 @@ def test_the_table_names_the_scorer(capsys, data):
     [
         (["--method", "best_of"], "did you mean 'best_of_n'"),
         (["--samples", "0"], "samples = 0: must be at least 1"),
+        (["--plot", "curve.png"], "give a file name.svg in a folder that is there"),
+        (["--thinking-budget", "many"], "thinking_budget.0 = 'many'"),
         (["--data", "nowhere.jsonl"], "no such file; give rows with prompt and answer"),
         (["--method", "process", "--verifier", "number"], "gives none; give steps"),
         (["--verifier", "nubmer"], "did you mean 'number'"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import tomllib
 from pathlib import Path
@@ -55,3 +56,21 @@ def test_the_table_of_methods() -> None:
 def test_the_recipes_run_small(name: str, tmp_path: Path) -> None:
     run = gw.train(ROOT / "recipes" / f"{name}.toml", output=tmp_path / "run", small=True)
     assert {each["status"] for each in run.summary["stages"]} == {"finished"}
+
+
+@pytest.mark.slow
+def test_dpo_raises_accuracy_and_the_same_pairs_by_a_coin_do_not(tmp_path: Path) -> None:
+    table = tomllib.loads((ROOT / "recipes" / "tulu_rlvr.toml").read_text(encoding="utf-8"))
+    *before, dpo, _ = table["stages"]
+    coin = copy.deepcopy(dpo)
+    coin |= {"name": "coin", "from": "sft"}
+    coin["data"][0]["pairing"]["by"] = "coin"
+    del table["small"]
+    run = gw.train({**table, "stages": [*before, dpo, coin]}, output=tmp_path / "run")
+    found = {each["name"]: each["last"] for each in run.summary["stages"]}
+    right = {name: last.get("guard/accuracy") for name, last in found.items()}
+    assert right["sft"] > 0.38, "the base model: 0.29"
+    assert right["dpo"] > right["sft"] + 0.05
+    assert right["coin"] < right["dpo"] - 0.08
+    assert found["dpo"]["fit/eval_accuracy"] > 0.6
+    assert 0.35 < found["coin"]["fit/eval_accuracy"] < 0.65

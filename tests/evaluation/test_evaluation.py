@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,15 @@ import pytest
 
 from groupwise.environments import Environment
 from groupwise.errors import RecipeError, VerifierError
-from groupwise.evaluation import EvaluationSettings, evaluate, evaluation_sets, summarise
+from groupwise.evaluation import (
+    EvaluationSettings,
+    answer_entropy,
+    distinct_n,
+    diversity,
+    evaluate,
+    evaluation_sets,
+    summarise,
+)
 from groupwise.evaluation.measure import choose
 from groupwise.evaluation.result import answer_vote
 from groupwise.records import RunWriter, find_metric, open_run
@@ -284,3 +293,23 @@ def test_estimates_load_without_torch():
         env={"PYTHONPATH": str(Path(__file__).parents[2] / "src"), "PATH": "/usr/bin:/bin"},
     )
     assert done.stdout.split() == ["0.5", "False"]
+
+
+def test_diversity_by_hand() -> None:
+    assert distinct_n([["a", "b", "c"], ["a", "b", "d"]], 2) == 0.75
+    assert distinct_n([["a"]], 2) is None
+    assert answer_entropy(["x", "y"], [0.75, 0.25]) == pytest.approx(0.562335, abs=1e-6)
+    assert answer_entropy([None]) is None
+    alike = group("p", [1.0, 1.0], tokens=[2, 2])
+    apart = group("q", [0.0, 0.0, 0.0, 1.0], tokens=[1, 2, 3, 2], texts=["8", "9", "9", "7"])
+    found = diversity([alike, apart])
+    assert found["solved"] == 1.0
+    assert found["distinct_1"] == pytest.approx((2 / 4 + 3 / 8) / 2)  # ids 10, 11, ... in each
+    assert found["distinct_2"] == pytest.approx((1 / 2 + 2 / 4) / 2)
+    spread = -(0.25 * math.log(0.25) * 2 + 0.5 * math.log(0.5))
+    assert found["answer_entropy"] == pytest.approx((0.0 + spread) / 2)
+    assert diversity([apart, group("r", [0.0, 0.0])])["solved"] == 0.5
+    assert diversity([group("s", [2.0, 0.0])])["solved"] is None, "no verdict"
+    assert diversity([]) == {}
+    metrics = {f"groups/{name}" for name in found}
+    assert all(find_metric(name) for name in metrics)

@@ -9,11 +9,9 @@ from groupwise.errors import RecipeError
 from groupwise.search import (
     SearchSettings,
     above_mean,
-    answer_entropy,
     best_of_n,
     best_of_n_kl,
     combine_steps,
-    distinct_n,
     read_verbalized,
     vote,
 )
@@ -161,13 +159,6 @@ def test_unusable_probabilities_are_dropped_and_all_unusable_ones_are_uniform():
     assert (found.texts, found.probabilities, found.uniform) == (("a", "b"), (0.5, 0.5), True)
     assert read_verbalized(response("a", 0) + response("b", 0)).uniform
     assert read_verbalized("no tags: 0.3") is None
-
-
-def test_diversity():
-    assert distinct_n(["a b c", "a b d"], 2) == 0.75
-    assert distinct_n(["a"], 2) is None
-    assert answer_entropy(["x", "y"], [0.75, 0.25]) == pytest.approx(0.562335, abs=1e-6)
-    assert answer_entropy([None]) is None
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import math
 import string
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from groupwise.errors import RecipeError
 from groupwise.randomness import uniforms
 from groupwise.samplers import ScriptedSampler
 from groupwise.search import SearchSettings, search
+from groupwise.search.chart import search_chart
 from groupwise.search.drafts import Draft
 from groupwise.search.scoring import step_likelihoods
 from groupwise.templates import Template
@@ -162,6 +164,43 @@ def test_thinking_that_spent_its_budget_is_closed_and_answers():
     assert found.counts == {"waits": 0, "closed": 300}
     assert agrees(found, 0.5)
     assert found.tokens == 300 * (20 + 2)
+
+
+def test_several_budgets_are_measured_one_after_the_other():
+    def by_length(context, uniform):
+        """The answer is right more often behind longer thinking."""
+        written = context.rpartition("]")[2]
+        if "</think>" not in written:
+            return "<think>" + "x" * 99
+        return "7" if uniform < written.count("x") / 20 else "8"
+
+    shared = {"method": "budget", "samples": 1, "max_tokens": 40}
+    found = run(by_length, thinking_budget=(17, 11), **shared)
+    assert [(point.budget, point.tokens) for point in found.points] == [(11, 13), (17, 19)]
+    for point, exact in zip(found.points, (4 / 20, 10 / 20), strict=True):
+        assert abs(point.accuracy - exact) < 4 * math.sqrt(exact * (1 - exact) / 300)
+    assert found.tokens == 300 * (13 + 19)
+    shown = search_chart(found)
+    assert "thinking budget, tokens" in shown
+    assert "samples a prompt" not in shown
+
+
+def test_the_chart_has_a_point_for_every_number_of_samples():
+    found = run(answer, prompts=20, method="best_of_n", samples=4)
+    root = ElementTree.fromstring(search_chart(found))
+    space = "{http://www.w3.org/2000/svg}"
+    texts = [each.text for each in root.iter(f"{space}text")]
+    assert {"samples a prompt", "tokens a prompt", "KL of the best of n, nats at most"} <= set(
+        texts
+    )
+    lines = root.findall(f".//{space}polyline")
+    assert len(lines) == 2 * 3
+    heights = [float(each.split(",")[1]) for each in lines[0].get("points").split()]
+    accuracies = [point.accuracy for point in found.points]
+    order = sorted(range(3), key=lambda place: accuracies[place])
+    assert sorted(range(3), key=lambda place: -heights[place]) == order
+    verticals = [each.get("d") for each in root.iter(f"{space}path") if "V" in each.get("d")]
+    assert len(verticals) == 3 * 3  # the intervals
 
 
 def test_a_completion_without_thinking_is_left_alone():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,12 @@ import pytest
 from groupwise.environments.readers import Row
 from groupwise.errors import GroupwiseError, RecipeError
 from groupwise.policies import describe_model
+from groupwise.records import RunWriter
+from groupwise.records.rows import rollout_rows
 from groupwise.stages.pairs import PairData, Pairing, no_contradiction, token_pair
 from groupwise.stages.sources import examples_of
+from groupwise.types import Group, Prompt
+from record_helpers import group
 
 USER = {"role": "user", "content": "3+4="}
 
@@ -191,6 +196,50 @@ def test_a_stages_rows_kept_and_dropped_make_pairs(tmp_path: Path) -> None:
     (tmp_path / "dropped.jsonl").unlink()
     with pytest.raises(GroupwiseError, match="none of its 2 prompts has a better and a worse"):
         data.rows(tmp_path, 0)
+
+
+def test_a_verifiers_value_ranks_and_one_tells_approaches_apart() -> None:
+    """A judge's opinion against the reward, and pairs across two approaches alone."""
+    parts = [
+        {"judge": 0.2, "steps": 1.0},
+        {"judge": 0.9, "steps": 0.0},
+        {"judge": 0.5, "steps": 0.0},
+        {"judge": None, "steps": 1.0},
+    ]
+    judged = [{**each, "parts": own} for each, own in zip(ANSWERS, parts, strict=True)]
+    ranked = Pairing(by="verifier", verifier="judge")
+    assert texts(ranked.pairs(judged, "p", 0)) == [("7", "it is 7"), ("7", "8"), ("8", "it is 7")]
+    wide = ranked.model_copy(update={"least_gap": 0.5})
+    assert texts(wide.pairs(judged, "p", 0)) == [("7", "it is 7")]
+    apart = texts(Pairing(differ_in="steps").pairs(judged, "p", 0))
+    assert sorted(apart) == [("7", "it is maybe 8 or 9"), ("it is 7", "8")]
+    with pytest.raises(GroupwiseError, match="no completion has a value of the verifier 'jude', o"):
+        Pairing(differ_in="jude").check_labels(judged, "data.stage = 'x'")
+    with pytest.raises(ValueError, match="go together; give both or neither"):
+        Pairing(verifier="judge")
+
+
+def test_the_rollouts_of_an_rl_stage_make_pairs(tmp_path: Path) -> None:
+    scores = [1.0, 0.0, 0.0, 1.0]
+    words, cut = ["7", "8", "9", "seven"], [2]
+    made = group("p", scores, texts=words, truncated=cut, parts=[{"form": v} for v in scores])
+    with RunWriter.create(tmp_path / "rl", "", {}) as writer:
+        writer.rollouts(0, rollout_rows(0, [made]))
+        writer.rollouts(1, rollout_rows(1, [made], kind="replayed"))
+    data = PairData(stage="rl", pairing=Pairing(by="verifier", verifier="form"))
+    rows, named, remark = data.rows(tmp_path / "rl", 0)
+    assert sorted(texts([each.values for each in rows])) == [("7", "8"), ("seven", "8")]
+    assert (named, remark) == ("data.stage = 'rl'", "0 of 1 prompts make no pair")
+    found = data.pair(rows[0])
+    assert found.prompt.messages == ({"role": "user", "content": "p?"},)
+    raw = replace(made.rollouts[0], prompt=Prompt("t", text="3+4=", answer="7"))
+    other = replace(made.rollouts[1], prompt=raw.prompt)
+    with RunWriter.create(tmp_path / "raw", "", {}) as writer:
+        group_of_texts = Group(raw.prompt, (raw, other))
+        writer.rollouts(0, rollout_rows(0, [group_of_texts]))
+    rows, _, _ = PairData(stage="raw", chat=False).rows(tmp_path / "raw", 0)
+    values = {"prompt": "3+4=", "chosen": "7", "rejected": "8"}
+    assert [each.values for each in rows] == [values]
 
 
 def test_pairing_is_of_a_stage() -> None:

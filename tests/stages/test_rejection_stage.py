@@ -73,6 +73,27 @@ def test_the_best_of_each_prompt_by_reward() -> None:
     assert kept.reasons == {"reward below 0.4": 2, "no reward": 1}
 
 
+def test_those_above_the_mean_reward_of_their_prompt() -> None:
+    given = [
+        trace("a", 0.2),
+        trace("b", 0.9),
+        trace("c", 0.5),
+        trace("d", None),
+        trace("e", 0.6, prompt="q"),
+        trace("f", 0.6, prompt="q"),
+    ]
+    low = "not above the mean of its prompt"
+    assert reasons(given, keep="above_mean") == {
+        "a": low,
+        "b": "above the mean",
+        "c": low,
+        "d": "no reward: not_applicable",
+        "e": low,
+        "f": low,
+    }
+    assert reasons(given[:2], keep="above_mean", at_least=0.95)["b"] == "reward below 0.95: 0.9"
+
+
 def test_filters_and_lengths() -> None:
     given = [
         trace("mixed", parts={"english": 0.5}, tokens=30),

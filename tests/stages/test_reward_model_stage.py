@@ -185,6 +185,26 @@ def test_length_is_measured_and_taken_from_the_score(tmp_path: Path) -> None:
         judge(bare, True)
 
 
+def test_what_length_is_worth_is_told_from_what_being_chosen_is_worth(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Scores of 2 for the chosen answer and 0.1 a token: length explains all at equal label."""
+
+    def known(_: Any, pairs: Any) -> Tensor:
+        lengths = [
+            [float(len(pair.sides[place].completion_ids)) for pair in pairs] for place in (0, 1)
+        ]
+        return 0.1 * torch.tensor(lengths) + torch.tensor([[2.0], [0.0]])
+
+    monkeypatch.setattr(reward_model, "scores", known)
+    pairs = make_pairs(9)
+    found = reward_model.length_values(load_policy("tiny", device="cpu"), pairs, 60)
+    assert found["length/slope"] == pytest.approx(0.1, abs=1e-6)
+    assert found["length/correlation_equal"] == pytest.approx(1.0, abs=1e-6)
+    assert -1 < found["length/correlation"] < 0.9
+    assert found["length/accuracy"] == 1.0
+
+
 class Break(Callback):
     def on_step(self, line: Any) -> None:
         if line["step"] == 3:
@@ -227,9 +247,43 @@ def test_a_reward_model_is_learned_on_and_one_of_two_labels_is_refused(
         RecipeError, match="is a classifier with 2 labels, and a reward model has 1"
     ):
         trained({**made, "model": {"name": str(folder)}}, tmp_path / "two")
-    adapter = {**made, "model": {"adapter": {"rank": 2}}}
-    with pytest.raises(RecipeError, match=r"model\.adapter: a reward model trains whole"):
-        trained(adapter, tmp_path / "adapter")
+
+
+def test_an_adapter_and_the_head_train_and_the_model_is_written_whole(tmp_path: Path) -> None:
+    """Held-out pairs are learned, a killed stage ends as the unbroken one, and the model that is
+    left loads as any reward model; further training of it has no adapter."""
+    data = write_rows(tmp_path / "rows.jsonl", few_rows())
+    made = stage(
+        data,
+        model={"adapter": {"rank": 4, "alpha": 8}},
+        training={"epochs": 3, "learning_rate": 1e-2},
+        heldout_share=0.4,
+        checkpoints={"every": 2},
+    )
+    made["data"]["on_bad_row"] = "drop"
+    run = trained(made, tmp_path / "whole")
+    assert run.summary["stages"][0]["first"]["fit/eval_loss"] == pytest.approx(0.693147, abs=1e-6)
+    assert run.summary["stages"][0]["last"]["fit/eval_accuracy"] > 0.8
+    with pytest.raises(KeyboardInterrupt):
+        trained(made, tmp_path / "broken", callbacks=[Break()])
+    trained(made, tmp_path / "broken", resume=True)
+    one, other = (
+        load_file(model_of(tmp_path / name) / "model.safetensors") for name in ("whole", "broken")
+    )
+    assert all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+    entry = get_model("tiny")
+    assert entry is not None
+    base = load_file(entry.get() / "model.safetensors")
+    moved = {name for name in base.keys() & one.keys() if not torch.equal(base[name], one[name])}
+    assert moved
+    assert all(name.endswith("_proj.weight") for name in moved)
+    user = {"role": "user", "content": "13+4="}
+    cases = [Case(Prompt("p", (user,)), str(n)) for n in (0, 9)]
+    low, high = RewardModel(model=str(model_of(run.folder)), device="cpu").score(cases)
+    assert low.value > high.value
+    again = {**made, "model": {"name": str(model_of(run.folder)), "adapter": {"rank": 4}}}
+    with pytest.raises(RecipeError, match="is a reward model already, which is trained further as"):
+        trained(again, tmp_path / "again")
 
 
 def test_an_answer_that_is_no_text_of_the_assistant_is_refused(tmp_path: Path) -> None:

@@ -304,6 +304,7 @@ def search(
         str, typer.Option(help="The verifier that finds the answer and says if it is right.")
     ] = "number",
     limit: Annotated[int | None, typer.Option(help="Use the first so many rows.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Write the curves to this SVG file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Spend more samples on an answer: accuracy against samples and tokens, with intervals.
@@ -323,6 +324,7 @@ def search(
         verifier=verifier,
         arguments=arguments,
         limit=limit,
+        plot=plot,
     )
     if as_json:
         print(json.dumps(result.to_dict(), indent=2))  # noqa: T201

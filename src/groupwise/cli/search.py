@@ -24,11 +24,13 @@ def search_model(
     verifier: str | None,
     arguments: str,
     limit: int | None,
+    plot: Path | None = None,
 ) -> SearchResult:
     """The search that the options ask for; everything but the weights is checked first."""
     from groupwise.cli.audit import arguments_of
     from groupwise.environments import load_environment
     from groupwise.policies import describe_model
+    from groupwise.search.chart import search_chart
     from groupwise.search.run import search
     from groupwise.search.scoring import check_scorer
     from groupwise.search.settings import SearchSettings
@@ -38,6 +40,8 @@ def search_model(
     settings = validated(SearchSettings, fields, "search")
     if not data.is_file():
         raise RecipeError(f"--data {str(data)!r}: no such file; give rows with prompt and answer")
+    if plot is not None and (plot.suffix != ".svg" or not plot.absolute().parent.is_dir()):
+        raise RecipeError(f"--plot {str(plot)!r}: give a file name.svg in a folder that is there")
     if verifier is None and arguments:
         raise RecipeError("--arguments are the verifier's; give --verifier with them")
     scorer = None if verifier is None else load_verifier(verifier, **arguments_of(arguments))
@@ -53,7 +57,7 @@ def search_model(
         on_duplicate="drop",
     )
     try:
-        return search(
+        found = search(
             _policy(model, is_run),
             environment.prompts(),
             settings,
@@ -64,6 +68,9 @@ def search_model(
         environment.close()
         if scorer is not None:
             scorer.close()
+    if plot is not None:
+        plot.write_text(search_chart(found), encoding="utf-8")
+    return found
 
 
 def _policy(model: str, is_run: bool) -> Policy:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from groupwise.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from groupwise.evaluation.estimates import answer_entropy as answer_entropy
+    from groupwise.evaluation.estimates import distinct_n as distinct_n
     from groupwise.evaluation.estimates import maj_at_k as maj_at_k
     from groupwise.evaluation.estimates import mean_interval as mean_interval
     from groupwise.evaluation.estimates import no_signal_share as no_signal_share
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from groupwise.evaluation.prospects import prospects_of as prospects_of
     from groupwise.evaluation.result import EvaluationResult as EvaluationResult
     from groupwise.evaluation.result import SetResult as SetResult
+    from groupwise.evaluation.result import diversity as diversity
     from groupwise.evaluation.result import summarise as summarise
     from groupwise.evaluation.strict import gap_alarm as gap_alarm
     from groupwise.intervals import wilson_interval as wilson_interval

@@ -1,4 +1,5 @@
-"""Estimates from counts of right answers: pass@k, majority votes, means and their 95 % intervals.
+"""Estimates from counts of right answers: pass@k, majority votes, means and their 95 % intervals;
+how different completions are.
 
 Pure functions of numbers, so that every figure of an evaluation can be checked by hand.
 """
@@ -154,3 +155,33 @@ def _student_t(degrees: int) -> float:
 def mean_or_none(values: Sequence[float]) -> float | None:
     """The mean, None of nothing."""
     return math.fsum(values) / len(values) if values else None
+
+
+def distinct_n(rows: Sequence[Sequence[Hashable]], n: int) -> float | None:
+    """Different runs of n words or ids divided by all of them (Li et al. 2016, arXiv 1510.03055);
+    None without a run.
+
+    >>> distinct_n([[1, 2], [1, 3]], 1)
+    0.75
+    """
+    runs = [tuple(row[i : i + n]) for row in rows for i in range(len(row) - n + 1)]
+    return len(set(runs)) / len(runs) if runs else None
+
+
+def answer_entropy(
+    answers: Sequence[str | None], shares: Sequence[float] | None = None
+) -> float | None:
+    """Entropy in nats of the answers; those of None are left out. None where no answer is left.
+
+    >>> round(answer_entropy(["7", "7", "8", None]), 6)
+    0.636514
+    """
+    weights = [1.0] * len(answers) if shares is None else shares
+    masses: Counter[str] = Counter()
+    for answer, weight in zip(answers, weights, strict=True):
+        if answer is not None:
+            masses[answer] += weight  # type: ignore[assignment]
+    total = math.fsum(masses.values())
+    if total <= 0:
+        return None
+    return -math.fsum(m / total * math.log(m / total) for m in masses.values() if m > 0)

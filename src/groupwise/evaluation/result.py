@@ -14,7 +14,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from groupwise.evaluation.estimates import maj_at_k, mean_interval, mean_or_none, pass_at_k
+from groupwise.evaluation.estimates import (
+    answer_entropy,
+    distinct_n,
+    maj_at_k,
+    mean_interval,
+    mean_or_none,
+    pass_at_k,
+)
 from groupwise.intervals import wilson_interval
 from groupwise.records.rows import rollout_rows
 from groupwise.rollouts import case_of
@@ -31,7 +38,8 @@ class SetResult:
     has no verdict.
 
     `accuracy`: sampled, with its interval; `greedy`: one greedy completion a prompt, with its own.
-    `parts` and `greedy_parts`: each verifier's mean. `pass_at_k` and `maj_at_k` by k.
+    `parts` and `greedy_parts`: each verifier's mean. `pass_at_k` and `maj_at_k` by k. `diversity`
+    by name, as the function of that name gives it.
     """
 
     num_prompts: int
@@ -43,6 +51,7 @@ class SetResult:
     greedy_parts: Mapping[str, float]
     pass_at_k: Mapping[int, float | None]
     maj_at_k: Mapping[int, float | None]
+    diversity: Mapping[str, float | None]
     unscored: int
     truncated: float | None
     tokens: int
@@ -104,6 +113,7 @@ class EvaluationResult:
             held = self.heldout
             found |= named("eval/heldout", held.accuracy, held.accuracy_interval)
             found |= named("eval/heldout_greedy", held.greedy, held.greedy_interval)
+        found |= {f"eval/{name}": value for name, value in self.overall.diversity.items()}
         for name, values in (("pass", self.overall.pass_at_k), ("maj", self.overall.maj_at_k)):
             found.update({f"eval/{name}@{k}": value for k, value in values.items()})
         for kind, results in (("split", self.splits), ("guard", self.guards)):
@@ -133,10 +143,32 @@ def summarise(
         greedy_parts=_part_means([[rollout] for rollout in greedy_rollouts]),
         pass_at_k={k: _pass_mean(shares, k) for k in pass_ks},
         maj_at_k={k: _vote_mean(groups, k) if means else None for k in maj_ks},
+        diversity=diversity(groups),
         unscored=sum(not rollout.score.scored for rollout in (*every, *greedy_rollouts)),
         truncated=mean_or_none([float(rollout.truncated) for rollout in every]),
         tokens=sum(rollout.num_tokens for rollout in (*every, *greedy_rollouts)),
     )
+
+
+def diversity(groups: Sequence[Group]) -> dict[str, float | None]:
+    """How much the completions of a prompt differ, each the mean over prompts.
+
+    `distinct_1`, `distinct_2`: of ids. `answer_entropy` in nats, over the answers as `answer_vote`
+    reads them. `solved`: the share of prompts with a correct completion, pass@k for k = all.
+    """
+    rows: dict[str, list[float | None]] = {}
+    for group in groups:
+        ids = [rollout.completion_ids for rollout in group.rollouts]
+        outcomes = [rollout.score.outcome for rollout in group.rollouts]
+        judged = bool(outcomes) and "no_verdict" not in outcomes
+        for name, value in (
+            ("distinct_1", distinct_n(ids, 1)),
+            ("distinct_2", distinct_n(ids, 2)),
+            ("answer_entropy", answer_entropy([answer_vote(each) for each in group.rollouts])),
+            ("solved", float("correct" in outcomes) if judged else None),
+        ):
+            rows.setdefault(name, []).append(value)
+    return {name: _mean_of_some(values) for name, values in rows.items()}
 
 
 def answer_vote(rollout: Rollout) -> str | None:

@@ -216,7 +216,7 @@ def merged_copy(model: nn.Module) -> nn.Module:
         with torch.no_grad():
             inner.weight = nn.Parameter(_effective(module, torch.float64).float())
         setattr(plain.get_submodule(owner), last, inner)
-    del plain.peft_config
+    vars(plain).pop("peft_config", None)
     return plain
 
 

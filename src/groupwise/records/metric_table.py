@@ -44,6 +44,10 @@ reward_std
 verifier/<name> higher
 groups/count whole
 groups/no_signal lower
+groups/solved higher
+groups/distinct_1
+groups/distinct_2
+groups/answer_entropy
 unscored lower whole
 outcomes/<outcome> whole
 custom/<name>
@@ -132,6 +136,10 @@ eval/verifier/<name> higher
 eval/greedy_verifier/<name> higher
 eval/heldout_verifier/<name> higher
 eval/heldout_greedy_verifier/<name> higher
+eval/solved higher
+eval/distinct_1
+eval/distinct_2
+eval/answer_entropy
 eval/pass@<k> higher
 eval/maj@<k> higher
 eval/split/<name> higher

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from groupwise.search.run import search as search
     from groupwise.search.settings import SearchSettings as SearchSettings
     from groupwise.search.verbalized import Verbalized as Verbalized
-    from groupwise.search.verbalized import answer_entropy as answer_entropy
-    from groupwise.search.verbalized import distinct_n as distinct_n
     from groupwise.search.verbalized import read_verbalized as read_verbalized
 
 __getattr__, __all__ = lazy_names(__name__, __file__)

@@ -120,7 +120,7 @@ class Writer:
         return Draft(ids, draft.logprobs[:count], self.template.decode_completion(ids))
 
 
-def budgeted(writer: Writer, places: Sequence[int]) -> list[Draft]:
+def budgeted(writer: Writer, places: Sequence[int], budget: int) -> list[Draft]:
     """A completion for each place with budget forcing (s1, arXiv 2501.19393).
 
     An end of thinking is taken back and replaced by `wait`, `waits` times, while the budget lasts;
@@ -135,10 +135,10 @@ def budgeted(writer: Writer, places: Sequence[int]) -> list[Draft]:
 
     drafts = [Draft() for _ in places]
     for left in range(settings.waits, -1, -1):
-        drafts = writer.extend(list(zip(places, drafts)), settings.budget, (stop,))
+        drafts = writer.extend(list(zip(places, drafts)), budget, (stop,))
         for i, (place, draft) in enumerate(zip(places, drafts)):
             ends = thinks(place, draft) and draft.text.endswith(stop) and not draft.reason
-            if left and ends and len(draft.ids) < settings.budget:
+            if left and ends and len(draft.ids) < budget:
                 drafts[i] = writer.force(writer.without_end(draft, stop), settings.wait)
                 writer.forced["waits"] += 1
     for i, (place, draft) in enumerate(zip(places, drafts)):

@@ -30,7 +30,8 @@ class SearchPoint:
     """Accuracy with `samples` completions a prompt; `tokens` is what they cost on average.
 
     `pass_at_k`: how often one of them is right, which no choice among them exceeds. `kl`: nats
-    from the policy at most, for methods that choose one by its score.
+    from the policy at most, for methods that choose one by its score. `budget`: tokens of
+    thinking, where they were limited.
     """
 
     samples: int
@@ -39,6 +40,7 @@ class SearchPoint:
     tokens: float
     pass_at_k: float | None = None
     kl: float | None = None
+    budget: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

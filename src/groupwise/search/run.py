@@ -7,19 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from groupwise.errors import RecipeError
-from groupwise.evaluation import mean_interval
+from groupwise.evaluation import answer_entropy, distinct_n, mean_interval
 from groupwise.policies import Policy
 from groupwise.samplers import Sampler, make_sampler
 from groupwise.search.drafts import Asked, Draft, Writer, beam, budgeted
 from groupwise.search.result import Candidate, SearchPoint, SearchResult, points_of
 from groupwise.search.scoring import check_scorer, looking_ahead, read_answer, scorer
 from groupwise.search.settings import LIKELIHOOD, SearchSettings
-from groupwise.search.verbalized import (
-    answer_entropy,
-    distinct_n,
-    read_verbalized,
-    verbalized_prompt,
-)
+from groupwise.search.verbalized import read_verbalized, verbalized_prompt
 from groupwise.templates import Template
 from groupwise.types import Prompt
 from groupwise.verifiers import Verifier, score_cases
@@ -87,9 +82,8 @@ class _Search:
         if method == "beam":
             points, groups = self._beam()
         elif method == "budget":
-            every = budgeted(self.writer, self._places())
-            groups = self._groups(every)
-            points, counts = [self._single(groups)], dict(self.writer.forced)
+            points, groups = self._budgets()
+            counts = dict(self.writer.forced)
         elif method == "verbalized":
             groups, counts = self._verbalized()
             points = [self._single(groups)]
@@ -158,6 +152,17 @@ class _Search:
             for case, verdict, score in zip(cases, verdicts, scores, strict=True)
         ]
 
+    def _budgets(self) -> tuple[list[SearchPoint], Groups]:
+        """A point for each thinking budget; the groups are those of the largest."""
+        points, spent = list[SearchPoint](), 0
+        groups: Groups = []
+        for budget in self.settings.budgets:
+            groups = self._groups(budgeted(self.writer, self._places(), budget))
+            tokens = (self.writer.tokens - spent) / len(groups)
+            points.append(replace(self._single(groups), tokens=tokens, budget=budget))
+            spent = self.writer.tokens
+        return points, groups
+
     def _beam(self) -> tuple[list[SearchPoint], Groups]:
         ahead = self.settings.lookahead > 0
         score = scorer(self.writer, self.verifier, steps=not ahead)
@@ -218,8 +223,8 @@ def _diversity(groups: Groups) -> dict[str, float | None]:
     """Mean over prompts of distinct-1, distinct-2 and the answers' entropy."""
     rows = [
         (
-            distinct_n([each.text for each in group], 1),
-            distinct_n([each.text for each in group], 2),
+            distinct_n([each.text.split() for each in group], 1),
+            distinct_n([each.text.split() for each in group], 2),
             answer_entropy([each.answer for each in group], [each.share for each in group]),
         )
         for group in groups

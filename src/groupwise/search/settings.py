@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field, field_validator, model_validator
 
 from groupwise.search.methods import Combine
@@ -42,8 +44,10 @@ class SearchSettings(Arguments):
     lookahead: int = Field(
         default=0, ge=0, description="Beam: completions of a beginning whose mean score judges it."
     )
-    thinking_budget: int | None = Field(
-        default=None, ge=1, description="Budget: tokens after which thinking is closed."
+    thinking_budget: tuple[Annotated[int, Field(ge=1)], ...] = Field(
+        default=(),
+        description="Budget: tokens after which thinking is closed; several are measured one after "
+        "the other. By default three quarters of max_tokens.",
     )
     waits: int = Field(
         default=0, ge=0, description="Budget: how often an end of thinking is replaced by `wait`."
@@ -51,6 +55,13 @@ class SearchSettings(Arguments):
     wait: str = Field(default="Wait, ", min_length=1, description="Budget: what replaces it.")
     thinking_start: str = Field(default="<think>", min_length=1, description="Opens thinking.")
     thinking_stop: str = Field(default="</think>", min_length=1, description="Closes thinking.")
+
+    @field_validator("thinking_budget", mode="before")
+    @classmethod
+    def _one_budget(cls, value: object) -> object:
+        if isinstance(value, str):
+            return tuple(value.split(","))
+        return (value,) if isinstance(value, int) else value
 
     @field_validator("method")
     @classmethod
@@ -61,10 +72,10 @@ class SearchSettings(Arguments):
 
     @model_validator(mode="after")
     def _fits(self) -> SearchSettings:
-        budget = self.budget
-        if self.method == "budget" and budget >= self.max_tokens:
+        highest = max(self.budgets)
+        if self.method == "budget" and highest >= self.max_tokens:
             raise ValueError(
-                f"thinking_budget = {budget} leaves nothing of max_tokens = {self.max_tokens} for "
+                f"thinking_budget = {highest} leaves nothing of max_tokens = {self.max_tokens} for "
                 "the answer; give less, or more max_tokens"
             )
         if self.method == "beam" and self.width > self.samples:
@@ -76,8 +87,6 @@ class SearchSettings(Arguments):
         return self
 
     @property
-    def budget(self) -> int:
-        """Tokens of thinking: three quarters of `max_tokens` by default."""
-        if self.thinking_budget is not None:
-            return self.thinking_budget
-        return max(1, self.max_tokens * 3 // 4)
+    def budgets(self) -> tuple[int, ...]:
+        """Tokens of thinking, the fewest first."""
+        return tuple(sorted(set(self.thinking_budget))) or (max(1, self.max_tokens * 3 // 4),)

@@ -1,12 +1,10 @@
 """Verbalised sampling: several answers with stated probabilities in one completion (arXiv
-2510.01171), and the diversity of answers."""
+2510.01171)."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from groupwise.types import Prompt
@@ -78,33 +76,3 @@ def _probability(written: str, percent: str) -> float | None:
     except ValueError:
         return None
     return value if math.isfinite(value) and value >= 0 else None
-
-
-def distinct_n(texts: Sequence[str], n: int) -> float | None:
-    """Different runs of n words divided by all of them (Li et al. 2016); None without a run.
-
-    >>> distinct_n(["a b", "a c"], 1)
-    0.75
-    """
-    rows = [text.split() for text in texts]
-    runs = [tuple(row[i : i + n]) for row in rows for i in range(len(row) - n + 1)]
-    return len(set(runs)) / len(runs) if runs else None
-
-
-def answer_entropy(
-    answers: Sequence[str | None], shares: Sequence[float] | None = None
-) -> float | None:
-    """Entropy in nats of the answers; those of None are left out. None where no answer is left.
-
-    >>> round(answer_entropy(["7", "7", "8", None]), 6)
-    0.636514
-    """
-    weights = [1.0] * len(answers) if shares is None else shares
-    masses: Counter[str] = Counter()
-    for answer, weight in zip(answers, weights, strict=True):
-        if answer is not None:
-            masses[answer] += weight  # type: ignore[assignment]
-    total = math.fsum(masses.values())
-    if total <= 0:
-        return None
-    return -math.fsum(m / total * math.log(m / total) for m in masses.values() if m > 0)

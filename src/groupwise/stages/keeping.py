@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -59,15 +60,16 @@ class Rules(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    keep: Literal["correct", "best", "all"] = Field(
+    keep: Literal["correct", "best", "above_mean", "all"] = Field(
         "correct",
         description="Completions that the verifier finds correct, the best of each prompt by "
-        "reward (see `best`), or all.",
+        "reward (see `best`), those whose reward is above the mean of their prompt's (none where "
+        "all are equal), or all.",
     )
     at_least: float | None = Field(
         None,
-        description='With keep = "correct" the least accuracy (1 where left out), with "best" the '
-        "least reward.",
+        description='With keep = "correct" the least accuracy (1 where left out), with "best" and '
+        '"above_mean" the least reward.',
     )
     best: int = Field(1, ge=1, description='With keep = "best": how many of a prompt are kept.')
     per_prompt: int | None = Field(None, ge=1, description="The most completions of one prompt.")
@@ -113,9 +115,10 @@ class Rules(BaseModel):
         judged = self.keep if trace.how == SAMPLED else "correct"
         if judged == "correct" and not self.is_right(trace):
             return f"not correct: {trace.outcome}"
-        if judged == "best" and trace.reward is None:
+        ranked = judged in ("best", "above_mean")
+        if ranked and trace.reward is None:
             return f"no reward: {trace.outcome}"
-        if judged == "best" and self.at_least is not None and (trace.reward or 0) < self.at_least:
+        if ranked and self.at_least is not None and (trace.reward or 0) < self.at_least:
             return f"reward below {self.at_least:g}: {trace.reward:g}"
         if trace.tokens is not None and trace.tokens < self.min_length:
             return f"shorter than {self.min_length} tokens"
@@ -147,8 +150,9 @@ def keep(traces: Sequence[Trace], rules: Rules) -> Kept:
         reasons = _reasons(group, rules)
         for trace, reason in zip(group, reasons, strict=True):
             row = {**trace.row, "prompt_id": trace.prompt_id, "outcome": trace.outcome}
-            row |= {"how": trace.how, "reward": trace.reward}
-            why = "correct" if rules.is_right(trace) else "among the best"
+            row |= {"how": trace.how, "reward": trace.reward, "parts": dict(trace.parts)}
+            better = "above the mean" if rules.keep == "above_mean" else "among the best"
+            why = "correct" if rules.is_right(trace) else better
             why = "no verdict asked" if rules.keep == "all" and trace.how == SAMPLED else why
             (found.dropped if reason else found.rows).append({**row, "reason": reason or why})
     return found
@@ -157,6 +161,12 @@ def keep(traces: Sequence[Trace], rules: Rules) -> Kept:
 def _reasons(group: Sequence[Trace], rules: Rules) -> list[str]:
     """Why each trace of one prompt is dropped, "" for those that are kept."""
     reasons = [rules.fault(trace) for trace in group]
+    if rules.keep == "above_mean":
+        rewards = [e.reward for e in group if e.how == SAMPLED and e.reward is not None]
+        mean = math.fsum(rewards) / max(len(rewards), 1)
+        for place, trace in enumerate(group):
+            low = trace.how == SAMPLED and (trace.reward or 0.0) <= mean
+            reasons[place] = reasons[place] or ("not above the mean of its prompt" if low else "")
     texts: set[str] = set()
     for place, trace in enumerate(group):
         if not reasons[place] and not rules.duplicates and trace.text in texts:

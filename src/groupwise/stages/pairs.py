@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import permutations
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from groupwise.environments.readers import Row
 from groupwise.errors import GroupwiseError
 from groupwise.randomness import generator
+from groupwise.records import open_run
 from groupwise.records.files import read_json_lines
 from groupwise.stages.chats import TokenExample, chat_examples, raw_example, row_tools
 from groupwise.stages.sources import RowData
-from groupwise.stages.stage import DROPPED
+from groupwise.stages.stage import DROPPED, ROWS
 from groupwise.templates import Template
 from groupwise.types import Message, Prompt
 
@@ -41,13 +43,24 @@ class Pairing(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    by: Literal["correct", "reward", "coin"] = Field(
+    by: Literal["correct", "reward", "verifier", "coin"] = Field(
         "correct",
         description="A right answer against a wrong one; a higher reward against a lower one, the "
-        "widest gap first; or right and wrong in the order of a keyed coin (a control).",
+        "widest gap first; the same by one verifier's value, say a judge's; or right and wrong in "
+        "the order of a keyed coin (a control).",
+    )
+    verifier: str | None = Field(
+        None, description='With by = "verifier": the label of the verifier that ranks.'
     )
     least_gap: float = Field(
-        0.0, ge=0, description='With by = "reward": the rewards differ by more than this.'
+        0.0,
+        ge=0,
+        description='With by = "reward" or "verifier": the values differ by more than this.',
+    )
+    differ_in: str | None = Field(
+        None,
+        description="Only pairs in which this verifier's values differ, a label that tells one "
+        "approach from another.",
     )
     per_prompt: int | None = Field(None, ge=1, description="The most pairs of one prompt.")
     first: Literal["any", "differ_in_length", "differ_in_words", "alike"] = Field(
@@ -63,6 +76,25 @@ class Pairing(BaseModel):
         "characters of the other, so that length tells them apart less.",
     )
 
+    @model_validator(mode="after")
+    def _ranked(self) -> Pairing:
+        if (self.by == "verifier") != (self.verifier is not None):
+            raise ValueError(
+                'pairing.by = "verifier" and pairing.verifier, the label that ranks, go together; '
+                "give both or neither"
+            )
+        return self
+
+    def check_labels(self, rows: Sequence[Mapping[str, Any]], named: str) -> None:
+        """Raises GroupwiseError for a label of which no row has a value."""
+        known = {label for row in rows for label in row.get("parts") or ()}
+        for label in (self.verifier, self.differ_in):
+            if label is not None and label not in known:
+                raise GroupwiseError(
+                    f"{named}: no completion has a value of the verifier {label!r}, only of "
+                    f"{', '.join(sorted(known)) or 'none'}; pairing names one of these"
+                )
+
     def pairs(
         self, rows: Sequence[Mapping[str, Any]], prompt: str, seed: int
     ) -> list[dict[str, Any]]:
@@ -76,7 +108,7 @@ class Pairing(BaseModel):
         made = []
         for one, other in permutations(texts.values(), 2):
             gap = self._gap(one, other)
-            if gap is None:
+            if gap is None or not self._differs(one, other):
                 continue
             sizes = sorted(max(len(_text(each)), 1) for each in (one, other))
             if self.length_ratio is None or sizes[1] <= self.length_ratio * sizes[0]:
@@ -90,14 +122,21 @@ class Pairing(BaseModel):
 
     def _gap(self, one: Mapping[str, Any], other: Mapping[str, Any]) -> float | None:
         """By how much the first is better; None where it is not."""
-        if self.by == "reward":
-            rewards = one.get("reward"), other.get("reward")
-            if rewards[0] is None or rewards[1] is None:
+        if self.by in ("reward", "verifier"):
+            values = [_value(row, self.verifier) for row in (one, other)]
+            if values[0] is None or values[1] is None:
                 return None
-            gap = float(rewards[0] - rewards[1])
+            gap = values[0] - values[1]
             return gap if gap > self.least_gap else None
         right = one["outcome"] == "correct", other["outcome"] == "correct"
         return 1.0 if right == (True, False) else None
+
+    def _differs(self, one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+        """Whether two completions differ in the verifier that tells approaches apart."""
+        if self.differ_in is None:
+            return True
+        values = [_value(row, self.differ_in) for row in (one, other)]
+        return None not in values and values[0] != values[1]
 
     def _rank(self, one: Mapping[str, Any], other: Mapping[str, Any], gap: float) -> float:
         """The smallest comes first."""
@@ -111,6 +150,8 @@ class Pairing(BaseModel):
 
 class PairData(RowData):
     """One source of pairs: rows of `chosen` and `rejected`, with or without their `prompt`."""
+
+    takes_rollouts: ClassVar[bool] = True
 
     chosen: str = Field("chosen", description="The column with the better answer or chat.")
     rejected: str = Field("rejected", description="The column with the worse answer or chat.")
@@ -139,16 +180,18 @@ class PairData(RowData):
 
         `folder` is the stage's, None for a path. Raises GroupwiseError where there is no pair.
         """
+        if folder is not None and not (folder / ROWS).is_file():
+            return self._paired(_recorded(folder)[: self.limit], seed)
         read, named, _ = super().rows(folder, seed)
         if folder is None or self.chosen in read[0].values:
             return read, named, None
-        return self._paired(folder, [row.values for row in read], seed)
-
-    def _paired(
-        self, folder: Path, kept: list[dict[str, Any]], seed: int
-    ) -> tuple[list[Row], str, str]:
         dropped = folder / DROPPED
-        every = [*kept, *(read_json_lines(dropped) if dropped.is_file() else ())]
+        others = read_json_lines(dropped) if dropped.is_file() else ()
+        return self._paired([*(row.values for row in read), *others], seed)
+
+    def _paired(self, every: list[dict[str, Any]], seed: int) -> tuple[list[Row], str, str]:
+        named = f"data.stage = {self.stage!r}"
+        self.pairing.check_labels(every, named)
         prompts: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for row in every:
             if not str(row.get("reason", "")).startswith(UNUSED):
@@ -158,7 +201,6 @@ class PairData(RowData):
             pairs = self.pairing.pairs(rows, prompt, seed)
             without += not pairs
             made += [Row(f"prompt {prompt!r}", pair) for pair in pairs]
-        named = f"data.stage = {self.stage!r}"
         if not made:
             raise GroupwiseError(
                 f"{named}: none of its {len(prompts)} prompts has a better and a worse answer by "
@@ -275,6 +317,41 @@ def no_contradiction() -> Callable[[TokenPair, str], None]:
         seen[pair.prompt_ids, chosen, rejected] = where
 
     return check
+
+
+def _recorded(folder: Path) -> list[dict[str, Any]]:
+    """The finished rollouts that a run sampled for training, as rows with their scores."""
+    scored = ("kind", "prompt_id", "outcome", "reward", "rewards", "finish_reason")
+    table = open_run(folder).rollouts(columns=[*scored, "prompt", "text", "messages"])
+    found = list[dict[str, Any]]()
+    for row in table.to_pylist():
+        if row["kind"] in ("greedy", "replayed", "waiting") or row["finish_reason"] != "stop":
+            continue
+        scores = {name: row[name] for name in ("prompt_id", "outcome", "reward")}
+        scores["parts"] = {name: each for name, each in row["rewards"].items() if each is not None}
+        chat = _chat(row["prompt"])
+        if chat is None:
+            found.append({**scores, "prompt": row["prompt"], "completion": row["text"]})
+            continue
+        later = [{"role": "assistant", "content": row["text"]}]
+        later = json.loads(row["messages"]) if row["messages"] else later
+        found.append({**scores, "messages": [*chat, *later]})
+    return found
+
+
+def _chat(prompt: str) -> list[Any] | None:
+    """A recorded prompt's messages; None of a raw text."""
+    try:
+        found = json.loads(prompt)
+    except ValueError:
+        return None
+    return found if isinstance(found, list) and all(isinstance(e, dict) for e in found) else None
+
+
+def _value(row: Mapping[str, Any], label: str | None) -> float | None:
+    """A row's value of one verifier, or its reward."""
+    found = row.get("reward") if label is None else (row.get("parts") or {}).get(label)
+    return None if found is None else float(found)
 
 
 def _text(row: Mapping[str, Any]) -> str:

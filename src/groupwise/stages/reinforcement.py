@@ -18,6 +18,7 @@ class Reinforcement(Recipe, Stage):
     """Everything that a recipe of one run has: environment, algorithm, sampling, training, ..."""
 
     kind: ClassVar[str] = "rl"
+    records_rollouts: ClassVar[bool] = True
     small: ClassVar[Mapping[str, Any]] = SMALL
 
     def recipe(self, model: str, models: Mapping[str, str]) -> dict[str, Any]:

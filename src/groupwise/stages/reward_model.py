@@ -93,14 +93,16 @@ def scores(policy: Policy, pairs: Sequence[TokenPair]) -> Tensor:
     return found.float().reshape(2, -1)
 
 
-def classifier_of(policy: Policy) -> Any:
+def classifier_of(policy: Policy, *, adapted: bool = False) -> Any:
     """A policy's decoder as a sequence classifier with one label, whose head is 0 everywhere.
 
-    Raises RecipeError where transformers has no such form of the model.
+    With `adapted` the adapter stays, and only it and the head train; else it is merged and all
+    weights train. Raises RecipeError where transformers has no such form of the model.
     """
     from transformers import AutoModelForSequenceClassification
 
-    lm = causal_lm(merged_copy(policy.model) if has_adapter(policy.model) else policy.model)
+    merge = has_adapter(policy.model) and not adapted
+    lm = causal_lm(merged_copy(policy.model) if merge else policy.model)
     config = copy.deepcopy(lm.config)
     config.num_labels = 1
     config.pad_token_id = policy.template.pad_id
@@ -125,7 +127,9 @@ def classifier_of(policy: Policy) -> Any:
     )
     nn.init.zeros_(made.weight)
     setattr(model, head, made)
-    return model.requires_grad_(True).eval()
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(not adapted or name.startswith(head) or ".lora_" in name)
+    return model.eval()
 
 
 class RewardModelling(PairStage):
@@ -147,16 +151,17 @@ class RewardModelling(PairStage):
     )
 
     def check(self, context: CheckContext) -> Any:
-        if self.model.adapter is not None:
-            raise RecipeError(
-                "model.adapter: a reward model trains whole, its head being new; leave it out"
-            )
         info = describe_model(context.model, trust_remote_code=self.model.trust_remote_code)
         labels = _labels(info.config)
         if labels not in (None, 1):
             raise RecipeError(
                 f"the model {context.model!r} is a classifier with {labels} labels, and a reward "
                 "model has 1; start from a language model or from a reward model"
+            )
+        if labels is not None and self.model.adapter is not None:
+            raise RecipeError(
+                f"model.adapter: the model {context.model!r} is a reward model already, which is "
+                "trained further as a whole; leave the adapter out, or start from a language model"
             )
         if info.template.pad_id is None:
             raise RecipeError(
@@ -190,6 +195,8 @@ class RewardModelling(PairStage):
             context, policy, self.objective(), train, heldout, about=about, padded=True
         )
         length = length_values(policy, heldout or train, self.training.micro_batch_tokens)
+        if self.model.adapter is not None:
+            policy.model = merged_copy(policy.model)
         config: Any = policy.model.config
         config.length_slope, config.length_mean = length["length/slope"], length["length/mean"]
 
@@ -208,7 +215,7 @@ class RewardModelling(PairStage):
         info = describe_model(model, trust_remote_code=remote)
         if _labels(info.config) is None:
             policy = self.policy(model)
-            policy.model = classifier_of(policy)
+            policy.model = classifier_of(policy, adapted=self.model.adapter is not None)
             return policy
         found = load_classifier(model, "sequence", self.model.device, remote)
         template = self.template.applied(info.template)
@@ -220,7 +227,9 @@ class RewardModelling(PairStage):
 def length_values(policy: Policy, pairs: Sequence[TokenPair], budget: int) -> dict[str, Any]:
     """What the scores owe to length on these pairs.
 
-    `length/correlation` is Pearson's r of score and tokens over all answers; `length/slope` the
+    `length/correlation` is Pearson's r of score and tokens over all answers, and
+    `length/correlation_equal` at equal label, the chosen answers' and the rejected ones' means
+    taken off; `length/slope` the
     worth of a token at equal label (`length_effect`), `length/mean` the answers' mean tokens;
     `length/accuracy` the share of pairs in the right order by the score less slope * tokens.
     """
@@ -236,6 +245,9 @@ def length_values(policy: Policy, pairs: Sequence[TokenPair], budget: int) -> di
     right = float((gaps > 0).sum() + 0.5 * (gaps == 0).sum())
     return {
         "length/correlation": correlation(table.flatten(), lengths.flatten()),
+        "length/correlation_equal": correlation(
+            *((each - each.mean(1, keepdim=True)).flatten() for each in (table, lengths))
+        ),
         "length/slope": slope,
         "length/mean": float(lengths.mean()),
         "length/accuracy": right / len(pairs),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -27,6 +27,9 @@ class RowData(BaseModel):
     """One source of rows with a prompt and what follows it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    takes_rollouts: ClassVar[bool] = False
+    """Whether the rollouts that a stage recorded will do in place of rows."""
 
     path: str | None = Field(
         None,
@@ -156,7 +159,10 @@ def split_off(
 def check_sources(data: Sequence[RowData], context: CheckContext) -> None:
     """Raises RecipeError for a stage that makes no rows."""
     for source in data:
-        if source.stage is not None and not context.kinds[source.stage].makes_rows:
+        if source.stage is None:
+            continue
+        kind = context.kinds[source.stage]
+        if not kind.makes_rows and not (source.takes_rollouts and kind.records_rollouts):
             raise RecipeError(
                 f"data.stage = {source.stage!r}: a stage of the kind "
                 f"{context.kinds[source.stage].kind!r} makes no rows; name one that does"

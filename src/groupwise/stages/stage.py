@@ -94,6 +94,8 @@ class Stage(BaseModel):
     """The verifier that reads the model which it leaves, where that is not a policy."""
     makes_rows: ClassVar[bool] = False
     """Whether it writes `data.jsonl`, rows that a supervised stage may name in `data.stage`."""
+    records_rollouts: ClassVar[bool] = False
+    """Whether its record has rollouts with their scores, which can become pairs."""
     small: ClassVar[Mapping[str, Any]] = {}
     """What `--small` sets in a recipe without a [small] table, by dotted field of the stage."""
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from groupwise.errors import VerifierError
-from groupwise.evaluation import EvaluationResult, gap_alarm
+from groupwise.evaluation import EvaluationResult, diversity, gap_alarm
 from groupwise.learner import peak_memory_bytes
 from groupwise.records import RunWriter, Value, group_totals, open_run, rollout_rows
 from groupwise.training.callbacks import Callback, Clock
@@ -79,10 +79,12 @@ class Reporter:
         self.session.tokens_total += tokens
         with clock("record"):
             self.writer.rollouts(step, _rows(step, collected, batch))
+            spread = diversity(collected.sampled)
         line = self.writer.metrics(
             step,
             {
                 **group_totals(collected.sampled),
+                **{f"groups/{name}": value for name, value in spread.items()},
                 **collected.metrics(),
                 **{f"custom/{name}": value for name, value in collected.logs.metrics.items()},
                 **batch.metrics,
