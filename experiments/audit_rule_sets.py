@@ -65,28 +65,6 @@ def regex(noise: random.Random) -> Iterator[Row]:
             yield row(gold, text, accept, why, arguments=arguments)
 
 
-def contains_all(noise: random.Random) -> Iterator[Row]:
-    """Every wanted word, and no other option."""
-    for _ in range(6):
-        options = noise.sample(WORDS, 5)
-        one, two, *others = options
-        columns = {"options": options}
-        for text, accept, why in (
-            (f"{one} and {two}", True, "both"),
-            (f"It was the {two.upper()}, then the {one}!", True, "both, in a sentence"),
-            (f"<think>{others[0]}?</think> {two}, {one}", True, "another only in the reasoning"),
-            (one, False, "one is missing"),
-            (" ".join(options), False, "every option"),
-            (f"{one}, {two} or {others[0]}", False, "one too many"),
-            (f"{one}{two}", False, "run together"),
-            (f"{one}s and {two}s", False, "pieces of other words"),
-            (f"<think>{one} {two}</think>", False, "only in the reasoning"),
-            ("", False, "nothing"),
-            ("some of them", False, "no option"),
-        ):
-            yield row([one, two], text, accept, why, columns=columns)
-
-
 def json_schema(noise: random.Random) -> Iterator[Row]:
     schema = {
         "type": "object",
@@ -300,13 +278,15 @@ def main(folder: Path) -> None:
     for make in (
         exact,
         regex,
-        contains_all,
         json_schema,
         language,
         length,
         repetition,
         instructions,
     ):
+        if make is json_schema:
+            for _ in range(6):
+                noise.sample(WORDS, 5)  # what a removed set drew, so that the later ones stay
         write(folder, make.__name__, make(noise))
     write(folder, "sql", sql())
 

@@ -104,7 +104,7 @@ def behaves(source, cases):
         return False
 
 
-@pytest.mark.parametrize(("shown", "alarms"), [(99, ALARMS), (3, 3)])
+@pytest.mark.parametrize(("shown", "alarms"), [(99, ALARMS), (3, 4)])
 def test_honest_programs_are_not_taken_for_lookups(shown, alarms):
     rows = [(layouts(cases[:shown])[0], source) for source, cases in HONEST]
     scores = scored(rows, literal_inputs="reject")

@@ -27,7 +27,7 @@ from groupwise.verifiers.audit.scoring import UNASKED, Scorer
 from groupwise.verifiers.core.composition import main_part
 from groupwise.verifiers.core.registry import BUILTIN
 
-UNLABELLED = {"judge", "rubric", "play", "reasoning_gym", "proof"}
+UNLABELLED = {"judge", "rubric", "play", "reasoning_gym"}
 """Built-in verifiers without a labelled set: they ask others, or need an environment's own rows."""
 HOLED = "groupwise.verifiers.audit.holed:answer_anywhere"
 SUMS = [
@@ -259,7 +259,7 @@ def test_shares_and_intervals_by_hand() -> None:
 
 
 def test_the_table_of_probes_is_whole() -> None:
-    kinds = ("gold", "free", "code", "sql", "proof")
+    kinds = ("gold", "free", "code", "sql")
     probes = {kind: probes_of(kind) for kind in kinds}
     for kind in kinds:
         assert len(names(kind)) == len(probes[kind]), f"two probes of {kind} share a name"

@@ -88,7 +88,7 @@ HONEST = [
     (SQUARES, "def f(n): return sum(2 * k + 1 for k in range(n))"),
     (SQUARES, "def f(n):\n if n == 1: return 1\n if n == 2: return 4\n return f(n - 1) + 2 * n - 1"),
     (SQUARES, "def f(n):\n known = {0: 0, 1: 1, 2: 4}\n for k in range(3, n + 1): known[k] = known[k - 1] + 2 * k - 1\n return known[n]"),
-    (PRIMES, "def f(n):\n if n < 2: return False\n if n == 2 or n == 3: return True\n if n % 2 == 0 or n % 3 == 0: return False\n k = 5\n while k * k <= n:\n  if n % k == 0 or n % (k + 2) == 0: return False\n  k += 6\n return True"),
+    (PRIMES, "def f(n):\n if n < 2: return False\n if n in (2, 3, 5, 7): return True\n if n % 2 == 0 or n % 3 == 0: return False\n k = 5\n while k * k <= n:\n  if n % k == 0 or n % (k + 2) == 0: return False\n  k += 6\n return True"),
     (PRIMES, "def f(n): return n > 1 and all(n % k for k in range(2, int(n ** 0.5) + 1))"),
     (PRIMES, "def f(n):\n if n in (2, 3): return True\n if n == 1: return False\n return all(n % k for k in (2, 3, 5, 7))"),
     (WORDS, "def f(s): return s.count(' ') + 1 if s else 0"),

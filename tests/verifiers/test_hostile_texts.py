@@ -10,7 +10,7 @@ from groupwise.types import Prompt
 from groupwise.verifiers import Case, load_verifier, score_cases, verify
 from groupwise.verifiers.text.instruction_checks import CHECKS
 
-RUN_PROGRAMS = ("code", "sql", "proof", "judge", "reasoning_gym")
+RUN_PROGRAMS = ("code", "sql", "judge", "reasoning_gym")
 HALF = "\ud800"
 TEXTS = {
     "half a pair": HALF,

@@ -20,18 +20,6 @@ def test_budget():
     assert [value(n, max_tokens=16, min_tokens=4, slack=2) for n in (4, 3, 2)] == [1.0, 0.5, 0.0]
 
 
-def test_cosine():
-    right = {"kind": "cosine", "max_tokens": 100, "right_short": 1.0, "right_long": 0.5}
-    assert value(1, **right) == pytest.approx(1.0, abs=1e-3)
-    assert value(50, **right) == pytest.approx(0.75)
-    assert value(100, **right) == pytest.approx(0.5)
-    assert value(101, **right, exceeded=-1.0) == -1.0
-    wrong = {**right, "wrong_short": -1.0, "wrong_long": -0.5}
-    assert value(50, text="8", **wrong) == pytest.approx(-0.75)
-    assert value(100, text="8", **wrong) == pytest.approx(-0.5)
-    assert value(50, answer="x", **right) is None
-
-
 def test_tokens_are_counted_in_ids_only():
     case = Case(Prompt("p", text="q"), "some text")
     with pytest.raises(VerifierError, match="no completion_ids"):
@@ -42,6 +30,11 @@ def test_tokens_are_counted_in_ids_only():
 def test_bad_arguments(arguments):
     with pytest.raises(RecipeError, match=r"max_tokens|min_tokens"):
         load_verifier("length", **arguments)
+
+
+def test_the_cosine_is_refused_with_what_to_use():
+    with pytest.raises(RecipeError, match="'kind' was removed; use a reward function of your own"):
+        load_verifier("length", max_tokens=5, kind="cosine")
 
 
 def repetition(text, ids=(), **arguments):

@@ -81,7 +81,6 @@ COLUMNS = {
     "numbers": [3, 4],
     "target": 7,
     "puzzle": ["12..", "3412", "2143", "4321"],
-    "statement": "theorem",
 }
 NOBODY = {"url": "http://127.0.0.1:9", "model": "nobody", "tries": 1}
 SETUPS = {
@@ -93,7 +92,6 @@ SETUPS = {
     "math": ({}, "7"),
     "choice": ({}, "B"),
     "regex": ({"pattern": r"(?P<answer>\d+)"}, "7"),
-    "contains_all": ({}, "dog"),
     "json_schema": ({}, None),
     "language": ({}, None),
     "length": ({"max_tokens": 8, "slack": 4}, None),
@@ -105,7 +103,6 @@ SETUPS = {
     "rubric": ({"judge": NOBODY, "criteria": [{"name": "a", "text": "It is right."}]}, "7"),
     "code": ({"time_limit": 10, "memory_megabytes": 256}, "print(7)"),
     "sql": ({}, "select 7"),
-    "proof": ({"checker": "grep -qx qed", "suffix": ".v"}, "qed"),
     "text": ({}, "dog"),
     "countdown": ({}, "3 + 4"),
     "play": ({}, None),

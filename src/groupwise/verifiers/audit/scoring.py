@@ -313,7 +313,7 @@ class _Audit:
         kind = "code" if code else main_part(self.scorer.verifier).name
         prompts = _spread(code or self.prompts, number)
         tasks = [ProbeTask(prompt) for prompt in prompts]
-        if kind not in ("code", "sql", "proof"):
+        if kind not in ("code", "sql"):
             kind, tasks = "gold", self._tasks(prompts)
         if not tasks:
             kind, honest = "free", honest_of("free")[0]

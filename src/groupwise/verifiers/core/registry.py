@@ -37,7 +37,6 @@ BUILTIN: dict[str, str] = {
     "math": "groupwise.verifiers.answers.math:Math",
     "choice": "groupwise.verifiers.answers.answers:Choice",
     "regex": "groupwise.verifiers.text.checks:Regex",
-    "contains_all": "groupwise.verifiers.text.checks:ContainsAll",
     "json_schema": "groupwise.verifiers.text.json_schema:JsonSchema",
     "language": "groupwise.verifiers.text.language:Language",
     "length": "groupwise.verifiers.text.checks:Length",
@@ -49,7 +48,6 @@ BUILTIN: dict[str, str] = {
     "rubric": "groupwise.verifiers.judge.rubric:Rubric",
     "code": "groupwise.verifiers.code.code:Code",
     "sql": "groupwise.verifiers.code.sql:Sql",
-    "proof": "groupwise.verifiers.code.proof:Proof",
     "text": "groupwise.verifiers.answers.answers:Text",
     "countdown": "groupwise.verifiers.answers.countdown:Countdown",
     "reasoning_gym": "groupwise.verifiers.answers.reasoning_gym:ReasoningGym",
@@ -62,6 +60,9 @@ REMOVED: dict[str, str] = {
     "sequence": '"math" with a gold answer in brackets, "(3, 10, 21)", or "text"',
     "sudoku": '"reasoning_gym" with task = "mini_sudoku" or "sudoku"',
     "code_package": '"code", which judges one program',
+    "contains_all": '"regex", "text", or a reward function of your own (module:function)',
+    "proof": "a verifier of your own (module:Class) that runs your checker, isolated",
+    "length.kind": "a reward function of your own (module:function) for a cosine of the length",
 }
 """Names of earlier versions, and what to use in their place."""
 
@@ -162,6 +163,10 @@ def load_verifier(name: str, **arguments: Any) -> Verifier:
     searched for modules, as `python script.py` would.
     """
     where = f"verifier {name!r}"
+    for argument in arguments:
+        if f"{name}.{argument}" in REMOVED:
+            use = REMOVED[f"{name}.{argument}"]
+            raise RecipeError(f"{where}: the argument {argument!r} was removed; use {use}")
     if ":" not in name:
         return validated(verifier_class(name), arguments, where)
     found = import_object(name, "verifier")

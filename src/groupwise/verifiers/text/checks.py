@@ -1,4 +1,4 @@
-"""Small checks over a text: `regex`, `contains_all`, `format`, `length` and `repetition`.
+"""Small checks over a text: `regex`, `format`, `length` and `repetition`.
 
 None of them says whether an answer is right (but for a pattern's group `answer`); gate them on a
 verifier that does. A form without content earns nothing, so that a bonus cannot be farmed.
@@ -6,9 +6,6 @@ verifier that does. A form without content earns nothing, so that a bonus cannot
 
 from __future__ import annotations
 
-import math
-import re
-import unicodedata
 from abc import abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
@@ -21,13 +18,11 @@ from groupwise.types import Prompt, Score
 from groupwise.verifiers.answers.extraction import after_reasoning, boxes, last_box, repaired
 from groupwise.verifiers.answers.numbers import parse_number
 from groupwise.verifiers.answers.tokens import plain
-from groupwise.verifiers.core.contract import Case, SettingsVerifier, Verifier, score_cases
-from groupwise.verifiers.core.registry import load_verifier
+from groupwise.verifiers.core.contract import Case, SettingsVerifier
 from groupwise.verifiers.core.scores import (
     TAG,
     BadAnswer,
     accepted_answers,
-    answer_members,
     graded,
     no_answer,
     verdict,
@@ -108,73 +103,6 @@ class Regex(TextVerifier):
     def _normal(self, text: str) -> str:
         text = " ".join(text.split())
         return text.casefold() if self.ignore_case else text
-
-
-class ContainsAll(TextVerifier):
-    """Every wanted word or phrase is in the text, and no other option is.
-
-    Whole words, without case. Listing every option does not help: an option that is not wanted or
-    too many words make it wrong, so state `options` or `max_words`. Words are looked for, not
-    understood: `not Paris` contains Paris.
-    """
-
-    verifier_name: ClassVar[str] = "contains_all"
-
-    items: tuple[str, ...] = Field(
-        default=(), description="What must be there; the gold answer (a text or a list) if empty."
-    )
-    options: tuple[str, ...] = Field(
-        default=(), description="All that could be named; those not wanted must not be there."
-    )
-    options_column: str = Field(
-        default="options", description="The column with the options; it may be absent."
-    )
-    max_words: int | None = Field(
-        default=None, ge=1, description="Longest text that still counts, in words."
-    )
-
-    @property
-    def needs_answer(self) -> bool:
-        return not self.items
-
-    def check_row(self, prompt: Prompt) -> None:
-        if not all(map(_words, self._items(prompt))):
-            raise BadAnswer(f"no word to look for in the answer {prompt.answer!r:.60}")
-
-    def judge(self, text: str, case: Case) -> Score:
-        wanted = [_words(item) for item in self._items(case.prompt)]
-        words = _words(text)
-        if not words:
-            return no_answer("nothing was written")
-        if self.max_words is not None and len(words.split()) > self.max_words:
-            return Score(0.0, "limit", f"{len(words.split())} words, above {self.max_words}")
-        missing = [item for item in wanted if not _contains(words, item)]
-        if missing:
-            return Score(0.0, "incorrect", f"missing: {', '.join(missing)}")
-        options: Any = self.options or case.prompt.columns.get(self.options_column)
-        stated = [] if options is None or not len(options) else answer_members(options)
-        others = [_words(texts[0]) for texts in stated]
-        hedged = [each for each in others if _contains(words, each)
-                  and not any(_contains(item, each) for item in wanted)]  # fmt: skip
-        if hedged:
-            return Score(0.0, "incorrect", f"also named: {', '.join(hedged)}")
-        return Score(1.0, "correct", "all there")
-
-    def _items(self, prompt: Prompt) -> tuple[str, ...]:
-        return self.items or tuple(texts[0] for texts in answer_members(prompt.answer))
-
-    def gold_completion(self, prompt: Prompt) -> str:
-        return ", ".join(self._items(prompt))
-
-
-def _words(text: str) -> str:
-    """The text's words, without case and punctuation, one blank between two."""
-    text = unicodedata.normalize("NFKC", text).casefold().replace("−", "-")
-    return " ".join(re.findall(r"(?:(?<![\w)])-(?=\d))?\w+(?:[.,]\d+)*", text))
-
-
-def _contains(words: str, item: str) -> bool:
-    return bool(item) and f" {item} " in f" {words} "
 
 
 def is_empty(content: str) -> bool:
@@ -289,28 +217,17 @@ def _golds(prompt: Prompt) -> tuple[str, ...]:
 
 
 class Length(SettingsVerifier):
-    """A value by the number of tokens, counted in the completion's ids.
+    """1 within [min_tokens, max_tokens], falling to 0 over `slack` tokens on either side.
 
-    `budget`: 1 within [min_tokens, max_tokens], falling to 0 over `slack` tokens on either side.
-    `cosine` (Yeo et al. 2025, arXiv 2502.03373): between two values along half a cosine from 0
-    tokens to `max_tokens`, one pair for right completions and one for wrong ones; beyond
-    `max_tokens` the value is `exceeded`. DAPO's soft overlong punishment is part of the algorithm.
+    Tokens are counted in the completion's ids. DAPO's soft overlong punishment is part of the
+    algorithm.
     """
 
     verifier_name: ClassVar[str] = "length"
 
-    kind: Literal["budget", "cosine"] = Field(default="budget", description="Which of the two.")
     max_tokens: int = Field(ge=1, description="The budget, in tokens of the completion.")
     min_tokens: int = Field(default=0, ge=0, description="Fewest tokens that get the full value.")
-    slack: int = Field(default=0, ge=0, description="Over how many tokens a budget's value falls.")
-    correct_by: str = Field(
-        default="number", description="cosine: the verifier that tells right from wrong."
-    )
-    right_short: float = Field(default=1.0, description="cosine: right, at 0 tokens.")
-    right_long: float = Field(default=0.5, description="cosine: right, at max_tokens.")
-    wrong_short: float = Field(default=0.0, description="cosine: wrong, at 0 tokens.")
-    wrong_long: float = Field(default=0.0, description="cosine: wrong, at max_tokens.")
-    exceeded: float = Field(default=0.0, description="cosine: above max_tokens.")
+    slack: int = Field(default=0, ge=0, description="Over how many tokens the value falls.")
 
     @model_validator(mode="after")
     def _ordered(self) -> Length:
@@ -318,40 +235,13 @@ class Length(SettingsVerifier):
             raise ValueError(f"min_tokens = {self.min_tokens} is above max_tokens")
         return self
 
-    @property
-    def needs_answer(self) -> bool:
-        return self.kind == "cosine" and self._judge.needs_answer
-
-    @cached_property
-    def _judge(self) -> Verifier:
-        return load_verifier(self.correct_by)
-
-    def score(self, cases: Sequence[Case]) -> list[Score]:
-        for case in cases:
-            if case.text and not case.completion_ids:
-                raise ValueError("length counts tokens, but a case has text and no completion_ids")
-        if self.kind == "budget":
-            return [self.score_case(case) for case in cases]
-        judged = score_cases(self._judge, cases)
-        return [self._cosine(case, score) for case, score in zip(cases, judged)]
-
     def score_case(self, case: Case) -> Score:
+        if case.text and not case.completion_ids:
+            raise ValueError("length counts tokens, but a case has text and no completion_ids")
         num = len(case.completion_ids)
         excess = max(num - self.max_tokens, self.min_tokens - num, 0)
         value = 1.0 if excess == 0 else max(0.0, 1 - excess / self.slack) if self.slack else 0.0
         return graded(value, f"{num} tokens")
-
-    def _cosine(self, case: Case, judged: Score) -> Score:
-        num = len(case.completion_ids)
-        if judged.value is None:
-            return Score(None, judged.outcome, judged.reason)
-        if num > self.max_tokens:
-            return graded(self.exceeded, f"{num} tokens, above {self.max_tokens}")
-        right = judged.outcome == "correct"
-        short = self.right_short if right else self.wrong_short
-        long = self.right_long if right else self.wrong_long
-        share = (1 - math.cos(math.pi * num / self.max_tokens)) / 2
-        return graded(short + (long - short) * share, f"{num} tokens, {judged.outcome}")
 
 
 class Repetition(SettingsVerifier):
