@@ -155,7 +155,6 @@ def test_what_a_worker_says_becomes_an_outcome(monkeypatch, reply, value, outcom
         def map(self, batch, limit, tries):
             return [reply] * len(batch)
 
-    verify("math", completion="x", answer=r"\cos x")  # the gold answer is checked before
     monkeypatch.setattr(math_module, "shared_pool", lambda *_: Fixed())
     score = verify("math", completion=r"\boxed{\sin x}", answer=r"\cos x")
     assert (score.value, score.outcome) == (value, outcome)

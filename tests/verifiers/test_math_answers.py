@@ -167,18 +167,16 @@ def test_what_cannot_be_an_answer_is_refused_and_never_raises(name, answer):
     assert load_verifier(name).check_answer(prompt)
 
 
-@pytest.mark.parametrize("gold", [r"\frac{1", "x^{2", r"(1,2", r"|{-x}|", r"\cos(-x)", r"1/0"])
-def test_gold_answers_that_cannot_tell_right_from_wrong_are_named(gold):
+@pytest.mark.parametrize("gold", [r"\frac{1", "x^{2", r"(1,2"])
+def test_gold_answers_whose_brackets_do_not_match_are_named(gold):
     reason = load_verifier("math").check_answer(Prompt("p", text="q", answer=gold))
-    assert reason
+    assert "cannot be read" in reason
     score = verify("math", completion=rf"\boxed{{{gold}}}", answer=gold)
     assert (score.value, score.outcome) == (None, "bad_answer")
 
 
-def test_a_mutant_of_exactly_the_same_value_is_no_reason_to_refuse():
-    golds = [r"\binom{5}{2}", "1^{5}", r"0\cdot 5", "|{-3}|"]
-    prompts = [Prompt(gold, text="q", answer=gold) for gold in golds]
-    assert load_verifier("math").check_answers(prompts) == [None] * 4
+def test_a_gold_answer_that_is_not_equal_to_itself_is_named():
+    assert load_verifier("math").check_answer(Prompt("p", text="q", answer="1/0"))
 
 
 def test_words_of_the_prompt_may_stand_behind_a_number():

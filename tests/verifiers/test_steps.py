@@ -51,7 +51,7 @@ def test_equations(line, right):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "no sums", "x = 3", "3 + = 4", "2**9=512", "1/0=1", "((((=", "=", "9" * 5000 + "=9",
+    ["", "no sums", "x = 3", "3 + = 4", "1/0=1", "((((=", "=", "9" * 5000 + "=9",
      "(" * 900 + "1" + ")" * 900 + "=1", "1+" * 400 + "1=401"],
 )  # fmt: skip
 def test_no_equation(text):

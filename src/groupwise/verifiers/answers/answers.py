@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, ClassVar
 
 from pydantic import Field
@@ -14,14 +14,17 @@ from groupwise.verifiers.answers.comparing import Percent
 from groupwise.verifiers.answers.extraction import after_reasoning, last_box, last_tagged, repaired
 from groupwise.verifiers.answers.final_answer import MAX_ANSWER, last_line, stated_answer
 from groupwise.verifiers.answers.gold import unboxed, without_box
-from groupwise.verifiers.answers.judging import judge, prompt_words
-from groupwise.verifiers.answers.numbers import last_number, parse_number, same_number
+from groupwise.verifiers.answers.judging import Judged, judge, prompt_words
+from groupwise.verifiers.answers.numbers import last_number, parse_number
 from groupwise.verifiers.answers.tokens import normal, plain, unwrapped
+from groupwise.verifiers.answers.units import same_unit
 from groupwise.verifiers.core.contract import AnswerVerifier, Case
 from groupwise.verifiers.core.scores import TAG, BadAnswer, no_answer, verdict
 
 TOLERANCE = "Largest absolute difference that still counts as equal; 0 compares exactly."
 RELATIVE = "The same as a share of the gold answer's size."
+Judge = Callable[[str, str, Prompt], Score]
+"""What an answer is worth against a gold answer, for a prompt."""
 PERCENT = "ignore: 28% reads as 28. divide: 28% reads as 0.28."
 Tolerance = Annotated[float, Field(ge=0, allow_inf_nan=False, description=TOLERANCE)]
 Relative = Annotated[float, Field(ge=0, allow_inf_nan=False, description=RELATIVE)]
@@ -58,14 +61,30 @@ class FinalAnswer(AnswerVerifier):
         return given
 
     def compare(self, case: Case, gold: str) -> Score:
-        given = self.located(case.whole)
+        return self.judged(case, gold, self.judge)
+
+    def judged(self, case: Case, gold: str, judge: Judge) -> Score:
+        """What `judge` says of the answer that is found."""
+        given, gold = self.located(case.whole), unboxed(gold)
         if isinstance(given, Score):
-            self.judge("", unboxed(gold), case.prompt)  # an unusable gold answer comes first
+            judge("", gold, case.prompt)  # an unusable gold answer comes first
             return given
-        return self.judge(given, unboxed(gold), case.prompt)
+        return judge(given, gold, case.prompt)
 
     def write(self, gold: str) -> str:
         return f"<{self.tag}>{without_box(gold)}</{self.tag}>"
+
+
+def score_of(found: Judged, given: str, gold: str) -> Score:
+    """A judgement as a score; `BadAnswer` for an unusable gold answer."""
+    match found.kind:
+        case "bad_answer":
+            raise BadAnswer(found.reason)
+        case "no_answer":
+            return no_answer(found.reason)
+        case "limit":
+            return Score(0.0, "limit", f"{given[:60]!r} has a value beyond the bounds")
+    return verdict(found.kind == "equal", given, gold)
 
 
 class Exact(AnswerVerifier):
@@ -111,11 +130,7 @@ class _Compared(FinalAnswer):
             tolerance=self.tolerance,
             relative_tolerance=self.relative_tolerance,
         )
-        if found.kind == "bad_answer":
-            raise BadAnswer(found.reason)
-        if found.kind == "no_answer":
-            return no_answer(found.reason)
-        return verdict(found.kind == "equal", given, gold)
+        return score_of(found, given, gold)
 
 
 class Number(_Compared):
@@ -197,7 +212,8 @@ def _same_number(gold: str, given: str) -> bool:
     first, second = parse_number(gold), parse_number(given)
     if first is None or second is None or any(_ZEROS.match(each) for each in (gold, given)):
         return False
-    return bool(first.unit) == bool(second.unit) and same_number(first, second)
+    units = same_unit(first.unit, second.unit) if first.unit else not second.unit
+    return units and first.value == second.value
 
 
 _LEAD = re.compile(r"\b(?:answer|choice|option)\b[ \t*]*+(?:is|:|=)?[ \t*]*+:?\s*+(?=\S)", re.I)

@@ -1,6 +1,6 @@
-"""Plain arithmetic such as `(3 + 4) * 12`, read by Python's parser and never executed.
+"""Plain arithmetic such as `(3 + 4) * 12`: the formulas of the grammar that are numbers alone.
 
-The puzzles, the step verifier and the calculator tool use it; values are exact (`evaluator.py`).
+The puzzles and the calculator tool use it; values are exact (`evaluator.py`).
 """
 
 from __future__ import annotations
@@ -9,32 +9,11 @@ import ast
 import re
 from fractions import Fraction
 
-from groupwise.verifiers.answers.evaluator import TooLargeError, constant, evaluate
+from groupwise.verifiers.answers.evaluator import constant, evaluate
+from groupwise.verifiers.answers.reading import read
 
-MAX_LENGTH = 2000
-"""Characters of an expression."""
-MAX_DEPTH = 250
-"""Operations inside each other."""
-
-_SIGNS = str.maketrans({"×": "*", "·": "*", "∙": "*", "⋅": "*", "÷": "/", "−": "-", "–": "-"})
-_COMMANDS = ((r"\times", "*"), (r"\cdot", "*"), (r"\div", "/"), (r"\left", ""), (r"\right", ""))
 _LETTER_X = re.compile(r"(?<=[\d)\s])(?<!(?<![\d.])0)[xX](?=\s*[\d(])")  # not 0x7
-_FRACTION = re.compile(r"\\[dt]?frac\s*\{\s*([\d.]+)\s*\}\s*\{\s*([\d.]+)\s*\}")
-_ALLOWED = re.compile(r"[A-Za-z\d+\-*/().\s]*")
-_NUMBER = re.compile(r"(?<![\w.])0+(?=\d)|\d(?:[_A-Za-df-zDF-Z]|[eE](?![+-]?\d{1,4}(?!\d)))")
 _OPERATIONS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "**"}
-
-
-def plain_signs(text: str) -> str:
-    r"""The text with + - * / in place of `×`, `÷`, `\times`, `\frac{1}{2}` and their like.
-
-    >>> plain_signs(r"3 x 4 ÷ \frac{1}{2}")
-    '3 * 4 / (1/2)'
-    """
-    text = text.translate(_SIGNS)
-    for command, sign in _COMMANDS:
-        text = text.replace(command, sign)
-    return _LETTER_X.sub("*", _FRACTION.sub(r"(\1/\2)", text))
 
 
 def parse(text: str) -> ast.expr:
@@ -43,26 +22,14 @@ def parse(text: str) -> ast.expr:
     `^` is a power, `x` between numbers a multiplication. `ValueError` if `text` as a whole is not
     an expression of numbers, names, + - * / ** and parentheses.
     """
-    if len(text) > MAX_LENGTH:
-        raise ValueError(f"the expression has {len(text)} characters, more than {MAX_LENGTH}")
-    text = text.translate(_SIGNS)
-    for command, sign in _COMMANDS:
-        text = text.replace(command, sign)
-    text = _LETTER_X.sub("*", _FRACTION.sub(r"(\1/\2)", text).replace("^", "**"))
-    text = " ".join(_NUMBER.sub(lambda m: "" if m.group().strip("0") == "" else "@", text).split())
-    if not text:
-        raise ValueError("the expression is empty")
-    if not _ALLOWED.fullmatch(text) or "//" in text:
+    found = read(_LETTER_X.sub("*", text))
+    if (
+        found.node is None
+        or found.unit
+        or any(isinstance(e, ast.Call) for e in ast.walk(found.node))
+    ):
         raise ValueError(f"{text[:40]!r} is not arithmetic")
-    try:
-        node = ast.parse(text, mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ValueError(f"{text[:40]!r} cannot be read: {getattr(error, 'msg', error)}") from error
-    check_depth(node)
-    for each in ast.walk(node):
-        if isinstance(each, ast.Constant):  # as it is written: a float would lose digits
-            each.value = Fraction(text[each.col_offset : each.end_col_offset])  # type: ignore[assignment]
-    return node
+    return found.node
 
 
 def value(text: str) -> Fraction:
@@ -83,15 +50,4 @@ def operations_in(node: ast.expr) -> set[str]:
     """The operations used: `+ - * / **` and `sign`."""
     found = {"sign" for each in ast.walk(node) if isinstance(each, ast.UnaryOp)}
     operators = [each.op for each in ast.walk(node) if isinstance(each, ast.BinOp)]
-    return found | {_OPERATIONS.get(type(each), "?") for each in operators}
-
-
-def check_depth(node: ast.AST) -> None:
-    """Raises TooLargeError for a tree that is too deep to be walked recursively."""
-    level: list[ast.AST] = [node]
-    for _ in range(MAX_DEPTH):
-        level = [child for each in level for child in ast.iter_child_nodes(each)
-                 if isinstance(child, ast.expr)]  # fmt: skip
-        if not level:
-            return
-    raise TooLargeError(f"more than {MAX_DEPTH} operations inside each other")
+    return found | {_OPERATIONS[type(each)] for each in operators}

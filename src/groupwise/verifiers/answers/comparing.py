@@ -11,6 +11,7 @@ import ast
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Any, Literal
 
 from groupwise.verifiers.answers.evaluator import (
@@ -21,6 +22,7 @@ from groupwise.verifiers.answers.evaluator import (
     called,
     number,
     proportional,
+    rational,
     symbols,
 )
 from groupwise.verifiers.answers.reading import Value
@@ -38,11 +40,14 @@ class Rule:
     """How answers are compared. The gold answer is always the first argument.
 
     `exact`: by rational arithmetic alone; what that cannot settle is noted in `undecided`, and else
-    raises TooLargeError beyond the bounds. `words` are the prompt's, which may stand behind a
-    number. `whole_units`: a unit may not be left out.
+    raises TooLargeError beyond the bounds. Of `tolerance` and `relative_tolerance`, a share of
+    gold's size, the larger one counts. `words` are the prompt's, which may stand behind a number.
+    `whole_units`: a unit may not be left out.
     """
 
     exact: bool = True
+    tolerance: float = 0.0
+    relative_tolerance: float = 0.0
     percent: Percent = "ignore"
     words: Collection[str] = ()
     whole_units: bool = False
@@ -121,6 +126,11 @@ class Rule:
         first, second = gold.node, given.node
         assert first is not None
         assert second is not None
+        if fits and (self.tolerance or self.relative_tolerance):
+            a, b = rational(first), rational(second)
+            if a is not None and b is not None:
+                share = Fraction(str(self.relative_tolerance)) * abs(a)
+                return abs(a - b) <= max(Fraction(str(self.tolerance)), share)
         return fits and self._decided(lambda: agree(first, second, exact=self.exact), first, second)
 
     def _is_unit(self, unit: str) -> bool:

@@ -25,6 +25,8 @@ MAX_BITS = 12_000
 """Bits of a numerator or denominator, and binary orders of magnitude of any other value."""
 GUARD = 40
 """Decimal digits of agreement beyond those that a formula writes or reaches."""
+MAX_DEPTH = 250
+"""Operations inside each other."""
 POINTS = 16
 """Random assignments to the symbols, of either sign; a quarter of them where all is exact."""
 ENOUGH = 3
@@ -68,6 +70,17 @@ def symbols(node: ast.expr) -> set[str]:
     functions = {id(each.func) for each in ast.walk(node) if isinstance(each, ast.Call)}
     names = (each for each in ast.walk(node) if isinstance(each, ast.Name))
     return {each.id for each in names if id(each) not in functions}
+
+
+def check_depth(node: ast.AST) -> None:
+    """Raises TooLargeError for a tree that is too deep to be walked recursively."""
+    level: list[ast.AST] = [node]
+    for _ in range(MAX_DEPTH):
+        level = [child for each in level for child in ast.iter_child_nodes(each)
+                 if isinstance(child, ast.expr)]  # fmt: skip
+        if not level:
+            return
+    raise TooLargeError(f"more than {MAX_DEPTH} operations inside each other")
 
 
 def constant(node: ast.Constant) -> Fraction:

@@ -9,14 +9,12 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from groupwise.verifiers.answers.comparing import Percent, Rule, same_words
-from groupwise.verifiers.answers.evaluator import TooLargeError, rational
-from groupwise.verifiers.answers.numbers import parse_number, same_number
+from groupwise.verifiers.answers.evaluator import TooLargeError
 from groupwise.verifiers.answers.reading import Value, read, words_alone
 from groupwise.verifiers.answers.tokens import UnreadableError, normal, unwrapped, without_ending
 from groupwise.verifiers.answers.units import singular
 
 Judgement = Literal["equal", "different", "no_answer", "undecided", "bad_answer", "limit"]
-_NAMED = re.compile(r"^\s*\\?[A-Za-z](?:_\{?\w\}?)?\s*=\s*(?=[^=])")
 _ONE = re.compile(r"(?<=[_^])\{(\w)\}")
 
 
@@ -66,13 +64,6 @@ def judge(
         return Judged("equal" if _written(given) == wanted else "different")
     if wanted.kind == "text" and same_words(_bare_words(gold), _bare_words(given)):
         return Judged("equal")
-    if (tolerance or relative_tolerance) and (first := parse_number(_NAMED.sub("", gold))):
-        second = parse_number(_NAMED.sub("", given), words)
-        if second is None:
-            return Judged("no_answer", f"{given[:60]!r} is not a number")
-        right = same_number(first, second, tolerance=tolerance,
-                            relative_tolerance=relative_tolerance, percent=percent)  # fmt: skip
-        return Judged("equal" if right else "different")
     try:
         found = read(given, unit_letters=_has_unit(wanted))
     except UnreadableError as error:
@@ -80,7 +71,7 @@ def judge(
             return Judged("equal")
         return Judged("no_answer", f"{given[:60]!r} is not one answer: {error}")
     wanted, found = _as_words(wanted, gold, found, given)
-    rule = Rule(exact, percent, words)
+    rule = Rule(exact, tolerance, relative_tolerance, percent, words)
     try:
         if rule.same(wanted, found):
             return Judged("equal")
@@ -101,21 +92,6 @@ def make() -> Callable[[tuple[Any, ...]], str]:
 
     work(("x+1", r"\sqrt{x}", "ignore", ()))
     return work
-
-
-def same_value(gold: str, mutant: str) -> bool:
-    r"""Whether two answers are exactly one rational value: `\binom52` and `\binom53`.
-
-    A mutant of that kind is right, and accepting it no fault.
-    """
-    try:
-        first, second = read(gold), read(mutant)
-    except UnreadableError:
-        return False
-    if first.node is None or second.node is None or first.unit != second.unit:
-        return False
-    value = rational(first.node)
-    return value is not None and value == rational(second.node)
 
 
 def prompt_words(text: str) -> frozenset[str]:

@@ -13,12 +13,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from fractions import Fraction
 
-from groupwise.verifiers.answers.comparing import Percent
 from groupwise.verifiers.answers.evaluator import rational
 from groupwise.verifiers.answers.final_answer import formula_runs
 from groupwise.verifiers.answers.reading import Value, read
 from groupwise.verifiers.answers.tokens import UnreadableError
-from groupwise.verifiers.answers.units import canonical, same_unit, singular
+from groupwise.verifiers.answers.units import canonical, singular
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,28 +64,6 @@ def last_number(text: str) -> Quantity | None:
     if value.kind == "relation" and set(value.operators) <= {"="}:
         value = value.items[-1]
     return _quantity(value, None)
-
-
-def same_number(
-    gold: Quantity,
-    given: Quantity,
-    *,
-    tolerance: float = 0.0,
-    relative_tolerance: float = 0.0,
-    percent: Percent = "ignore",
-) -> bool:
-    """Whether `given` is `gold`: exactly, or within an explicit tolerance.
-
-    `tolerance` is absolute, `relative_tolerance` a share of gold's size; the larger one counts.
-    `percent`: `ignore` reads 28% as 28, `divide` reads it as 0.28. Different units (10 cm, 10 m)
-    are different; a missing unit is not held against an answer.
-    """
-    if gold.unit and given.unit and not same_unit(gold.unit, given.unit):
-        return False
-    shares = [100 if percent == "divide" and each.unit == "%" else 1 for each in (gold, given)]
-    a, b = gold.value / shares[0], given.value / shares[1]
-    allowed = max(Fraction(str(tolerance)), Fraction(str(relative_tolerance)) * abs(a))
-    return abs(a - b) <= allowed
 
 
 def _quantity(value: Value, words: Collection[str] | None) -> Quantity | None:

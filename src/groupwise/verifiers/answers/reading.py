@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Literal
 
-from groupwise.verifiers.answers.arithmetic import check_depth
-from groupwise.verifiers.answers.evaluator import TooLargeError, number, rational
+from groupwise.verifiers.answers.evaluator import TooLargeError, check_depth, number, rational
 from groupwise.verifiers.answers.formulas import MAX_DEPTH, Reader, Tokens, split
 from groupwise.verifiers.answers.tokens import (
     CLOSING,

@@ -15,20 +15,15 @@ from typing import ClassVar
 from pydantic import Field
 
 from groupwise.types import Prompt, Score, StepReward
-from groupwise.verifiers.answers.arithmetic import plain_signs, value
+from groupwise.verifiers.answers.evaluator import rational
+from groupwise.verifiers.answers.final_answer import formula_runs
 from groupwise.verifiers.answers.numbers import parse_number
+from groupwise.verifiers.answers.reading import read
+from groupwise.verifiers.answers.tokens import UnreadableError
 from groupwise.verifiers.core.contract import Case, SettingsVerifier
 from groupwise.verifiers.core.scores import BadAnswer, accepted_answers, graded
 
-_LONGEST = 200
 _NUMBERING = re.compile(r"\s*(?:(?:\d+[.):]|[-*+•])\s+)?")
-_MARKS = re.compile(r"[,$]|\\[()]")
-_BOLD = re.compile(r"(?<![\d)\s])\*\*|\*\*(?!\s*[\d(])")
-_JUXTAPOSED = re.compile(r"(?<=[\d)])\s*\(")
-# What makes the numbers beside it a piece of something else: a variable, a power, a command.
-_BEHIND = re.compile(r"[\^\\%!]|(?![mgshl])[A-Za-z](?![A-Za-z])")
-_PART = r"[-+*/()\d.\s]"
-_EQUATION = re.compile(rf"(?<!{_PART}){_PART}++(?:={_PART}++)+")
 
 
 class Steps(SettingsVerifier):
@@ -76,7 +71,7 @@ def _gold_values(prompt: Prompt) -> list[Fraction]:
     return values
 
 
-def equations(text: str) -> list[tuple[tuple[Fraction, ...], int]]:
+def equations(text: str) -> list[tuple[list[Fraction], int]]:
     """Every line's equation, as the values of its sides and the character count at the line's end.
 
     >>> [(sides[-1], end) for sides, end in equations("First 3+4=7.\\n7 * 2 = 15")]
@@ -86,49 +81,21 @@ def equations(text: str) -> list[tuple[tuple[Fraction, ...], int]]:
     end = 0
     for line in text.splitlines(keepends=True):
         end += len(line)
-        sides = _equation(line)
-        if sides is not None:
+        runs = formula_runs(_NUMBERING.sub("", line, count=1)) if "=" in line else []
+        if sides := next(filter(None, map(_sides, runs)), None):
             found.append((sides, end))
     return found
 
 
-def _equation(line: str) -> tuple[Fraction, ...] | None:
-    start = _NUMBERING.match(line)
-    rest = line[start.end() if start else 0 :][: 20 * _LONGEST]
-    rest = plain_signs(_BOLD.sub("", _MARKS.sub("", rest)))
-    rest = _JUXTAPOSED.sub("*(", rest)[: 10 * _LONGEST]
-    for match in _EQUATION.finditer(rest):
-        if _is_piece(rest, match):
-            continue
-        written = match.group().split("=")
-        if not written[0].strip() and len(written) > 2:
-            del written[0]  # after a name: "n = 3 * 4 = 12"
-        sides = [_value(side.strip().rstrip(".")) for side in written]
-        known = tuple(side for side in sides if side is not None)
-        if len(known) == len(sides):
-            return known
-    return None
-
-
-def _is_piece(text: str, match: re.Match[str]) -> bool:
-    """Whether the outermost numbers of an equation belong to a variable or a power beside it."""
-    left = text[max(0, match.start() - 20) : match.start()]
-    first = match.group().lstrip()[:1]
-    word = re.search(r"[A-Za-z]+\Z", left)
-    if left and not left[-1].isspace() and word is None:
-        joined = left[-1] in "^}%\\_"
-    else:
-        joined = first in "+*/" or (first == "-" and word is not None and len(word.group()) == 1)
-        attached = not match.group()[:1].isspace()
-        joined = joined or (word is not None and (attached or word.group().lower() == "of"))
-    return joined or bool(_BEHIND.match(text, match.end()))
-
-
-def _value(expression: str) -> Fraction | None:
-    """The exact value of a sum, difference, product or quotient of numbers; else None."""
-    if "**" in expression or len(expression) > _LONGEST:
-        return None
+def _sides(formula: str) -> list[Fraction] | None:
+    """The values of an equation's sides; None if the formula is no equation between numbers."""
     try:
-        return value(expression)
-    except (ValueError, ZeroDivisionError):
+        relation = read(formula)
+    except UnreadableError:
         return None
+    values = [rational(side.node) if side.node is not None else None for side in relation.items]
+    if set(relation.operators) != {"="}:
+        return None
+    values = values[values[0] is None and len(values) > 2 :]  # a name: "n = 3 * 4 = 12"
+    known = [value for value in values if value is not None]
+    return known if len(known) == len(values) else None
