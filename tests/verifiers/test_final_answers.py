@@ -28,11 +28,11 @@ NUMBERS = {"numbers": [2, 3, 4], "target": 9}
         ("3**2", "no_answer"),
         ("3^2", "no_answer"),
         ("-2+3+4*2", "no_answer"),
-        ("2(3)+4", "no_answer"),
+        ("2(3)+4", "incorrect"),  # 10
         ("4.5*2", "no_answer"),
         ("__import__('os')", "no_answer"),
         ("2+3+4)", "no_answer"),
-        ("(" * 60 + "2" + ")" * 60, "incorrect"),
+        ("(" * 30 + "2" + ")" * 30, "incorrect"),
         ("(" * 250 + "2" + ")" * 250, "no_answer"),
         ("9" * 400, "no_answer"),
         ("<answer></answer> 2+3+4", "no_answer"),
