@@ -23,13 +23,10 @@ def parse(text: str) -> ast.expr:
     an expression of numbers, names, + - * / ** and parentheses.
     """
     found = read(_LETTER_X.sub("*", text))
-    if (
-        found.node is None
-        or found.unit
-        or any(isinstance(e, ast.Call) for e in ast.walk(found.node))
-    ):
+    node = found.node
+    if node is None or found.unit or any(isinstance(each, ast.Call) for each in ast.walk(node)):
         raise ValueError(f"{text[:40]!r} is not arithmetic")
-    return found.node
+    return node
 
 
 def value(text: str) -> Fraction:

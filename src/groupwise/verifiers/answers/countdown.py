@@ -130,8 +130,8 @@ def _sides(text: str) -> tuple[list[ast.expr], list[int]]:
 def _expression(text: str) -> ast.expr:
     """Whole numbers with + - * / between them; no powers, signs, decimals or names."""
     node = parse(text)
-    if operations_in(node) & {"**", "sign"} or "." in text:
-        raise ValueError("a power, a sign or a decimal")
+    if operations_in(node) & {"**", "sign"} or set(".[") & set(text):
+        raise ValueError("a power, a sign, a decimal or another bracket")
     if any(isinstance(each, ast.Name) for each in ast.walk(node)):
         raise ValueError("a name")
     return node

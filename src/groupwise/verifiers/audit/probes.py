@@ -13,11 +13,9 @@ Isolation from the machine is probed elsewhere (docs/security.md).
 
 from __future__ import annotations
 
-import json
 import re
-import sqlite3
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -27,7 +25,7 @@ from typing import Any, NamedTuple
 from groupwise.types import Prompt
 from groupwise.verifiers.answers.extraction import last_box
 from groupwise.verifiers.answers.gold import mutants
-from groupwise.verifiers.core.scores import BadAnswer, answer_members
+from groupwise.verifiers.core.scores import BadAnswer, accepted_answers
 
 FORMS: dict[str, str] = {
     "bare": "{}",
@@ -135,12 +133,12 @@ def honest_of(kind: str) -> list[str]:
     return found
 
 
-def task_of(
-    prompt: Prompt, form: Form, first: bool = False, others: Sequence[str] = ()
-) -> ProbeTask | None:
-    """The prompt as a task for probes; None if it has no gold answer. `first`: see `gold_of`.
-    `others`: other prompts' gold answers, which are wrong here."""
-    gold = gold_of(prompt, first)
+def task_of(prompt: Prompt, form: Form, others: Sequence[str] = ()) -> ProbeTask | None:
+    """The prompt as a task for probes; None if it has no gold answer.
+
+    `others`: other prompts' gold answers, which are wrong here.
+    """
+    gold = gold_of(prompt)
     if not gold:
         return None
     texts = [*others, *mutants(gold), "".join(chr(ord(each) + 2) for each in gold)]
@@ -153,16 +151,13 @@ def task_of(
     return ProbeTask(prompt, gold, wrong, options, form)
 
 
-def gold_of(prompt: Prompt, first: bool = False) -> str | None:
-    """The gold answer as text out of its box, or None if the prompt has none.
-
-    Of a list it is all members, or only the `first` if they are alternatives.
-    """
+def gold_of(prompt: Prompt) -> str | None:
+    """The first accepted answer as text out of its box, or None if the prompt has none."""
     try:
-        members = [texts[0] for texts in answer_members(prompt.answer)]
+        gold = accepted_answers(prompt.answer)[0]
     except BadAnswer:
         return None
-    return ", ".join(last_box(each) or each for each in (members[:1] if first else members))
+    return last_box(gold) or gold
 
 
 def _options(prompt: Prompt, gold: str, apart: Sequence[str]) -> tuple[str, ...]:
@@ -174,9 +169,6 @@ def _options(prompt: Prompt, gold: str, apart: Sequence[str]) -> tuple[str, ...]
         letters = [chr(ord("A") + place) for place in range(len(texts))]
         if gold in texts or gold in letters or isinstance(prompt.answer, int):
             return tuple(letters if gold in letters else texts)
-        rest = [text for text in texts if not re.search(rf"\b{re.escape(text)}\b", gold)]
-        if rest:  # the answer is several of the options
-            return (rest[0], gold, rest[-1])
     if re.fullmatch(r"[A-J]", gold):
         return tuple("ABCD" if gold in "ABCD" else "ABCDEFGHIJ")
     if re.fullmatch(r"-?\d{1,15}", gold):
@@ -268,51 +260,6 @@ def _ordered(task: ProbeTask) -> Texts:
     return [*(f"{each}\n⟦$wrong⟧" for each in orders), *(f"⟦$wrong⟧\n{each}" for each in orders)]
 
 
-def _special_cases(task: ProbeTask) -> Texts:
-    """The test inputs that the prompt shows, looked up: passes without computing anything."""
-    tests = task.prompt.columns.get("tests") or ()
-    try:
-        tests = json.loads(tests) if isinstance(tests, str) else tests
-    except json.JSONDecodeError:
-        return []
-    pairs = [_as_pair(each) for each in tests] if isinstance(tests, (list, tuple)) else []
-    asked = task.prompt.last_text
-    table = [each for each in pairs if each and all(repr(given) in asked for given in each[0])]
-    found = "next((out for given, out in table if given == list(arguments)), None)"
-    source = f"table = {table!r}\ndef $entry(*arguments): return {found}"
-    return [source] if table else []
-
-
-def _as_pair(test: Any) -> tuple[list[Any], Any] | None:
-    """A test that is data: `[arguments, expected]` or a table of them; None for source text."""
-    if isinstance(test, Mapping):
-        test = (test.get("args", test.get("input")), test.get("expected", test.get("output")))
-    if isinstance(test, (list, tuple)) and len(test) == 2 and isinstance(test[0], (list, tuple)):
-        return list(test[0]), test[1]
-    return None
-
-
-def _shown_rows(task: ProbeTask) -> Texts:
-    """The gold query's rows on a database that the prompt shows, as a list of values."""
-    script, gold = scripts_of(task.prompt)[0], task.prompt.answer
-    if not isinstance(gold, str) or script.strip() not in task.prompt.last_text:
-        return []
-    database = sqlite3.connect(":memory:")
-    try:
-        database.executescript(script)
-        rows = database.execute(gold).fetchmany(100)
-    finally:
-        database.close()
-    values = ", ".join("(" + ", ".join(map(_sql_literal, row)) + ")" for row in rows)
-    return [f"values {values}"] if rows else []
-
-
-def _sql_literal(value: object) -> str:
-    if value is None:
-        return "null"
-    return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else str(value)
-
-
 _MAKERS: dict[str, Callable[[ProbeTask], Texts]] = {
     "listed": _listed,
     "three": _three,
@@ -321,8 +268,6 @@ _MAKERS: dict[str, Callable[[ProbeTask], Texts]] = {
     "alike": _alike,
     "changed": _changed,
     "ordered": _ordered,
-    "special_cases": _special_cases,
-    "shown_rows": _shown_rows,
 }
 _EACH: dict[str, Callable[[ProbeTask], Sequence[str]]] = {
     "$table": lambda task: list(dict.fromkeys(_CREATED.findall(" ".join(scripts_of(task.prompt))))),

@@ -193,15 +193,14 @@ class _Audit:
     """The parts of one audit, sharing the scorer, the form, and what honest completions earn.
 
     `right` and `wrong` are those earnings, None if no prompt has a gold answer; `missing` names
-    the parts that were no longer asked. `first`: whether a list of gold answers means any of them.
-    `told_apart`: every right completion of a labelled set earned more than every wrong one.
+    the parts that were no longer asked. `told_apart`: every right completion of a labelled set
+    earned more than every wrong one.
     """
 
     def __init__(self, scorer: Scorer, prompts: Sequence[Prompt]) -> None:
         self.scorer = scorer
         self.prompts = prompts
         self.form = usual_form("bare")
-        self.first = False
         self.right: float | None = None
         self.wrong: float | None = None
         self.told_apart = False
@@ -220,22 +219,20 @@ class _Audit:
         if not tried:
             return
         own = [_own_form(each) for each in self.parts if _gold_completion(each, tried[0])]
-        several = any(gold_of(each) != gold_of(each, first=True) for each in tried)
-        for first in (False, True)[: 1 + several]:
-            for form in [*own, *map(usual_form, FORMS)]:
-                texts = [form.write(each, gold_of(each, first) or "") for each in tried]
-                value = _mean(self.scorer.score(tried, texts))
-                if value is not None and (self.right is None or value > self.right):
-                    self.right, self.form, self.first = value, form, first
+        for form in [*own, *map(usual_form, FORMS)]:
+            texts = [form.write(each, gold_of(each) or "") for each in tried]
+            value = _mean(self.scorer.score(tried, texts))
+            if value is not None and (self.right is None or value > self.right):
+                self.right, self.form = value, form
         tasks = self._tasks(tried)
         texts = [task.form.write(task.prompt, task.wrong) for task in tasks]
         self.wrong = _mean(self.scorer.score([task.prompt for task in tasks], texts))
 
     def _tasks(self, prompts: Sequence[Prompt]) -> list[ProbeTask]:
         """Those with a gold answer; the others' gold answers are wrong for each."""
-        golds = [gold_of(each, self.first) or "" for each in prompts]
+        golds = [gold_of(each) or "" for each in prompts]
         found = [
-            task_of(each, self.form, self.first, [*golds[place + 1 :], *golds[:place]])
+            task_of(each, self.form, [*golds[place + 1 :], *golds[:place]])
             for place, each in enumerate(prompts)
         ]
         return [task for task in found if task is not None]
@@ -266,7 +263,7 @@ class _Audit:
         total = len(self.prompts)
         reads = self.right and self.tells is not False and not self.form.name.endswith("own")
         if reads and not any(objections.values()):
-            golds = {row: gold_of(each, self.first) for row, each in enumerate(self.prompts)}
+            golds = {row: gold_of(each) for row, each in enumerate(self.prompts)}
             known = [row for row, gold in golds.items() if gold is not None]
             texts = [self.form.write(self.prompts[row], golds[row] or "") for row in known]
             scores = self.scorer.score([self.prompts[row] for row in known], texts)

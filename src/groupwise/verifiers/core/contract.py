@@ -91,15 +91,6 @@ class VerifierLogs:
         self.metrics.update(more.metrics)
 
 
-class RowFailure(Exception):  # noqa: N818 (it carries an error, it is not one for users)
-    """Inside this room: the verifier raised `error` on row `row` of the batch."""
-
-    def __init__(self, row: int, error: BaseException) -> None:
-        super().__init__(f"row {row}: {error!r}")
-        self.row = row
-        self.error = error
-
-
 class Verifier(ABC):
     """Text to score. Subclasses define `name` and `score_case`, or `score`; the rest has a default.
 
@@ -121,7 +112,7 @@ class Verifier(ABC):
     def score(self, cases: Sequence[Case]) -> Any:
         """One result of `score_case` per case, in order, or an awaitable of such a list.
 
-        By default each case alone, async ones together.
+        By default each case alone, async ones together. In a failed row's place stands its error.
         """
         results: list[Any] = []
         for case in cases:
@@ -134,12 +125,7 @@ class Verifier(ABC):
         rows = [row for row, result in enumerate(results) if isawaitable(result)]
         for row, result in zip(rows, gather([results[row] for row in rows])):
             results[row] = result
-        for row, result in enumerate(results):
-            if isinstance(result, BadAnswer):
-                results[row] = bad_answer(str(result))
-            elif isinstance(result, BaseException):
-                raise RowFailure(row, result) from result
-        return results
+        return [bad_answer(str(e)) if isinstance(e, BadAnswer) else e for e in results]
 
     @property
     def arguments(self) -> Mapping[str, Any]:
@@ -286,8 +272,8 @@ def score_cases(
     """
     if not cases:
         return []
-    name = f"verifier {verifier.name!r}, on a batch of {len(cases)}"
     try:
+        name = f"verifier {verifier.name!r}, on a batch of {len(cases)}"
         call = partial(_results, verifier, cases)
         result = call_within(deadline, call, name=name, abandon=verifier.waits)
     except VerifierError:
@@ -297,7 +283,9 @@ def score_cases(
     except BaseException as error:
         if not is_user_error(error):
             raise
-        return _one_by_one(verifier, cases, on_error, deadline, error)
+        result = [error]
+        if len(cases) > 1:
+            result = _one_by_one(verifier, cases, on_error, deadline, error)
     if hasattr(result, "tolist") and not isinstance(result, (list, tuple)):
         result = result.tolist()
     wanted, got = f"{len(cases)} scores", ""
@@ -310,7 +298,23 @@ def score_cases(
         raise VerifierError(
             f"verifier {verifier.name!r}: expected {wanted}, one a completion; got {got}"
         )
-    return [as_score(verifier.name, row, value) for row, value in enumerate(result)]
+    scores: list[Score] = []
+    failed: BaseException | None = None
+    for row, value in enumerate(result):
+        if not isinstance(value, BaseException):
+            scores.append(as_score(verifier.name, row, value))
+            continue
+        if on_error == "stop":
+            raise _stopped(verifier, cases, row, value) from value
+        failed = value
+        reason = f"{verifier.name} raised {describe_error(value)}"
+        scores.append(Score(None, "infrastructure_error", reason))
+    if failed is not None and all(score.value is None for score in scores):
+        raise VerifierError(
+            f"verifier {verifier.name!r} failed on all {len(cases)} rows of the batch, which stops "
+            f"the run under any policy; the last error was {describe_error(failed)}"
+        ) from failed
+    return scores
 
 
 def _results(verifier: Verifier, cases: Sequence[Case]) -> Any:
@@ -329,39 +333,25 @@ def _one_by_one(
     on_error: OnError,
     deadline: float,
     error: BaseException,
-) -> list[Score]:
-    """Each case alone after `error` in their batch: what fails alone is named, or excluded.
+) -> list[Any]:
+    """Each case's score alone after `error` in their batch, or the error that it raises.
 
     The search for the row that stops the run has the batch's deadline as a whole.
     """
-    if isinstance(error, RowFailure) and on_error == "stop":
-        raise _stopped(verifier, cases, error.row, error.error) from error.error
-    scores: list[Score] = []
-    last: BaseException | None = None
+    results: list[Any] = []
     began = time.monotonic()
     for row, case in enumerate(cases):
-        found: BaseException = error
-        if len(cases) > 1:
-            try:
-                scores += score_cases(verifier, [case], deadline=deadline)
-                if on_error == "stop" and 0 < deadline < time.monotonic() - began:
-                    break
-                continue
-            except VerifierError as raised:
-                found = raised.__cause__ or raised
-        last = found.error if isinstance(found, RowFailure) else found
-        if on_error == "stop":
-            raise _stopped(verifier, cases, row, last) from last
-        reason = f"{verifier.name} raised {describe_error(last)}"
-        scores.append(Score(None, "infrastructure_error", reason))
+        try:
+            results += score_cases(verifier, [case], deadline=deadline)
+        except VerifierError as raised:
+            results.append(raised.__cause__ or raised)
+            if on_error == "stop":
+                raise _stopped(verifier, cases, row, results[-1]) from results[-1]
+        if on_error == "stop" and 0 < deadline < time.monotonic() - began:
+            break
     if on_error == "stop":
         raise _stopped(verifier, cases, None, error) from error
-    if last is not None and all(score.value is None for score in scores):
-        raise VerifierError(
-            f"verifier {verifier.name!r} failed on all {len(cases)} rows of the batch, which stops "
-            f"the run under any policy; the last error was {describe_error(last)}"
-        ) from last
-    return scores
+    return results
 
 
 def _stopped(

@@ -24,7 +24,6 @@ from groupwise.types import Prompt, Score
 from groupwise.verifiers.core.composition import VerifierGroup
 from groupwise.verifiers.core.contract import (
     Case,
-    RowFailure,
     Verifier,
     VerifierLogs,
     describe_error,
@@ -214,7 +213,7 @@ class Isolated(VerifierGroup):
     def waits(self) -> bool:
         return True
 
-    def score(self, cases: Sequence[Case]) -> list[Score]:
+    def score(self, cases: Sequence[Case]) -> list[Any]:
         if len(cases) > 1 and type(self.verifier).score is not Verifier.score:
             (reply,) = self._pool.map([(self._step, cases)], self.time_limit)
             if reply.kind in ("ok", "error"):
@@ -223,29 +222,24 @@ class Isolated(VerifierGroup):
         replies = self._pool.map(jobs, self.time_limit, max_timeouts=MAX_TIMEOUTS)
         if unasked := sum(reply.kind == "unasked" for reply in replies):
             logger.warning(
-                "verifier %r: %d completions in a row had no verdict within its time_limit of "
-                "%g s; %d others of the batch were not asked and count as timeouts too",
-                self.name,
-                MAX_TIMEOUTS,
-                self.time_limit,
-                unasked,
+                f"verifier {self.name!r}: {MAX_TIMEOUTS} completions in a row had no verdict "
+                f"within its time_limit of {self.time_limit:g} s; {unasked} others of the batch "
+                "were not asked and count as timeouts too"
             )
         reasons = {
             "timeout": f"no verdict after {self.time_limit:g} s",
             "unasked": f"not asked: {MAX_TIMEOUTS} others in a row had no verdict in time",
         }
-        scores: list[Score] = []
-        for row, reply in enumerate(replies):
-            if reply.kind in reasons:
-                scores.append(Score(None, "verifier_timeout", reasons[reply.kind]))
-                continue
+        scores: list[Any] = []
+        for reply in replies:
             try:
-                scores += self._read(reply)
+                late = reasons.get(reply.kind)
+                scores += [Score(None, "verifier_timeout", late)] if late else self._read(reply)
             except RemoteError as error:
-                raise RowFailure(row, error) from error
+                scores.append(error)
         return scores
 
-    def _read(self, reply: Reply) -> list[Score]:
+    def _read(self, reply: Reply) -> list[Any]:
         """The scores of a call that ended; its logs are kept."""
         if reply.kind != "ok":
             raise RemoteError(str(reply.value or reply.kind))
