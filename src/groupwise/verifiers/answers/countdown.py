@@ -20,6 +20,7 @@ from groupwise.verifiers.core.scores import BadAnswer, no_answer, shorten
 
 _DRESSING = re.compile(r"^(?:[$`*\s]|\\[(\[])+|(?:[$`*\s.,;]|\\[)\]])+$")
 _WHOLE = re.compile(r"\s*(-?\d{1,18})(?:\.0+)?\s*")
+_FRACTION = re.compile(r"frac\s*\{[^{}]*\}\s*\{")
 _MAX_SIDES = 4
 _MAX_LENGTH = 300
 
@@ -130,7 +131,7 @@ def _sides(text: str) -> tuple[list[ast.expr], list[int]]:
 def _expression(text: str) -> ast.expr:
     """Whole numbers with + - * / between them; no powers, signs, decimals or names."""
     node = parse(text)
-    if operations_in(node) & {"**", "sign"} or set(".[") & set(text):
+    if operations_in(node) & {"**", "sign"} or set(".[{") & set(_FRACTION.sub("", text)):
         raise ValueError("a power, a sign, a decimal or another bracket")
     if any(isinstance(each, ast.Name) for each in ast.walk(node)):
         raise ValueError("a name")

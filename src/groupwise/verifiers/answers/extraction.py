@@ -8,7 +8,6 @@ balanced box or tag pair counts; an empty one is no answer. Every function is li
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from functools import lru_cache
 
 MAX_NESTED_BOXES = 8
@@ -135,29 +134,3 @@ def last_tagged(text: str, tag: str) -> str | None:
     """The content of the last pair of tags, stripped; None where it is empty or absent."""
     blocks = tagged_blocks(text, tag)
     return (blocks[-1].strip() or None) if blocks else None
-
-
-_OPENING = re.compile(r"\\(?:\(|\[|begin\{(\w+\*?)\})")
-_ENDING = re.compile(r"\\end\{(\w+\*?)\}")
-
-
-def displayed(text: str) -> Iterator[tuple[int, int, str]]:
-    r"""Start, end and content of every closed `\(...\)`, `\[...\]` and `\begin{x}...\end{x}`.
-
-    In order and from the left, none inside another. What is opened and never closed is none; where
-    the last closing of a kind stands is looked up once, so that many of them cost no more.
-
-    >>> list(displayed(r"a \(x\) \( b"))
-    [(2, 7, 'x')]
-    """
-    last = {r"\)": text.rfind(r"\)"), r"\]": text.rfind(r"\]")}
-    last.update((match.group(), match.start()) for match in _ENDING.finditer(text))
-    position = 0
-    while match := _OPENING.search(text, position):
-        position = match.end()
-        opening = match.group()
-        closing = {"\\(": "\\)", "\\[": "\\]"}.get(opening, f"\\end{{{match.group(1)}}}")
-        if last.get(closing, -1) >= position:
-            end = text.index(closing, position)
-            yield match.start(), end + len(closing), text[position:end]
-            position = end + len(closing)

@@ -140,7 +140,7 @@ class ReasoningGym(SettingsVerifier):
         with ThreadPoolExecutor(max(1, min(size, len(cases)))) as pool:
             return list(pool.map(self.score_case, cases))
 
-    def _prepared(self, case: Case) -> Any:
+    def _prepared(self, case: Case) -> str | Score:
         """The answer as it is written, or why there is none."""
         entry = case.prompt.columns["entry"]
         if not isinstance(entry, dict) or not isinstance(entry.get("answer"), str):
@@ -161,36 +161,33 @@ class ReasoningGym(SettingsVerifier):
         found = [self._prepared(case) for case in cases]
         pairs = [(given, case.prompt.columns["entry"]) for given, case in zip(found, cases)
                  if isinstance(given, str)]  # fmt: skip
-        values = self._values(pairs) if pairs else []
-        rest = iter(values if isinstance(values, list) else [values] * len(pairs))
-        return [self._scored(next(rest)) if isinstance(each, str) else each for each in found]
+        rest = iter(self._scores(pairs) if pairs else [])
+        return [next(rest) if isinstance(each, str) else each for each in found]
 
-    def _values(self, pairs: Sequence[tuple[str, Any]]) -> Any:
-        """The scorer's values; the one score of all where it gave none."""
+    def _scores(self, pairs: Sequence[tuple[str, Any]]) -> list[Score]:
         time = self.time_limit * len(pairs)
-        limits = Limits(time=time, total_time=time)
         arguments = [self.task, json.dumps(self.config), pairs]
         sandbox = shared_sandbox(self.tier, (PACKAGE,))
-        outcome = cause = ""
+        limits = Limits(time=time, total_time=time)
         for _ in range(2):
             try:
-                return sandbox.evaluate(SCORER, "scores", arguments, limits=limits, read_files=True)
+                values = sandbox.evaluate(
+                    SCORER, "scores", arguments, limits=limits, read_files=True
+                )
+                return list(map(self._scored, values))
             except TrustedCallFailed as error:
                 outcome, cause = error.outcome, str(error).removeprefix("scores: ")[:300]
                 if outcome != "timeout":
                     break
-        match outcome:
-            case "infrastructure_error":
-                return Score(None, "infrastructure_error", cause)
-            case "timeout":
-                return Score(0.0, "timeout", f"no verdict after {time:g} s, twice")
-            case "out_of_memory":
-                return Score(0.0, "out_of_memory", cause)
-        return Score(0.0, "incorrect", f"the scorer rejects it: {cause}")
+        failed = {
+            "infrastructure_error": Score(None, "infrastructure_error", cause),
+            "timeout": Score(0.0, "timeout", f"no verdict after {time:g} s, twice"),
+            "out_of_memory": Score(0.0, "out_of_memory", cause),
+        }
+        rejected = Score(0.0, "incorrect", f"the scorer rejects it: {cause}")
+        return [failed.get(outcome, rejected)] * len(pairs)
 
     def _scored(self, value: Any) -> Score:
-        if isinstance(value, Score):
-            return value
         if not isinstance(value, float) or not math.isfinite(value):
             return Score(None, "infrastructure_error", f"the scorer gave {value!r:.80}")
         if value >= FULL:

@@ -13,13 +13,14 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from groupwise.types import Score
-from groupwise.verifiers.answers.extraction import at_reasoning_end, displayed
+from groupwise.verifiers.answers.extraction import at_reasoning_end
 from groupwise.verifiers.core.contract import Case, SettingsVerifier
 from groupwise.verifiers.core.scores import graded
 
 _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
 _NOT_PROSE = re.compile(
-    r"\$\$.*?\$\$|\$[^$\n]*\$"
+    r"\\\(.{1,500}?\\\)|\\\[.{1,500}?\\\]|\\begin\{(\w+\*?)\}.{1,500}?\\end\{\1\}"
+    r"|\$\$.*?\$\$|\$[^$\n]*\$"
     r"|\\[A-Za-z]+(?:\{[^{}]*\})*|<[^<>\n]{0,80}>|https?://\S+",
     re.DOTALL,
 )
@@ -149,10 +150,4 @@ def _pieces(text: str) -> Iterator[tuple[str, int]]:
 
 def _prose(text: str) -> str:
     """The text with a blank for everything that is not prose."""
-    text = _CODE.sub(" ", text)
-    pieces: list[str] = []
-    position = 0
-    for start, end, _ in displayed(text):
-        pieces.append(text[position:start])
-        position = end
-    return _NOT_PROSE.sub(" ", " ".join([*pieces, text[position:]]))
+    return _NOT_PROSE.sub(" ", _CODE.sub(" ", text))
