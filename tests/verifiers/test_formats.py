@@ -87,4 +87,4 @@ def test_what_must_stand_inside():
 def test_outcomes():
     assert verify("format", completion=r"\boxed{8}", answer="7").outcome == "correct"
     score = verify("format", completion="8", answer="7")
-    assert (score.outcome, score.reason) == ("no_answer", "0 boxes, not one")
+    assert (score.outcome, score.reason) == ("no_answer", "not the boxed form, once and alone")

@@ -128,8 +128,8 @@ _JOINERS = ("and", "or")
 _NOT_UNITS = ("in", "a", "second", "point", "way", "time")
 _ARTICLES = ("a", "A", "I")
 _OPENERS = ("-", "–", "*", ">", ":")
-_MATHS = re.compile(r"[\d\\=^<>√π∞±×÷·%$€£¥]")
-_OPERATORS = re.compile(r"[-+*/=<>×÷·−–≈≤≥≠:]+")
+_MATHS = re.compile(r"[\d\\=^<>√π∞±×÷·⋅∙%$€£¥]")
+_OPERATORS = re.compile(r"[-+*/=<>×÷·⋅∙−–≈≤≥≠:]+")
 
 
 def formula_runs(text: str) -> list[str]:

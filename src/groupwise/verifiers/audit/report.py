@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from groupwise.intervals import wilson_interval
 from groupwise.verifiers.audit.judges import Agreement, Shift
 
+_RATES = ("false_accepted", "false_rejected", "unscored")
 SHOWN = 5
 """How many rows the text names of each kind."""
 
@@ -69,10 +70,6 @@ class SetRates:
     false_accepted: Rate
     false_rejected: Rate
     unscored: Rate
-
-    def to_dict(self) -> dict[str, Any]:
-        rates = ("false_accepted", "false_rejected", "unscored")
-        return {rate: getattr(self, rate).to_dict() for rate in rates}
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +153,10 @@ class AuditReport:
             "passed": self.passed,
             "golds_rejected": self.golds.to_dict(),
             "honest": {"right": self.right, "wrong": self.wrong},
-            "sets": {each.name: each.to_dict() for each in self.sets},
+            "sets": {
+                each.name: {rate: getattr(each, rate).to_dict() for rate in _RATES}
+                for each in self.sets
+            },
             "probes": [asdict(probe) for probe in self.probes],
             "outcomes": dict(self.outcomes),
             "raised": self.raised.to_dict(),

@@ -25,6 +25,8 @@ from groupwise.verifiers.core.scores import BadAnswer, accepted_answers, graded
 
 _NUMBERING = re.compile(r"\s*(?:(?:\d+[.):]|[-*+•])\s+)?")
 
+_PART_OF = re.compile(r"\bof\s+[-\d(]")  # "5% of 240 = 12"
+
 
 class Steps(SettingsVerifier):
     """The share of a solution's equations that are right; each is a step with reward 1 or 0.
@@ -81,7 +83,8 @@ def equations(text: str) -> list[tuple[list[Fraction], int]]:
     end = 0
     for line in text.splitlines(keepends=True):
         end += len(line)
-        runs = formula_runs(_NUMBERING.sub("", line, count=1)) if "=" in line else []
+        line = _NUMBERING.sub("", line.replace("$", ""), count=1)
+        runs = formula_runs(line) if "=" in line and not _PART_OF.search(line) else []
         if sides := next(filter(None, map(_sides, runs)), None):
             found.append((sides, end))
     return found
@@ -90,7 +93,7 @@ def equations(text: str) -> list[tuple[list[Fraction], int]]:
 def _sides(formula: str) -> list[Fraction] | None:
     """The values of an equation's sides; None if the formula is no equation between numbers."""
     try:
-        relation = read(formula)
+        relation = read(formula, unit_letters=True)
     except UnreadableError:
         return None
     values = [rational(side.node) if side.node is not None else None for side in relation.items]

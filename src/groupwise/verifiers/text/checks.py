@@ -117,10 +117,6 @@ def is_empty(content: str) -> bool:
     return bare or not any(seen)
 
 
-class _FormError(ValueError):
-    """What is wrong with a form."""
-
-
 class Format(SettingsVerifier):
     """The asked form, once, with a readable answer inside.
 
@@ -143,10 +139,9 @@ class Format(SettingsVerifier):
     reasoning_tag: str = Field(default="think", min_length=1, description=TAG)
 
     def score_case(self, case: Case) -> Score:
-        try:
-            content = self._content(repaired(case.whole))
-        except _FormError as error:
-            return no_answer(str(error))
+        content = self._content(repaired(case.whole))
+        if content is None:
+            return no_answer(f"not the {self.kind} form, once and alone")
         if is_empty(content):
             return no_answer(f"the {self.kind} form is empty")
         if self._needs_number(case.prompt) and parse_number(content) is None:
@@ -159,44 +154,26 @@ class Format(SettingsVerifier):
         golds = _golds(prompt)
         return bool(golds) and all(parse_number(gold) is not None for gold in golds)
 
-    def _content(self, text: str) -> str:
-        """What stands inside the form."""
-        if self.kind in ("think", "think_answer"):
-            reasoning, rest = self._thought(text.strip())
-            if self.kind == "think":
-                return rest
-            if f"<{self.tag}>" in reasoning:
-                raise _FormError(f"<{self.tag}> inside the reasoning")
-            return self._tagged(rest, alone=True)
+    def _content(self, text: str) -> str | None:
+        """What stands inside the form; None if it is not there, or not once."""
+        reasoning = ""
         answer = after_reasoning(text, self.reasoning_tag)
-        if answer is None:
-            raise _FormError(f"<{self.reasoning_tag}> is never closed")
-        if self.kind == "tagged":
-            return self._tagged(answer, alone=False)
-        found = boxes(answer)
-        if len(found) != 1:
-            raise _FormError(f"{len(found)} boxes, not one")
-        return found[0]
-
-    def _thought(self, text: str) -> tuple[str, str]:
-        opening, closing = f"<{self.reasoning_tag}>", f"</{self.reasoning_tag}>"
-        text = text.removeprefix(opening)
-        if text.count(opening) or text.count(closing) != 1:
-            raise _FormError(f"not one {opening}...{closing} at the start")
-        reasoning, _, rest = text.partition(closing)
-        if is_empty(reasoning):
-            raise _FormError(f"nothing inside {opening}...{closing}")
-        return reasoning, rest
-
-    def _tagged(self, text: str, alone: bool) -> str:
-        opening, closing = f"<{self.tag}>", f"</{self.tag}>"
-        if text.count(opening) != 1 or text.count(closing) != 1:
-            raise _FormError(f"not exactly one {opening}...{closing}")
-        before, _, rest = text.partition(opening)
-        content, closed, behind = rest.partition(closing)
-        if not closed or behind.strip() or (alone and before.strip()):
-            raise _FormError(f"text {'around' if alone else 'behind'} {opening}...{closing}")
-        return content
+        if self.kind in ("think", "think_answer"):
+            opening, closing = f"<{self.reasoning_tag}>", f"</{self.reasoning_tag}>"
+            reasoning, closed, answer = text.strip().removeprefix(opening).partition(closing)
+            again = any(tag in reasoning + answer for tag in (opening, closing))
+            if not closed or again or is_empty(reasoning):
+                return None
+        if answer is None or self.kind == "think":
+            return answer
+        if self.kind == "boxed":
+            found = boxes(answer)
+            return found[0] if len(found) == 1 else None
+        before, opened, rest = answer.partition(f"<{self.tag}>")
+        content, closed, behind = rest.partition(f"</{self.tag}>")
+        alone = not behind.strip() and not (self.kind == "think_answer" and before.strip())
+        again = any(f"{sign}{self.tag}>" in reasoning + before + content for sign in ("<", "</"))
+        return content if opened and closed and alone and not again else None
 
     def gold_completion(self, prompt: Prompt) -> str:
         answer = next(iter(_golds(prompt)), "answer")

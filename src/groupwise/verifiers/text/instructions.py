@@ -99,9 +99,9 @@ def checked(ids: Sequence[str], kwargs: Sequence[Mapping[str, Any] | None]) -> A
 def _argument(name: str, key: str, value: Any) -> Any:
     """The value as the `kind` of its argument; whole floats are integers."""
     value = value.tolist() if hasattr(value, "tolist") else value
+    wanted = kind(key)
     if key.endswith("relation") and value not in ("less than", "at least"):
         raise ValueError(f"instruction {name!r}: a relation is 'less than' or 'at least'")
-    wanted = kind(key)
     if wanted == "int" and isinstance(value, (int, float)) and value == int(value):
         return int(value)
     texts = value if wanted == "Sequence[str]" else [value]
