@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import string
 
 from groupwise.verifiers.answers.extraction import last_box, repaired
 from groupwise.verifiers.core.scores import BadAnswer
 
 MAX_MUTANTS = 8
-"""Mutants tried of one gold answer."""
+"""Mutants of one gold answer."""
 
 _COMMANDS = re.compile(
     r"\\(?:begin|end)\{[^{}]*\}|\\[A-Za-z]+|\\.|(?<=\d)[eE](?=[+-]?\d)"  # 1e-3 is 1E-3
 )
-_BRACKETS = str.maketrans("()[]", "[](" + ")")
-_CHANGES: list[tuple[str, Callable[[str], str], int]] = [
-    (r"\d", lambda c: str((int(c) + 1) % 10), 3),
-    (r"[+-]", lambda c: "-" if c == "+" else "+", 2),
-    (r"[A-Za-z]", lambda c: chr(ord(c) - 25) if c in "zZ" else chr(ord(c) + 1), 2),
-    (r"[A-Za-z]", str.swapcase, 1),
-    (r"[()\[\]]", lambda c: c.translate(_BRACKETS), 2),
-]
-"""What is changed, into what, and at how many places."""
+_KINDS = (string.digits, "+-", string.ascii_lowercase, string.ascii_uppercase)
+_NEXT = {ord(sign): kind[(place + 1) % len(kind)] for kind in _KINDS
+         for place, sign in enumerate(kind)}  # fmt: skip
+_NEXT |= str.maketrans("()[]", "[](" + ")")
 
 
 def unboxed(gold: str) -> str:
@@ -44,42 +39,13 @@ def without_box(text: str) -> str:
 
 
 def mutants(gold: str) -> list[str]:
-    r"""Small changes of a gold answer that mean something else: a digit, a sign, a letter, a
-    bracket, an element.
+    r"""A gold answer with one digit, sign, letter or bracket changed, evenly spaced places.
 
-    >>> mutants("(1,x]")
-    ['(2,x]', '(1,y]', '(1,X]', '[1,x]', '(1,x)', '(x,1]', '(1]']
+    >>> mutants("(1,x]"), mutants(r"\frac13")
+    (['[1,x]', '(2,x]', '(1,y]', '(1,x)'], ['\\frac23', '\\frac14'])
     """
     kept = {place for match in _COMMANDS.finditer(gold) for place in range(*match.span())}
-    words = re.search(r"[A-Za-z]\.?[A-Za-z]", _COMMANDS.sub("", gold))
-    found: list[str] = []
-    for pattern, change, number in _CHANGES:
-        if change is str.swapcase and words:
-            continue
-        places = [each.start() for each in re.finditer(pattern, gold) if each.start() not in kept]
-        changed = [gold[:at] + change(gold[at]) + gold[at + 1 :] for at in places]
-        found += _spread(changed, number)
-    found += _elements(gold)
-    return _spread(list(dict.fromkeys(each for each in found if each != gold)), MAX_MUTANTS)
-
-
-def _elements(gold: str) -> list[str]:
-    """Two members swapped where order counts, and the last one left out."""
-    match = re.fullmatch(r"(.*[(\[{<]|)([^()\[\]{}<>]*,[^()\[\]{}<>]*)([)\]}>\\].*|)", gold)
-    if match is None or re.search(r"\d,\d{3}(?!\d)", gold):
-        return []
-    head, inner, tail = match.groups()
-    first, *rest = inner.split(",")
-    swapped = [f"{head}{','.join([*rest, first])}{tail}"] if head[-1:] in ("(", "[") else []
-    fewer = [f"{head}{','.join([first, *rest[:-1]])}{tail}"]
-    same = len({each.strip() for each in (first, *rest)}) == 1
-    return fewer if same else [*swapped, *fewer]
-
-
-def _spread(found: list[str], number: int) -> list[str]:
-    """At most `number` of them, evenly spaced, the last one among them."""
-    if len(found) <= number:
-        return found
-    if number == 1:
-        return found[:1]
-    return [found[place * (len(found) - 1) // (number - 1)] for place in range(number)]
+    places = [p for p, sign in enumerate(gold) if ord(sign) in _NEXT and p not in kept]
+    step = max(1, len(places) / MAX_MUTANTS)
+    places = [places[int(number * step)] for number in range(min(len(places), MAX_MUTANTS))]
+    return [gold[:place] + gold[place].translate(_NEXT) + gold[place + 1 :] for place in places]
