@@ -17,7 +17,7 @@ _COMMANDS = re.compile(
 _KINDS = (string.digits, "+-", string.ascii_lowercase, string.ascii_uppercase)
 _NEXT = {ord(sign): kind[(place + 1) % len(kind)] for kind in _KINDS
          for place, sign in enumerate(kind)}  # fmt: skip
-_NEXT |= str.maketrans("()[]", "[](" + ")")
+_NEXT |= {ord(sign): other for sign, other in zip("()[]", ("[", "]", "(", ")"))}
 
 
 def unboxed(gold: str) -> str:
