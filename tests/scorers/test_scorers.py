@@ -123,7 +123,8 @@ def test_steps_are_judged_at_their_last_token(steps: Path) -> None:
     ids = tokenizer(head + text, add_special_tokens=False, return_tensors="pt").input_ids
     with torch.no_grad():
         shares = model(ids).logits[0].softmax(-1)[:, 1]
-    first_end = len(tokenizer(head, add_special_tokens=False).input_ids) + len("3 and 4") - 1
+    first = tokenizer(head + "3 and 4\n\n", add_special_tokens=False).input_ids
+    first_end = len(first) - 1
     assert values == pytest.approx([float(shares[first_end]), float(shares[-1])], abs=1e-5)
 
 

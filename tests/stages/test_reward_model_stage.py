@@ -18,9 +18,10 @@ import groupwise as gw
 from groupwise.errors import RecipeError
 from groupwise.policies import get_model, load_policy
 from groupwise.scorers import RewardModel
-from groupwise.stages import reward_model
+from groupwise.stages import classifier
+from groupwise.stages.classifier import classifier_of
 from groupwise.stages.objective import micro_batches
-from groupwise.stages.reward_model import RewardLoss, classifier_of, scores
+from groupwise.stages.reward_model import RewardLoss, scores
 from groupwise.training.callbacks import Callback
 from groupwise.types import Prompt
 from groupwise.verifiers import Case
@@ -242,10 +243,8 @@ def test_a_reward_model_is_learned_on_and_one_of_two_labels_is_refused(
     def load(*_: Any, **__: Any) -> None:
         raise AssertionError("weights were loaded")
 
-    monkeypatch.setattr(reward_model, "load_classifier", load)
-    with pytest.raises(
-        RecipeError, match="is a classifier with 2 labels, and a reward model has 1"
-    ):
+    monkeypatch.setattr(classifier, "load_classifier", load)
+    with pytest.raises(RecipeError, match=r"with 2 labels .*trains a sequence classifier .*has 1;"):
         trained({**made, "model": {"name": str(folder)}}, tmp_path / "two")
 
 

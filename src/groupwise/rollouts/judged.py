@@ -52,6 +52,7 @@ def case_of(rollout: Rollout, judged: Judged) -> Case:
         turns=rollout.extras.messages,
         result=rollout.extras.result,
         opened="" if read[0][0] in continued else rollout.extras.opened,
+        turn_ends=_turn_ends(rollout.turns, read) if len(read) > 1 else (),
     )
 
 
@@ -62,20 +63,22 @@ def turn_steps(
 
     The reward of an empty last turn goes to the turn before.
     """
-    lengths: list[int] = []
-    begun = 0
-    for place, (number, joint) in enumerate(read):
-        begun += len(turns[number].completion.text) + len(joint)
-        if joint or place + 1 == len(read):
-            lengths.append(begun)
-            begun = 0
     steps: list[StepReward] = []
-    for value, end in zip(rewards, accumulate(lengths)):
+    for value, end in zip(rewards, _turn_ends(turns, read)):
         if steps and steps[-1].end == end:
             steps[-1] = StepReward(steps[-1].value + value, end)
         elif end:
             steps.append(StepReward(value, end))
     return tuple(steps)
+
+
+def _turn_ends(turns: Sequence[Turn], read: ReadTurns) -> tuple[int, ...]:
+    """The character counts at which the turns end in the text that is read."""
+    lengths = accumulate(len(turns[number].completion.text) + len(joint) for number, joint in read)
+    last = len(read) - 1
+    return tuple(
+        end for place, (end, (_, joint)) in enumerate(zip(lengths, read)) if joint or place == last
+    )
 
 
 def step_ends(

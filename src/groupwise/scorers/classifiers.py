@@ -10,22 +10,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 from torch.nn.utils.rnn import pad_sequence
 
 from groupwise.errors import RecipeError
 from groupwise.policies import choose_device
 from groupwise.policies.quiet import quiet_transformers
-from groupwise.types import Prompt, Score
+from groupwise.types import Prompt, Score, StepReward
 from groupwise.verifiers import Case, SettingsVerifier, Verifier
 from groupwise.verifiers.core.composition import VerifierGroup
+from groupwise.verifiers.core.contract import VerifierLogs
 from groupwise.verifiers.core.scores import graded
+from groupwise.verifiers.process.boundaries import SEPARATOR, step_ends, token_places
 
 Scale = Literal["raw", "sigmoid"]
 Task = Literal["sequence", "token"]
@@ -243,53 +245,80 @@ class RewardModel(_ModelVerifier):
 class ProcessRewardModel(_ModelVerifier):
     """A token classifier's probability that each step is right, combined into one value.
 
-    A step ends at `separator`, and the last one at the completion's end; it is judged at its last
-    token. `step_values` gives them all.
+    A step ends at `separator` and where a turn ends, the last one at the completion's end; it is
+    judged at its last token. Each step's probability is its reward (`Score.steps`). A step whose
+    last token belongs to the next step as well has no value of its own: it counts as a part of that
+    one, and in the metric `custom/process_reward_model/unaligned_steps`.
     """
 
     verifier_name: ClassVar[str] = "process_reward_model"
     task: ClassVar[Task] = "token"
 
-    separator: str = Field(default="\n\n", min_length=1, description="What ends a step.")
+    separator: str | None = Field(
+        default=None,
+        description='What ends a step: "\\n" for lines, a closing tag; "" is turns alone. Unset: '
+        "as the model was trained (`step_separator` in its config), else an empty line.",
+    )
     combine: Literal["min", "mean", "product", "last"] = Field(
         default="min", description="How the steps' probabilities become one value."
     )
     correct_from: float = Field(
         default=0.5, gt=0, le=1, description="Value from which the outcome is `correct`."
     )
+    _counts: dict[str, int] = PrivateAttr(default_factory=lambda: {"steps": 0, "unaligned": 0})
+
+    @property
+    def gives_steps(self) -> bool:
+        return True
+
+    @cached_property
+    def step_separator(self) -> str:
+        if self.separator is not None:
+            return self.separator
+        return str(getattr(self.classifier.model.config, "step_separator", SEPARATOR))
+
+    def take_logs(self) -> VerifierLogs:
+        steps, unaligned = self._counts["steps"], self._counts["unaligned"]
+        self._counts.update(steps=0, unaligned=0)
+        named = f"{self.verifier_name}/unaligned_steps"
+        return VerifierLogs(metrics={named: float(unaligned)} if steps else {})
 
     def step_values(self, cases: Sequence[Case]) -> list[list[float] | None]:
         """Per case the probability of `label` for each step; None if the text does not fit."""
-        laid_out = [self._lay_out(case) for case in cases]
-        values: list[list[float] | None] = []
-        for logits, (_, ends) in zip(self._logits([ids for ids, _ in laid_out]), laid_out):
-            if logits is not None:
-                _check_label(self.label, logits.shape[-1], repr(self.model))
-                shares = logits.softmax(-1)[:, self.label]
-            values.append(None if logits is None else [float(shares[end]) for end in ends])
-        return values
+        found = self._judged(cases)
+        return [None if steps is None else [step.value for step in steps] for _, steps in found]
 
-    def steps(self, text: str) -> list[str]:
-        """The completion's steps, blank ones left out."""
-        return [step for step in text.split(self.separator) if step.strip()]
-
-    def _lay_out(self, case: Case) -> tuple[list[int], list[int]]:
-        """All ids, and the place of each step's last token."""
-        ids = self._prompt_ids(case.prompt)
-        ends: list[int] = []
-        for number, step in enumerate(self.steps(case.text)):
-            ids = [*ids, *self._text_ids(step if number == 0 else self.separator + step)]
-            ends.append(len(ids) - 1)
-        return ids, ends
+    def _judged(self, cases: Sequence[Case]) -> list[tuple[int, list[StepReward] | None]]:
+        """Per case how many tokens it has, and its steps; None if it does not fit."""
+        tokenizer = self.classifier.tokenizer
+        laid_out = []
+        for case in cases:
+            ends = step_ends(case.text, self.step_separator, case.turn_ends)
+            ids, places = step_tokens(
+                tokenizer, prompt_ids(tokenizer, case.prompt), case.text, ends
+            )
+            self._counts["steps"] += len(places)
+            self._counts["unaligned"] += places.count(None)
+            laid_out.append((ids, [(e, p) for e, p in zip(ends, places) if p is not None]))
+        found: list[tuple[int, list[StepReward] | None]] = []
+        for logits, (ids, kept) in zip(self._logits([ids for ids, _ in laid_out]), laid_out):
+            if logits is None:
+                found.append((len(ids), None))
+                continue
+            _check_label(self.label, logits.shape[-1], repr(self.model))
+            shares = logits.softmax(-1)[:, self.label]
+            found.append((len(ids), [StepReward(float(shares[p]), e) for e, p in kept]))
+        return found
 
     def score(self, cases: Sequence[Case]) -> list[Any]:
-        return [self._score(case, values) for case, values in zip(cases, self.step_values(cases))]
+        return [self._score(length, steps) for length, steps in self._judged(cases)]
 
-    def _score(self, case: Case, values: list[float] | None) -> Score:
-        if values is None:
-            return self._too_long(len(self._lay_out(case)[0]))
-        if not values:
-            return Score(0.0, "no_answer", "no step was written")
+    def _score(self, length: int, steps: list[StepReward] | None) -> Score:
+        if steps is None:
+            return self._too_long(length)
+        if not steps:
+            return Score(0.0, "no_answer", "no step was written", steps=())
+        values = [step.value for step in steps]
         value = {
             "min": min(values),
             "mean": sum(values) / len(values),
@@ -297,7 +326,21 @@ class ProcessRewardModel(_ModelVerifier):
             "last": values[-1],
         }[self.combine]
         shown = ", ".join(f"{each:.2f}" for each in values[:8])
-        return graded(value, f"{len(values)} steps: {shown}", self.correct_from)
+        score = graded(value, f"{len(values)} steps: {shown}", self.correct_from)
+        return replace(score, steps=tuple(steps))
+
+
+def step_tokens(
+    tokenizer: Any, before: Sequence[int], text: str, ends: Sequence[int]
+) -> tuple[list[int], list[int | None]]:
+    """The ids of a prompt and a text, and the place of each step's last token among them.
+
+    `ends` are the character counts at which steps end; None for a step without a token of its own.
+    """
+    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    places = token_places(text, ends, encoded.offset_mapping)
+    ids = [*before, *encoded.input_ids]
+    return ids, [None if place is None else len(before) + place for place in places]
 
 
 def check_classifiers(verifier: Verifier, pending: Collection[str] = ()) -> None:

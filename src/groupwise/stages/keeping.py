@@ -184,8 +184,8 @@ def _reasons(group: Sequence[Trace], rules: Rules) -> list[str]:
     return reasons
 
 
-class TraceStage(Rules, Stage):
-    """A stage that has completions of an environment's prompts sampled, and keeps some of them."""
+class SamplingStage(Stage):
+    """A stage that has completions of an environment's prompts sampled."""
 
     environment: EnvironmentSettings = Field(description="Prompts, turns and verifier.")
     sampling: SamplingSettings = Field(
@@ -214,6 +214,19 @@ class TraceStage(Rules, Stage):
                 f"skip = {self.skip}: the environment has {len(found.environment)} training "
                 "prompts, so none is left; give less"
             )
+        return found
+
+    def chosen(self, prepared: Prepared) -> list[Prompt]:
+        """The prompts that are sampled from."""
+        prompts = prepared.environment.prompts()[self.skip :]
+        return prompts if self.prompts is None else prompts[: self.prompts]
+
+
+class TraceStage(Rules, SamplingStage):
+    """A stage that keeps some of the completions."""
+
+    def prepared(self, context: CheckContext) -> Prepared:
+        found = super().prepared(context)
         verifier = found.environment.verifier
         labels = verifier.labels if isinstance(verifier, Composite) else None
         for each in self.filters:
@@ -223,11 +236,6 @@ class TraceStage(Rules, Stage):
                     f"{', '.join(labels)}"
                 )
         return found
-
-    def chosen(self, prepared: Prepared) -> list[Prompt]:
-        """The prompts that are sampled from."""
-        prompts = prepared.environment.prompts()[self.skip :]
-        return prompts if self.prompts is None else prompts[: self.prompts]
 
     def plan(self, prepared: Prepared) -> list[tuple[str, str]]:
         count = len(self.chosen(prepared))

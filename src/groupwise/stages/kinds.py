@@ -6,6 +6,7 @@ from groupwise.stages.distillation import Distillation
 from groupwise.stages.evaluation import Evaluate
 from groupwise.stages.models import Export, Merge
 from groupwise.stages.preference import Preference
+from groupwise.stages.process import Process
 from groupwise.stages.reinforcement import Reinforcement
 from groupwise.stages.rejection import Rejection
 from groupwise.stages.reward_model import RewardModelling
@@ -21,6 +22,7 @@ KINDS: dict[str, type[Stage]] = {
         Distillation,
         Preference,
         RewardModelling,
+        Process,
         Merge,
         Evaluate,
         Export,

@@ -7,10 +7,7 @@ does.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -19,20 +16,16 @@ from torch import Tensor, nn
 
 from groupwise.algorithms.preference import bradley_terry, correlation, length_effect
 from groupwise.errors import RecipeError
-from groupwise.policies import (
-    Policy,
-    choose_dtype,
-    describe_model,
-    has_adapter,
-    merged_copy,
-)
-from groupwise.policies.export import tokenizer_of
-from groupwise.policies.heads import causal_lm
-from groupwise.policies.quiet import quiet_transformers
-from groupwise.scorers.classifiers import answer_ids, load_classifier, prompt_ids
+from groupwise.policies import Policy, describe_model
+from groupwise.scorers.classifiers import answer_ids, prompt_ids
 from groupwise.stages.chats import TokenExample
+from groupwise.stages.classifier import (
+    check_start,
+    classifier_policy,
+    tokenizer_at,
+    write_classifier,
+)
 from groupwise.stages.objective import micro_batches
-from groupwise.stages.output import write_whole
 from groupwise.stages.pair_stage import PairStage
 from groupwise.stages.pairs import Pair, TokenPair
 from groupwise.stages.preference import pair_ids
@@ -93,45 +86,6 @@ def scores(policy: Policy, pairs: Sequence[TokenPair]) -> Tensor:
     return found.float().reshape(2, -1)
 
 
-def classifier_of(policy: Policy, *, adapted: bool = False) -> Any:
-    """A policy's decoder as a sequence classifier with one label, whose head is 0 everywhere.
-
-    With `adapted` the adapter stays, and only it and the head train; else it is merged and all
-    weights train. Raises RecipeError where transformers has no such form of the model.
-    """
-    from transformers import AutoModelForSequenceClassification
-
-    merge = has_adapter(policy.model) and not adapted
-    lm = causal_lm(merged_copy(policy.model) if merge else policy.model)
-    config = copy.deepcopy(lm.config)
-    config.num_labels = 1
-    config.pad_token_id = policy.template.pad_id
-    try:
-        with torch.device("meta"), quiet_transformers():
-            model = AutoModelForSequenceClassification.from_config(config)
-    except ValueError as error:
-        raise RecipeError(
-            f"model {policy.name!r}: transformers has no sequence classifier of this architecture "
-            f"({type(lm).__name__}); start from another model"
-        ) from error
-    setattr(model, model.base_model_prefix, getattr(lm, lm.base_model_prefix))
-    left = [name for name, tensor in model.named_parameters() if tensor.is_meta]
-    if len(left) != 1 or left[0].count(".") != 1:
-        raise RecipeError(
-            f"model {policy.name!r}: {type(model).__name__} has more than a linear head "
-            f"({', '.join(left[:3])}); start from another model"
-        )
-    head = left[0].partition(".")[0]
-    made = nn.Linear(
-        getattr(model, head).in_features, 1, bias=False, device=policy.device, dtype=torch.float32
-    )
-    nn.init.zeros_(made.weight)
-    setattr(model, head, made)
-    for name, parameter in model.named_parameters():
-        parameter.requires_grad_(not adapted or name.startswith(head) or ".lora_" in name)
-    return model.eval()
-
-
 class RewardModelling(PairStage):
     """Learns a reward of answers from pairs; the policy stays as it is."""
 
@@ -152,17 +106,7 @@ class RewardModelling(PairStage):
 
     def check(self, context: CheckContext) -> Any:
         info = describe_model(context.model, trust_remote_code=self.model.trust_remote_code)
-        labels = _labels(info.config)
-        if labels not in (None, 1):
-            raise RecipeError(
-                f"the model {context.model!r} is a classifier with {labels} labels, and a reward "
-                "model has 1; start from a language model or from a reward model"
-            )
-        if labels is not None and self.model.adapter is not None:
-            raise RecipeError(
-                f"model.adapter: the model {context.model!r} is a reward model already, which is "
-                "trained further as a whole; leave the adapter out, or start from a language model"
-            )
+        check_start(info.config, context.model, "sequence", self.model.adapter is not None)
         if info.template.pad_id is None:
             raise RecipeError(
                 f"the model {context.model!r} has no padding token, by which a classifier finds "
@@ -174,7 +118,7 @@ class RewardModelling(PairStage):
         return RewardLoss(self.centring, self.label_smoothing)
 
     def pair(self, pair: Pair, template: Template) -> TokenPair:
-        tokenizer = _tokenizer(template)
+        tokenizer = tokenizer_at(template)
         sides = []
         for answer in (pair.chosen, pair.rejected):
             text = answer[-1].get("content")
@@ -189,38 +133,16 @@ class RewardModelling(PairStage):
         return TokenPair(sides[0], sides[1], pair.margin)
 
     def run(self, context: StageContext) -> StageResult:
-        policy = self._classifier(context.model)
+        policy = classifier_policy(self, context.model, "sequence")
         train, heldout, about = self.examples(context, policy.template, policy.max_length)
         fitted = self.fit(
             context, policy, self.objective(), train, heldout, about=about, padded=True
         )
         length = length_values(policy, heldout or train, self.training.micro_batch_tokens)
-        if self.model.adapter is not None:
-            policy.model = merged_copy(policy.model)
         config: Any = policy.model.config
         config.length_slope, config.length_mean = length["length/slope"], length["length/mean"]
-
-        def write(target: Path) -> None:
-            target.mkdir(parents=True)
-            with quiet_transformers():
-                policy.model.save_pretrained(target)  # type: ignore[operator]
-                tokenizer_of(policy.template).save_pretrained(target)
-
-        output = write_whole(context.folder, write)
+        output = write_classifier(policy, context.folder)
         return StageResult(fitted.first, {**fitted.last, **length}, output, fitted.data_hash)
-
-    def _classifier(self, model: str) -> Policy:
-        """The model with its head as a `Policy`, whose `model` is a sequence classifier."""
-        remote = self.model.trust_remote_code
-        info = describe_model(model, trust_remote_code=remote)
-        if _labels(info.config) is None:
-            policy = self.policy(model)
-            policy.model = classifier_of(policy, adapted=self.model.adapter is not None)
-            return policy
-        found = load_classifier(model, "sequence", self.model.device, remote)
-        template = self.template.applied(info.template)
-        dtype = choose_dtype(self.model.dtype, found.device, info.num_parameters)
-        return Policy(model, found.model, template, found.device, dtype, info.max_length)
 
 
 @torch.no_grad()
@@ -256,15 +178,3 @@ def length_values(policy: Policy, pairs: Sequence[TokenPair], budget: int) -> di
 
 def _width(side: TokenExample) -> int:
     return len(side.prompt_ids) + len(side.completion_ids)
-
-
-def _labels(config: Any) -> int | None:
-    """The labels of a sequence classifier; None of another model."""
-    kinds = getattr(config, "architectures", None) or ()
-    found = any("SequenceClassification" in kind for kind in kinds)
-    return int(config.num_labels) if found else None
-
-
-@lru_cache(maxsize=2)
-def _tokenizer(template: Template) -> Any:
-    return tokenizer_of(template)

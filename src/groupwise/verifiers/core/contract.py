@@ -43,6 +43,7 @@ class Case:
     several (environment and tool messages included). `result` is the environment's own verdict, if
     it gives one; the verifier `play` passes it on. `opened` is a tag at the prompt's end that
     belongs to the completion (a chat template that begins the reasoning): `whole` includes it.
+    `turn_ends` are the character counts of `text` at which turns end, if it has several.
 
     >>> Case(Prompt("p", text="3+4=", answer="7"), "7").finish_reason
     'stop'
@@ -57,6 +58,7 @@ class Case:
     turns: tuple[Message, ...] | None = None
     result: Score | None = None
     opened: str = ""
+    turn_ends: tuple[int, ...] = ()
 
     @property
     def whole(self) -> str:
