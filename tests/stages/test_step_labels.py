@@ -117,6 +117,7 @@ class Counting(Episode):
 
 class Turns(Environment):
     answer_role = "user"
+    judged = "all"
 
     def start(self, prompt: Prompt) -> Episode:
         return Counting(prompt)

@@ -112,6 +112,7 @@ class Process(DataStage):
     kind: ClassVar[str] = "process"
     changes_weights: ClassVar[bool] = False
     leaves_policy: ClassVar[bool] = False
+    leaves_scorer: ClassVar[str | None] = "process_reward_model"
 
     data: tuple[StepData, ...] = Field(
         min_length=1, description="The sources of solutions, mixed; one table or a list of them."
@@ -196,7 +197,7 @@ class ProcessRollouts(SamplingStage, Process):
         "prompt and completes each of their steps."
     )
 
-    def check(self, context: CheckContext) -> Prepared:
+    def check(self, context: CheckContext) -> Any:
         self.check_model(context)
         info = describe_model(context.model, trust_remote_code=self.model.trust_remote_code)
         if is_classifier(info.config):
@@ -207,7 +208,7 @@ class ProcessRollouts(SamplingStage, Process):
         self.training.check(None if self.heldout_share else 0)
         return self.prepared(context)
 
-    def plan(self, prepared: Prepared) -> list[tuple[str, str]]:
+    def plan(self, prepared: Any) -> list[tuple[str, str]]:
         solutions = len(self.chosen(prepared)) * self.sampling.group_size
         each, tokens = self.rollouts.completions, self.sampling.max_tokens
         return [
