@@ -89,7 +89,7 @@ class Continued:
         return replace(
             rest,
             token_ids=ids,
-            text=text[: len(text) - behind],  # what follows a stop string is no text of either
+            text=text[: len(text) - behind],  # cut behind a stop string
             sampler_logprobs=(*begun.sampler_logprobs, *rest.sampler_logprobs),
             supports=None,
         )
