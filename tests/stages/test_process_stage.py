@@ -354,11 +354,15 @@ def test_it_is_learned_on_and_other_classifiers_are_refused(
     config["id2label"] = {"0": "bad", "1": "good", "2": "best"}
     config["label2id"] = {"bad": 0, "good": 1, "best": 2}
     path.write_text(json.dumps(config), encoding="utf-8")
+    made = {**stage(data, training={"steps": 2}), "model": {"adapter": {"rank": 2}}}
+    adapted = load_file(
+        Path(model_of(trained(made, tmp_path / "lora").folder), "model.safetensors")
+    )
+    assert not any("lora" in name for name in adapted)
+    assert adapted["score.weight"].any()
     refuse_weights(monkeypatch)
     with pytest.raises(RecipeError, match=r"with 3 labels .*trains a token classifier that has 2;"):
         trained({**stage(data), "model": {"name": folder}}, tmp_path / "three")
-    with pytest.raises(RecipeError, match=r"model\.adapter: a reward model trains whole"):
-        trained({**stage(data), "model": {"adapter": {"rank": 2}}}, tmp_path / "adapter")
     for both in ({"rollouts": {}}, {"data": None}):
         made = {**stage(data), **both}
         made = {key: value for key, value in made.items() if value is not None}
