@@ -18,7 +18,7 @@ import groupwise as gw
 from groupwise.errors import RecipeError
 from groupwise.policies import get_model, load_policy
 from groupwise.scorers import RewardModel
-from groupwise.stages import classifier
+from groupwise.stages import classifier, reward_model
 from groupwise.stages.classifier import classifier_of
 from groupwise.stages.objective import micro_batches
 from groupwise.stages.reward_model import RewardLoss, scores

@@ -117,10 +117,10 @@ def classifier_policy(stage: Stage, model: str, task: Task) -> Policy:
     return Policy(model, found.model, template, found.device, dtype, info.max_length)
 
 
-def write_classifier(policy: Policy, folder: Path) -> Path:
+def write_classifier(policy: Policy, folder: Path, *, adapted: bool) -> Path:
     """Write a classifier with its tokenizer as `folder/model`, an adapter merged into its weights;
     returns its path."""
-    model: Any = merged_copy(policy.model) if has_adapter(policy.model) else policy.model
+    model: Any = merged_copy(policy.model) if adapted else policy.model
 
     def write(target: Path) -> None:
         target.mkdir(parents=True)

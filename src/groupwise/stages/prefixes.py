@@ -1,5 +1,5 @@
-"""Labels of steps from completions (Math-Shepherd, arXiv 2312.08935): the policy goes on from each
-step of its own solutions, and a step is worth the share of these completions that are right.
+"""Labels of steps from completions (Math-Shepherd, arXiv 2312.08935): the policy completes each
+beginning of its own solutions, and a step is worth the share of these completions that are right.
 
 A prefix is the sampled ids up to a step's last token. Equal prefixes of a prompt are completed
 once, and the completions of one prefix share its part of the sampler's cache. The last step's label
@@ -39,7 +39,7 @@ class Prefix:
 
 @dataclass(frozen=True, slots=True)
 class Continued:
-    """A sampler that goes on where prefixes end: their turns are played back, `begun` is a part of
+    """A sampler of what follows prefixes: their turns are played back, `begun` is a part of
     what it samples. The requests of a call are `size` of each prefix, in order."""
 
     sampler: Sampler

@@ -174,7 +174,8 @@ class Process(DataStage):
         fitted = self.fit(
             context, policy, self.objective(), train, heldout, about=about, padded=True
         )
-        output = write_classifier(policy, context.folder)
+        adapted = self.model.adapter is not None
+        output = write_classifier(policy, context.folder, adapted=adapted)
         return StageResult(fitted.first, fitted.last, output, fitted.data_hash)
 
 

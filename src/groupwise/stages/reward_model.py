@@ -141,7 +141,8 @@ class RewardModelling(PairStage):
         length = length_values(policy, heldout or train, self.training.micro_batch_tokens)
         config: Any = policy.model.config
         config.length_slope, config.length_mean = length["length/slope"], length["length/mean"]
-        output = write_classifier(policy, context.folder)
+        adapted = self.model.adapter is not None
+        output = write_classifier(policy, context.folder, adapted=adapted)
         return StageResult(fitted.first, {**fitted.last, **length}, output, fitted.data_hash)
 
 
