@@ -32,7 +32,7 @@ from groupwise.environments import EnvironmentSettings
 from groupwise.errors import RecipeError
 from groupwise.learner import TrainingSettings
 from groupwise.policies import ModelSettings
-from groupwise.records import CheckpointSettings, EvaluationSettings
+from groupwise.records import CheckpointSettings, EvaluationSettings, RecordSettings
 from groupwise.records.compare import flatten
 from groupwise.samplers import SamplingSettings
 from groupwise.scorers import TeacherSettings
@@ -88,6 +88,7 @@ class Recipe(BaseModel):
     checkpoints: CheckpointSettings = Field(
         default_factory=CheckpointSettings, description="What is kept on disk."
     )
+    record: RecordSettings = Field(default_factory=RecordSettings, description="Token details.")
 
     @field_validator("algorithm", mode="before")
     @classmethod

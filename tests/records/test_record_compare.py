@@ -78,7 +78,7 @@ def test_recipes_and_lengths_are_compared(tmp_path: Path):
 
 def test_environments_are_compared_and_may_differ(tmp_path: Path):
     a, b = write(tmp_path / "a"), write(tmp_path / "b")
-    (b / "environment.json").write_text('{"versions": {"torch": "2.14.0"}}')
+    (b / "environment.json").write_text('{"record_version": 2, "versions": {"torch": "2.14.0"}}')
     found = diff(a, b)
     assert [str(d) for d in found.environment] == ["versions.torch: '2.13.0' -> '2.14.0'"]
     assert found.equal

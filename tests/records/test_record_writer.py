@@ -19,6 +19,7 @@ from groupwise.records import (
     open_run,
     rollout_rows,
 )
+from groupwise.records.rows import schema
 from record_helpers import group, rollout
 
 RECIPE = 'seed = 0\n\n[training]\nsteps = 3  # "quoted" ü\n'
@@ -49,7 +50,7 @@ def test_a_run_reads_back_as_it_was_written(run_folder: Path):
     run = open_run(run_folder)
     assert run.recipe_text == RECIPE
     assert run.recipe["training"] == {"steps": 3}
-    assert run.environment == {"versions": {"torch": "2.13.0"}}
+    assert run.environment == {"record_version": 2, "versions": {"torch": "2.13.0"}}
     assert run.summary["status"] == "finished"
     assert run.steps == [0, 1, 2]
     metrics = run.metrics().to_pandas()
@@ -308,7 +309,7 @@ def test_halves_of_characters_are_replaced_and_never_end_a_run(tmp_path: Path):
         "\ufffd, then more",
         "😀",
     ]
-    assert json.loads((tmp_path / "run" / "environment.json").read_text()) == {"note": "\ufffd"}
+    assert json.loads((tmp_path / "run" / "environment.json").read_text()) == {"record_version": 2, "note": "\ufffd"}
 
 
 @pytest.mark.parametrize(
@@ -338,3 +339,16 @@ def test_a_logged_column_may_change_its_type_from_step_to_step(tmp_path: Path):
     assert run.rollouts()["logged"].to_pylist() == ["1", "a", "[2]", None, "0.5"]
     assert run.rollouts(steps=[0, 3, 4])["logged"].to_pylist() == [1, None, 0.5]
     assert run.rollouts()["reward"].to_pylist() == [1.0] * 5
+
+
+def test_every_column_is_documented_and_a_newer_record_is_refused(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "record.md").read_text("utf-8")
+    assert [name for name in (*schema().names, "rewards") if f"`{name}`" not in page] == []
+    RunWriter.create(tmp_path / "run", "seed = 0\n", {}).close()
+    about = tmp_path / "run" / "environment.json"
+    assert json.loads(about.read_text("utf-8")) == {"record_version": 2}
+    about.write_text('{"record_version": 3}', "utf-8")
+    with pytest.raises(RecipeError, match="record of version 3"):
+        open_run(tmp_path / "run")
+    about.unlink()  # a record of version 1 may lack the file
+    assert open_run(tmp_path / "run").steps == []

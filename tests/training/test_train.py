@@ -371,3 +371,22 @@ def test_callbacks_that_are_none(callbacks: Any, message: str, tmp_path: Path) -
     with pytest.raises(TypeError, match=message):
         gw.train(BASE, output=tmp_path / "run", callbacks=callbacks)
     assert not (tmp_path / "run").exists()
+
+
+def test_recording_token_details_changes_nothing_but_the_record(
+    unbroken: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    run = gw.train(BASE | {"record": {"token_details_every": 3}}, output=other)
+    for name, tensor in weights(unbroken, 8).items():
+        assert torch.equal(tensor, weights(other, 8)[name])
+    table = run.rollouts(
+        columns=["step", "completion_ids", "loss_weights", "advantage"]
+    ).to_pylist()
+    detailed = {row["step"] for row in table if row["loss_weights"] is not None}
+    assert detailed == {0, 3, 6}
+    pushed = [row for row in table if row["step"] == 0 and row["advantage"]]
+    assert pushed
+    for row in pushed:  # every token of a completion is pushed the way of its advantage
+        assert len(row["loss_weights"]) == len(row["completion_ids"])
+        assert all(weight * row["advantage"] > 0 for weight in row["loss_weights"])

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.console import Console
 
+from groupwise.cli.record_commands import add_to as add_record_commands
 from groupwise.errors import GroupwiseError
 
 FIELDS = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -401,6 +402,9 @@ def get_model(name: Annotated[str, typer.Argument(help="A built-in model's name.
         known = ", ".join(entry.name for entry in models())
         raise RecipeError(f"no built-in model is called {name!r}; there are {known}")
     print(entry.get())  # noqa: T201
+
+
+add_record_commands(app)
 
 
 def main(arguments: list[str] | None = None) -> None:

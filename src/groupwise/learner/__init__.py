@@ -4,6 +4,7 @@
 """
 
 from groupwise.learner.critic import CriticLearner as CriticLearner
+from groupwise.learner.details import TokenDetails as TokenDetails
 from groupwise.learner.learner import FixedLogprobs as FixedLogprobs
 from groupwise.learner.learner import Learner as Learner
 from groupwise.learner.learner import StepReport as StepReport

@@ -22,6 +22,7 @@ from groupwise.algorithms import Algorithm, AlgorithmState, MetricSums, UpdatePl
 from groupwise.errors import NonFiniteError
 from groupwise.instants import passed
 from groupwise.learner.critic import CriticLearner, value_metrics
+from groupwise.learner.details import TokenDetails
 from groupwise.learner.optimizers import clipped_norm, make_optimizer, step_optimizer
 from groupwise.learner.settings import TrainingSettings, learning_rate_at
 from groupwise.policies import (
@@ -82,6 +83,17 @@ def _mean(values: Sequence[float]) -> float | None:
 
 WORK = ("forward/tokens", "forward/projected", "forward/micro_batches")
 """What the decoder and the head ran over in a step, all passes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What every update of a step reads, and the details it fills."""
+
+    number: int
+    batch: Batch
+    state: AlgorithmState | None
+    teaching: Teaching | None
+    details: TokenDetails | None
 
 
 @dataclass(slots=True)
@@ -219,17 +231,19 @@ class Learner:
         step: int,
         state: AlgorithmState | None = None,
         teaching: Teaching | None = None,
+        details: TokenDetails | None = None,
     ) -> dict[str, float | None]:
         """Every optimiser update of one step; returns its metrics.
 
-        `passes[p][u]` are the row indices of update u of pass p. Raises NonFiniteError, before the
-        optimiser step, naming step, update and tensor.
+        `passes[p][u]` are the row indices of update u of pass p; `details` is filled. Raises
+        NonFiniteError, before the optimiser step, naming step, update and tensor.
         """
         report = StepReport()
+        this = _Step(step, batch, state, teaching, details)
         before = value_metrics(batch)
         updates = [index for each in passes for index in each]
         for number, index in enumerate(updates):
-            if self._update(batch, index, report, step=step, state=state, teaching=teaching):
+            if self._update(this, index, report):
                 report.skipped += len(updates) - number
                 break
         coefficient = getattr(state, "entropy_coef", None)
@@ -237,17 +251,9 @@ class Learner:
         work, self.work = self.work, dict.fromkeys(WORK, 0)
         return {**before, **adaptive, **report.metrics(), **work}
 
-    def _update(
-        self,
-        batch: Batch,
-        index: Tensor,
-        report: StepReport,
-        *,
-        step: int,
-        state: AlgorithmState | None,
-        teaching: Teaching | None,
-    ) -> bool:
+    def _update(self, step: _Step, index: Tensor, report: StepReport) -> bool:
         """One optimiser update on whole groups. True where the KL stop forbids it and the rest."""
+        batch = step.batch
         mask = batch.mask[index]
         if not bool(mask.any()):
             report.skipped += 1
@@ -263,14 +269,17 @@ class Learner:
             equal_prompts=batch.equal_prompts,
         )
         self._zero_grad()
-        made = self._accumulate(batch, index, plan, step=step, state=state, teaching=teaching)
+        made = self._accumulate(step, index, plan)
         rows = int(mask.any(dim=1).sum())
-        if self.settings.kl_stop is not None and made.moved / rows > self.settings.kl_stop:
+        stops = self.settings.kl_stop is not None and made.moved / rows > self.settings.kl_stop
+        if step.details is not None:
+            step.details.end_update(made=not stops)
+        if stops:
             self._zero_grad()
             return True
         report.sums = report.sums + made.sums
-        if self._apply(report, made, step):
-            self.algorithm.end_update(made.sums.finish(), state)
+        if self._apply(report, made, step.number):
+            self.algorithm.end_update(made.sums.finish(), step.state)
         return False
 
     def _zero_grad(self) -> None:
@@ -278,17 +287,9 @@ class Learner:
         if self.critic is not None:
             self.critic.optimizer.zero_grad(set_to_none=True)
 
-    def _accumulate(
-        self,
-        batch: Batch,
-        index: Tensor,
-        plan: UpdatePlan,
-        *,
-        step: int,
-        state: AlgorithmState | None,
-        teaching: Teaching | None,
-    ) -> _Accumulated:
+    def _accumulate(self, step: _Step, index: Tensor, plan: UpdatePlan) -> _Accumulated:
         """Backward through every micro-batch of one update; gradients and sums add up."""
+        batch, details = step.batch, step.details
         position = {row: place for place, row in enumerate(index.tolist())}
         made = _Accumulated()
         for part in self.divide(batch.rows, index, self.settings.micro_batch_tokens):
@@ -297,7 +298,7 @@ class Learner:
                 batch.rows,
                 part,
                 entropies=True,
-                compare=self._comparison(batch.rows, part, teaching),
+                compare=self._comparison(batch.rows, part, step.teaching),
             )
             local = torch.tensor([position[row] for row in part.tolist()], dtype=torch.int64)
             width = output.logprobs.shape[1]
@@ -317,16 +318,20 @@ class Learner:
                 top_logprobs=output.top_logprobs,
                 sampler_top_logprobs=_cut(batch.rows.sampler_top_logprobs, *place),
                 divergences=output.divergences,
-                state=state,
+                state=step.state,
             )
-            self._check(float(terms.loss.detach()), _culprit(output), step)
+            self._check(float(terms.loss.detach()), _culprit(output), step.number)
+            if details is not None:
+                details.watch(output)
             if self.critic is not None:
                 critic = self.critic.backward(terms.loss, output, batch, part, rows_plan, mask)
-                self._check(float(critic.loss.detach()), "critic's loss is", step)
+                self._check(float(critic.loss.detach()), "critic's loss is", step.number)
                 made.sums = made.sums + critic.sums
                 made.value_loss += float(critic.loss.detach())
             elif terms.loss.requires_grad:
                 torch.autograd.backward(terms.loss)
+            if details is not None:
+                details.see(part, output)
             made.sums = made.sums + terms.sums
             made.loss += float(terms.loss.detach())
             made.moved += _moved(output.logprobs, old, mask)

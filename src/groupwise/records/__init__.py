@@ -23,6 +23,7 @@ from groupwise.records.rows import REQUIRED_COLUMNS as REQUIRED_COLUMNS
 from groupwise.records.rows import rollout_rows as rollout_rows
 from groupwise.records.settings import CheckpointSettings as CheckpointSettings
 from groupwise.records.settings import EvaluationSettings as EvaluationSettings
+from groupwise.records.settings import RecordSettings as RecordSettings
 from groupwise.records.totals import group_totals as group_totals
 from groupwise.records.totals import has_signal as has_signal
 from groupwise.records.writer import SUMMARY_KEYS as SUMMARY_KEYS

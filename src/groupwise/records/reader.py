@@ -17,6 +17,9 @@ from groupwise.records.rows import read_tables
 if TYPE_CHECKING:
     import pyarrow as pa
 
+RECORD_VERSION = 2
+"""The layout of a run folder, in `environment.json`; docs/record.md says what changed when."""
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -113,6 +116,13 @@ def open_run(folder: str | Path) -> Run:
     folder = Path(folder)
     if not (folder / "recipe.toml").exists():
         raise RecipeError(f"{folder} holds no run: a run folder has a recipe.toml")
+    about = folder / "environment.json"
+    version = _read_object(about).get("record_version", 1) if about.exists() else 1
+    if version > RECORD_VERSION:
+        raise RecipeError(
+            f"{folder} is a record of version {version}, and this groupwise reads up to "
+            f"{RECORD_VERSION}; install a newer one"
+        )
     return Run(folder)
 
 

@@ -1,4 +1,4 @@
-"""The recipe's tables `[checkpoints]` and `[evaluation]`.
+"""The recipe's tables `[checkpoints]`, `[evaluation]` and `[record]`.
 
 They stand below the code that acts on them (`checkpoints.py`, `evaluation/`), because the recipe
 reads them and shares a floor with that code.
@@ -58,6 +58,19 @@ class CheckpointSettings(BaseModel):
         if self.best is None:
             return None
         return self.best_direction or find_metric(self.best).better
+
+
+class RecordSettings(BaseModel):
+    """`[record]`: what is written besides every rollout and metric. Nothing here changes a run."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    token_details_every: int = Field(
+        1,
+        ge=0,
+        description="Steps between those whose rollouts are recorded with what the updates did "
+        "to each token (learner_logprobs, entropies, loss_weights); 0 = never.",
+    )
 
 
 class EvaluationSettings(BaseModel):

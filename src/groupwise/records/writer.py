@@ -24,6 +24,7 @@ from groupwise.records.files import (
     write_text,
 )
 from groupwise.records.metrics import Value, clean_value, complete_step, find_metric
+from groupwise.records.reader import RECORD_VERSION
 from groupwise.records.rows import rows_table, write_table
 
 SUMMARY_KEYS: tuple[str, ...] = (
@@ -78,7 +79,8 @@ class RunWriter:
         except OSError as error:
             raise RecipeError(f"output = {str(folder)!r} cannot be written: {error}") from error
         (folder / "rollouts").mkdir(exist_ok=True)
-        write_json(folder / "environment.json", dict(environment))
+        about = {"record_version": RECORD_VERSION, **environment}
+        write_json(folder / "environment.json", about)
         (folder / "metrics.jsonl").touch()
         (folder / "events.jsonl").touch()
         # Last: a folder with a recipe is a run.

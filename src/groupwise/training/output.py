@@ -19,7 +19,7 @@ from groupwise.records.compare import flatten
 from groupwise.records.files import json_line
 
 # What may differ between a run and its continuation: how far it goes and what is looked at.
-_FREE_ON_RESUME = ("training.steps", "evaluation.", "checkpoints.")
+_FREE_ON_RESUME = ("training.steps", "evaluation.", "checkpoints.", "record.")
 
 
 def default_output(recipe_name: str, parent: Path = Path("runs")) -> Path:
@@ -130,7 +130,8 @@ def same_run(folder: Path, recipe: Recipe) -> None:
         raise RecipeError(
             f"{str(folder)!r} was made by another recipe: {', '.join(changed)}. A resumed run "
             f"equals the unbroken one only with the same recipe (free: training.steps, "
-            "[evaluation], [checkpoints]); name another output, or give the recipe it was made with"
+            "[evaluation], [checkpoints], [record]); name another output, or give the recipe it "
+            "was made with"
         )
 
 

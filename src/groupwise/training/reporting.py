@@ -8,7 +8,7 @@ from typing import Any
 
 from groupwise.errors import VerifierError
 from groupwise.evaluation import EvaluationResult, diversity, gap_alarm
-from groupwise.learner import peak_memory_bytes
+from groupwise.learner import TokenDetails, peak_memory_bytes
 from groupwise.records import RunWriter, Value, group_totals, open_run, rollout_rows
 from groupwise.training.callbacks import Callback, Clock
 from groupwise.training.collecting import Collected
@@ -73,12 +73,13 @@ class Reporter:
         batch: Batch,
         values: Mapping[str, Value],
         clock: Clock,
+        details: TokenDetails | None = None,
     ) -> None:
         tokens = collected.num_tokens
         ages = [step - each.version for group in collected.groups for each in group.rollouts]
         self.session.tokens_total += tokens
         with clock("record"):
-            self.writer.rollouts(step, _rows(step, collected, batch))
+            self.writer.rollouts(step, _rows(step, collected, batch, details))
             spread = diversity(collected.sampled)
         line = self.writer.metrics(
             step,
@@ -157,13 +158,20 @@ def no_verdict(values: Sequence[float | None]) -> str:
     )
 
 
-def _rows(step: int, collected: Collected, batch: Batch) -> list[dict[str, Any]]:
+def _rows(
+    step: int, collected: Collected, batch: Batch, details: TokenDetails | None
+) -> list[dict[str, Any]]:
     """The record's rows: what was learned from with its advantages, then what else was sampled."""
     advantages = batch.advantages.tolist()
     count = sum(len(group.rollouts) for group in collected.fresh)
-    rows = [
+    learned = [
         *rollout_rows(step, collected.fresh, advantages[:count]),
         *rollout_rows(step, collected.again, advantages[count:], kind="replayed"),
+    ]
+    if details is not None:
+        _add_details([row for row in learned if row["kind"] != "greedy"], batch, details)
+    rows = [
+        *learned,
         *rollout_rows(step, collected.waiting, kind="waiting"),
         *rollout_rows(step, collected.discarded, kind="discarded"),
     ]
@@ -171,6 +179,23 @@ def _rows(step: int, collected: Collected, batch: Batch) -> list[dict[str, Any]]
         for row in rows:
             row.setdefault(name, column.get((row["prompt_id"], row["text"])))
     return rows
+
+
+def _add_details(rows: Sequence[dict[str, Any]], batch: Batch, details: TokenDetails) -> None:
+    """Per-token columns of the batch's rows; a row that no update used keeps nulls."""
+    tables = {
+        "learner_logprobs": details.logprobs,
+        "entropies": details.entropies,
+        "loss_weights": details.loss_weights,
+    }
+    for place, row in enumerate(rows):
+        width = len(row["completion_ids"])
+        if batch.old_logprobs is not None:
+            row["old_logprobs"] = batch.old_logprobs[place, :width].tolist()
+        for name, table in tables.items():
+            values = table[place, :width]
+            if not bool(values.isnan().any()):
+                row[name] = values.tolist()
 
 
 def _with_gradient(batch: Batch, collected: Collected) -> dict[str, Value]:

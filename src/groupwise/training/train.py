@@ -15,6 +15,7 @@ from groupwise.batches import align, make_batch, split_groups
 from groupwise.checkpoints import prune, save_checkpoint, training_state
 from groupwise.evaluation import evaluate
 from groupwise.instants import entered_step
+from groupwise.learner import TokenDetails
 from groupwise.policies import Teaching
 from groupwise.records import RunWriter, Value
 from groupwise.training.callbacks import Callback, Clock
@@ -51,10 +52,11 @@ class Loop:
                 collected = self.collect(step)
                 teaching = self.teach(collected)
                 batch = self.make_batch(collected, step, teaching)
-                learned = self.learn(batch, step, teaching)
+                details = self.details(batch, step)
+                learned = self.learn(batch, step, teaching, details)
                 self.load(step + 1)
                 evaluated = self.evaluate_if_due(step + 1)
-            self.record(step, collected, batch, {**learned, **evaluated})
+            self.record(step, collected, batch, {**learned, **evaluated}, details)
             self.checkpoint(step + 1, last=interruption.number is not None)
             self._stop_if_asked(interruption, step + 1 < steps, f"after {step + 1}")
 
@@ -109,12 +111,28 @@ class Loop:
             equal_prompts=self.recipe.selection.sizes is not None,
         )
 
-    def learn(self, batch: Batch, step: int, teaching: Teaching | None = None) -> dict[str, Value]:
+    def learn(
+        self,
+        batch: Batch,
+        step: int,
+        teaching: Teaching | None = None,
+        details: TokenDetails | None = None,
+    ) -> dict[str, Value]:
         passes = self._passes(batch.rows.group_ids, step)
         with self.clock("learn"):
             return self.session.learner.learn(
-                batch, passes, step=step, state=self.session.state, teaching=teaching
+                batch,
+                passes,
+                step=step,
+                state=self.session.state,
+                teaching=teaching,
+                details=details,
             )
+
+    def details(self, batch: Batch, step: int) -> TokenDetails | None:
+        """What the updates do with each token, in the steps that record it."""
+        every = self.recipe.record.token_details_every
+        return TokenDetails(batch.rows) if every and step % every == 0 else None
 
     def load(self, version: int) -> None:
         """The sampler takes the new weights."""
@@ -124,9 +142,14 @@ class Loop:
             self.session.sampler.load(self.session.policy, version)
 
     def record(
-        self, step: int, collected: Collected, batch: Batch, values: Mapping[str, Value]
+        self,
+        step: int,
+        collected: Collected,
+        batch: Batch,
+        values: Mapping[str, Value],
+        details: TokenDetails | None = None,
     ) -> None:
-        self.report.step(step, collected, batch, values, self.clock)
+        self.report.step(step, collected, batch, values, self.clock, details)
 
     # --- between steps --------------------------------------------------------------------------
 

@@ -1,0 +1,191 @@
+"""The commands that read records: doctor, diff, replay, import."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from rich.console import Console
+
+from groupwise.errors import RecipeError
+
+if TYPE_CHECKING:
+    from groupwise.replay import UpdateReplay, VerdictReplay
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make these commands part of the command line."""
+    app.command()(doctor)
+    app.command()(diff)
+    app.command()(replay)
+    app.command(name="import")(import_record)
+
+
+def _out() -> Console:
+    return Console(highlight=False, emoji=False, markup=False, soft_wrap=True)
+
+
+def doctor(
+    run: Annotated[Path, typer.Argument(help="A run's folder, while it runs or after.")],
+    as_json: AsJson = False,
+) -> None:
+    """Say what is wrong with a run, with evidence, samples and the change to try.
+
+    Exit code 1 where something is (information alone is 0).
+    """
+    from groupwise.doctor import diagnose
+
+    found = diagnose(run)
+    if as_json:
+        print(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))  # noqa: T201
+    else:
+        _out().print(found.text())
+    if not found.healthy:
+        raise typer.Exit(1)
+
+
+def diff(
+    a: Annotated[Path, typer.Argument(help="A run's folder.")],
+    b: Annotated[Path, typer.Argument(help="Another run's folder.")],
+    as_json: AsJson = False,
+) -> None:
+    """Compare two runs: recipe, versions, data, and the first step where they part, with the cause.
+
+    Exit code 1 where they differ.
+    """
+    from dataclasses import asdict
+
+    from groupwise.records import diff as compare
+
+    found = compare(a, b)
+    if as_json:
+        print(json.dumps(asdict(found) | {"equal": found.equal}, indent=2, default=str))  # noqa: T201
+    else:
+        _out().print("\n".join(found.lines()))
+    if not found.equal:
+        raise typer.Exit(1)
+
+
+def replay(
+    run: Annotated[Path, typer.Argument(help="A run's folder.")],
+    verifier: Annotated[
+        str | None,
+        typer.Option(help="Judge the saved rollouts by it: a built-in name or module:function."),
+    ] = None,
+    arguments: Annotated[
+        str, typer.Option(help="The verifier's arguments as TOML: 'kind = \"boxed\"'.")
+    ] = "",
+    step: Annotated[
+        int | None, typer.Option(help="Only this step; with --algorithm the step it recomputes.")
+    ] = None,
+    algorithm: Annotated[
+        str | None, typer.Option(help="A preset: what its update of --step would have been.")
+    ] = None,
+    show: Annotated[int, typer.Option(min=0, help="Print so many samples.")] = 5,
+    as_json: AsJson = False,
+) -> None:
+    """Judge saved rollouts by another verifier, or recompute a step by another algorithm."""
+    from groupwise.algorithms import preset
+    from groupwise.cli.audit import arguments_of
+    from groupwise.records import open_run
+    from groupwise.replay import replay_update, replay_verdicts
+    from groupwise.verifiers import load_verifier
+
+    record = open_run(run)
+    named = None if algorithm is None else preset(algorithm)
+    if verifier is not None:
+        judge = load_verifier(verifier, **arguments_of(arguments))
+        try:
+            verdicts = replay_verdicts(
+                record, judge, steps=None if step is None else [step], algorithm=named
+            )
+        finally:
+            judge.close()
+        text, table = _verdict_text(verdicts, show), verdicts.to_dict()
+    elif named is not None and step is not None:
+        update = replay_update(record, step, named)
+        text, table = _update_text(update, show), update.to_dict()
+    else:
+        raise RecipeError("give --verifier NAME, or --step N with --algorithm NAME")
+    if as_json:
+        print(json.dumps(table, indent=2, ensure_ascii=False))  # noqa: T201
+    else:
+        _out().print(text)
+
+
+def import_record(
+    source: Annotated[Literal["trl-completions", "jsonl"], typer.Argument(help="What it is.")],
+    path: Annotated[Path, typer.Argument(help="The file, or the folder of such files.")],
+    output: Annotated[Path, typer.Option(help="The new record's folder.")],
+) -> None:
+    """Make a record of rollouts that TRL, veRL or another library wrote."""
+    from groupwise.records.importing import import_rollouts
+
+    run = import_rollouts(source, path, output)
+    _out().print(f"{len(run.steps)} steps are in {run.folder}")
+
+
+def _verdict_text(found: VerdictReplay, show: int) -> str:
+    changed = len(found.changes)
+    reward = ["-" if value is None else f"{value:.4f}" for value in found.reward]
+    lines = [
+        f"{changed} of {found.rollouts} verdicts change; mean reward {reward[0]} -> {reward[1]}",
+        f"groups with signal: {found.signal[0]} -> {found.signal[1]} of {found.groups}",
+        f"advantages by {found.algorithm}: moved by {found.moved:.4f} on average, "
+        f"{found.flipped} of them change sign",
+        *(f"note: {note}" for note in found.notes),
+    ]
+    moves = [(pair, n) for pair, n in found.outcomes.items() if pair[0] != pair[1]]
+    for (before, after), number in sorted(moves, key=lambda each: -each[1]):
+        lines.append(f"  {before} -> {after}: {number}")
+    for change in found.changes[:show]:
+        lines += [
+            "",
+            f"step {change.step}, prompt {change.prompt_id}, completion {change.group_index}, "
+            f"answer {change.answer!r:.80}",
+            f"  {change.text!r:.300}",
+            f"  before {_verdict(change.before)}",
+            f"  after  {_verdict(change.after)}",
+        ]
+    return "\n".join(lines)
+
+
+def _verdict(verdict: tuple[float | None, str, str]) -> str:
+    value, outcome, reason = verdict
+    return f"{value} {outcome}: {reason:.160}" if reason else f"{value} {outcome}"
+
+
+def _update_text(found: UpdateReplay, show: int) -> str:
+    own, other = found.algorithms
+    cosine = "none (one of them is 0)" if found.cosine is None else f"{found.cosine:.4f}"
+    lines = [
+        f"step {found.step}: {own} against {other}, over {found.tokens} sampled tokens",
+        f"norm of the loss weights: {found.norms[0]:.4g} -> {found.norms[1]:.4g}",
+        f"cosine between the two updates: {cosine}",
+        f"tokens that one raises and the other lowers: {found.flipped}",
+    ]
+    if found.recorded_cosine is not None:
+        lines.append(
+            f"cosine of {own}, recomputed, with what was recorded: {found.recorded_cosine:.4f}"
+        )
+    lines += [f"note: {note}" for note in found.notes]
+    moved = sorted(
+        found.rows, key=lambda row: -sum(abs(a - b) for a, b in zip(row["before"], row["after"]))
+    )
+    for row in moved[:show]:
+        lines += [
+            "",
+            f"prompt {row['prompt_id']}, completion {row['group_index']}: {row['text']!r:.200}",
+            f"  {own:<12} {_weights(row['before'])}",
+            f"  {other:<12} {_weights(row['after'])}",
+        ]
+    return "\n".join(lines)
+
+
+def _weights(values: list[float], most: int = 12) -> str:
+    shown = " ".join(f"{value:+.4f}" for value in values[:most])
+    return shown if len(values) <= most else f"{shown} ... ({len(values)} tokens)"

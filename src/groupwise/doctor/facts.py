@@ -1,0 +1,174 @@
+"""A run's record as the rules read it: series of metrics, evaluations, and a sample of rollouts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from groupwise.doctor.finding import Sample
+from groupwise.records import Run
+from groupwise.records.compare import flatten
+
+Row = Mapping[str, Any]
+ROWS_A_STEP = 256
+STEPS_AT_EACH_END = 4
+
+_COLUMNS = (
+    "step", "kind", "prompt_id", "visit", "group_index", "prompt", "answer", "columns",
+    "completion_ids", "text", "finish_reason", "reward", "rewards", "outcome", "messages",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """The first and the last third of a series: their means, and how far apart they are.
+
+    `z` is the difference over its standard error, from the scatter of the steps within each third;
+    0 where there are fewer than six steps.
+    """
+
+    early: float
+    late: float
+    z: float
+
+    @property
+    def change(self) -> float:
+        return self.late - self.early
+
+
+class Facts:
+    """Everything that rules ask of a run, read once and only when asked for."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+    @cached_property
+    def recipe(self) -> dict[str, Any]:
+        """The resolved recipe's fields by dotted name; lists stay lists."""
+        return flatten(self.run.recipe)
+
+    @cached_property
+    def lines(self) -> list[dict[str, Any]]:
+        """The steps' metrics, in order."""
+        lines: list[dict[str, Any]] = self.run.metrics().to_pylist()
+        return lines
+
+    @cached_property
+    def evaluations(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.run.evaluations().to_pylist()
+        return found
+
+    @cached_property
+    def events(self) -> list[dict[str, Any]]:
+        return self.run.events()
+
+    @property
+    def num_steps(self) -> int:
+        return len(self.lines)
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The first and the last step."""
+        return (int(self.lines[0]["step"]), int(self.lines[-1]["step"]))
+
+    def series(self, name: str) -> list[float]:
+        """The metric's values, steps without one left out."""
+        return [float(line[name]) for line in self.lines if line.get(name) is not None]
+
+    def recent(self, name: str, steps: int = 5) -> float | None:
+        """The mean over the last steps that have the metric."""
+        values = self.series(name)[-steps:]
+        return mean(values) if values else None
+
+    def trend(self, name: str) -> Trend | None:
+        """How a metric moved; None with fewer than two values."""
+        return trend_of(self.series(name))
+
+    def names(self, prefix: str) -> list[str]:
+        """The metrics that begin so and have a value in some step."""
+        names = dict.fromkeys(n for line in self.lines for n, v in line.items() if v is not None)
+        return [name for name in names if name.startswith(prefix)]
+
+    @cached_property
+    def accuracy(self) -> list[float]:
+        """The share of completions that were right, a step each: by outcome, partial ones half."""
+        found = []
+        for line in self.lines:
+            scored = (line.get("completions/count") or 0) - (line.get("unscored") or 0)
+            if scored > 0:
+                right = line.get("outcomes/correct") or 0
+                found.append((right + 0.5 * (line.get("outcomes/partial") or 0)) / scored)
+        return found
+
+    @cached_property
+    def early_rows(self) -> list[Row]:
+        """A sample of the first steps' training rollouts."""
+        return self._rows(self._steps[:STEPS_AT_EACH_END])
+
+    @cached_property
+    def late_rows(self) -> list[Row]:
+        """A sample of the last steps' training rollouts."""
+        return self._rows(self._steps[-STEPS_AT_EACH_END:])
+
+    @property
+    def _steps(self) -> list[int]:
+        return [int(line["step"]) for line in self.lines]
+
+    def _rows(self, steps: Sequence[int]) -> list[Row]:
+        found: list[Row] = []
+        for step in steps:
+            rows = self.run.rollouts(step, columns=_COLUMNS).to_pylist()
+            kept = [row for row in rows if row.get("kind") in (None, "training", "discarded")]
+            found += kept[:: max(1, len(kept) // ROWS_A_STEP)][:ROWS_A_STEP]
+        return found
+
+    def share(self, rows: Sequence[Row], holds: Callable[[Row], bool]) -> float:
+        """The share of rows of which something holds; 0 without rows."""
+        return sum(map(holds, rows)) / len(rows) if rows else 0.0
+
+    def get(self, field: str, default: Any = None) -> Any:
+        return self.recipe.get(field, default)
+
+
+def mean(values: Iterable[float]) -> float:
+    values = list(values)
+    return math.fsum(values) / len(values)
+
+
+def variance(values: Sequence[float]) -> float:
+    """Of the mean: the sample variance over the number of values; 0 with fewer than two."""
+    if len(values) < 2:
+        return 0.0
+    middle = mean(values)
+    return math.fsum((v - middle) ** 2 for v in values) / (len(values) - 1) / len(values)
+
+
+def trend_of(values: Sequence[float]) -> Trend | None:
+    """The first third against the last; None with fewer than two values."""
+    if len(values) < 2:
+        return None
+    third = max(1, len(values) // 3)
+    early, late = values[:third], values[-third:]
+    error = math.sqrt(variance(early) + variance(late))
+    change = mean(late) - mean(early)
+    if len(values) < 6:
+        z = 0.0
+    elif error > 0:
+        z = change / error
+    else:
+        z = math.copysign(math.inf, change) if change else 0.0
+    return Trend(mean(early), mean(late), z)
+
+
+def is_right(row: Row) -> bool:
+    return bool(row["outcome"] == "correct")
+
+
+def samples_of(rows: Sequence[Row], number: int = 5) -> tuple[Sample, ...]:
+    return tuple(
+        Sample(int(row["step"]), str(row["prompt_id"]), int(row["group_index"]))
+        for row in rows[:number]
+    )

@@ -1,0 +1,62 @@
+"""The commands that read records, from the command line: exit codes, JSON, bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groupwise.cli.app import run
+
+
+def imported(capsys: Any, folder: Path, rewards: list[float]) -> Path:
+    source = folder / f"{len(list(folder.iterdir()))}.jsonl"
+    rows = [
+        {"prompt": "3+4=", "response": text, "score": reward, "answer": "7", "step": 0}
+        for text, reward in zip(("7", "8"), rewards, strict=True)
+    ]
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    output = source.with_suffix("")
+    assert run(["import", "jsonl", str(source), "--output", str(output)]) == 0
+    assert "1 steps are in" in capsys.readouterr().out
+    return output
+
+
+def test_diff_names_the_rewards_and_ends_with_1(capsys: Any, tmp_path: Path) -> None:
+    a, b = (imported(capsys, tmp_path, rewards) for rewards in ([1.0, 0.0], [0.0, 0.0]))
+    assert run(["diff", str(a), str(a)]) == 0
+    capsys.readouterr()
+    assert run(["diff", str(a), str(b), "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["equal"], found["first_step"]) == (False, 0)
+    assert found["causes"][0]["name"].startswith("rewards (reward) in 1 of 2 rows")
+
+
+def test_replay_of_an_imported_record(capsys: Any, tmp_path: Path) -> None:
+    folder = imported(capsys, tmp_path, [0.0, 0.0])
+    command = ["replay", str(folder), "--verifier", "number", "--algorithm", "grpo"]
+    assert run([*command, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [change["text"] for change in found["changes"]] == ["7"]
+    assert found["signal"] == [0, 1]
+    assert run(command) == 0
+    assert "incorrect -> correct: 1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "give --verifier NAME, or --step N with --algorithm NAME"),
+        (["--verifier", "number"], "has no algorithm in its recipe"),
+        (["--step", "0", "--algorithm", "grpo"], "token_details_every"),
+        (["--verifier", "nmber", "--algorithm", "grpo"], "number"),
+    ],
+)
+def test_what_cannot_be_replayed_is_said(
+    capsys: Any, tmp_path: Path, options: list[str], message: str
+) -> None:
+    folder = imported(capsys, tmp_path, [1.0, 0.0])
+    assert run(["replay", str(folder), *options]) == 2
+    assert message in capsys.readouterr().err
