@@ -309,7 +309,10 @@ def test_halves_of_characters_are_replaced_and_never_end_a_run(tmp_path: Path):
         "\ufffd, then more",
         "😀",
     ]
-    assert json.loads((tmp_path / "run" / "environment.json").read_text()) == {"record_version": 2, "note": "\ufffd"}
+    assert json.loads((tmp_path / "run" / "environment.json").read_text()) == {
+        "record_version": 2,
+        "note": "\ufffd",
+    }
 
 
 @pytest.mark.parametrize(

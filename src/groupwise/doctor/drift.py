@@ -111,7 +111,8 @@ def heldout_gap(facts: Facts) -> Finding | None:
         return None
     first, last = held[0]["eval/heldout"], held[-1]["eval/heldout"]
     high = held[-1].get("eval/heldout_high") or last
-    if high - first > 0.5 * reward.change:
+    low = held[0].get("eval/heldout_low") or first
+    if high - low > 0.5 * reward.change:
         return None
     return Finding(
         "heldout_gap", "drift",

@@ -138,7 +138,7 @@ def _recorded(
         "rewards": rewards,
         "outcome": _outcome(reward),
         "reason": str(row.get("reason") or ""),
-        "advantage": float(advantage) if _is_number(advantage) else None,
+        "advantage": _number(advantage, where),
     }
 
 

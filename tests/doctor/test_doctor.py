@@ -1,0 +1,258 @@
+"""Each kind of finding from a record that has its fault, and none from a healthy one."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groupwise.cli.app import run as command
+from groupwise.doctor import Diagnosis, diagnose
+from groupwise.errors import RecipeError
+from groupwise.records import RunWriter
+
+STEPS = 18
+RECIPE = """seed = 0
+[environment]
+name = "arithmetic"
+[[environment.verifiers]]
+name = "number"
+[sampling]
+group_size = 8
+max_tokens = 32
+[training]
+learning_rate = 1e-5
+passes = 1
+minibatches = 1
+max_grad_norm = 1.0
+"""
+
+Series = Callable[[int], Any]
+
+
+def ramp(first: float, last: float) -> Series:
+    return lambda step: first + (last - first) * step / (STEPS - 1) + 0.002 * (step % 3)
+
+
+HEALTHY: dict[str, Series] = {
+    "reward": ramp(0.4, 0.7), "groups/no_signal": ramp(0.1, 0.3), "entropy": ramp(1.0, 0.6),
+    "completions/count": lambda _: 32, "unscored": lambda _: 0, "completions/truncated": ramp(0, 0),
+    "completions/tokens_mean": ramp(12, 13), "completions/tokens_max": lambda _: 20.0,
+    "completions/tokens_min": lambda _: 3.0, "kl": ramp(0, 1), "kl/token": ramp(0, 0.1),
+    "sampler_gap/mean": ramp(1e-6, 1e-6), "clip/low": ramp(0, 0), "clip/high": ramp(0, 0),
+    "loss": ramp(0.1, 0.1), "grad_norm": ramp(1, 1), "seconds/score": ramp(0.1, 0.1),
+    "seconds/step": ramp(2, 2), "verifier/number": ramp(0.4, 0.7),
+    "outcomes/correct": lambda step: round(32 * ramp(0.4, 0.7)(step)), "staleness": ramp(0, 0),
+}  # fmt: skip
+
+
+def write(
+    folder: Path,
+    metrics: dict[str, Series] | None = None,
+    text: Callable[[random.Random, int, bool], str] = lambda draw, step, right: "so 3+4=7",
+    row: dict[str, Any] | None = None,
+    recipe: str = RECIPE,
+    evaluations: dict[int, dict[str, float]] | None = None,
+) -> Diagnosis:
+    """A record of 18 steps of 8 prompts by 4 completions; what is given replaces the healthy."""
+    draw = random.Random(0)
+    series = {**HEALTHY, **(metrics or {})}
+    with RunWriter.create(folder, recipe, {}) as writer:
+        for version, values in (evaluations or {}).items():
+            writer.evaluation(version, values)
+        for step in range(STEPS):
+            line = {name: of(step) for name, of in series.items()}
+            right = line["outcomes/correct"] / 32
+            writer.rollouts(step, [_row(draw, step, n, right, text, row or {}) for n in range(32)])
+            writer.metrics(step, {name: value for name, value in line.items() if value is not None})
+    return diagnose(folder)
+
+
+def _row(
+    draw: random.Random, step: int, number: int, right: float, text: Any, more: dict[str, Any]
+) -> dict[str, Any]:
+    good = draw.random() < right
+    prompt, answer = number // 4, str(number // 4 + 10)
+    written = text(draw, step, good)
+    if written == "so 3+4=7":
+        written = f"it is {answer if good else draw.randrange(100, 999)}"
+    return {
+        "step": step, "version": step, "kind": "training", "prompt_id": f"p{prompt}", "visit": step,
+        "group_index": number % 4, "prompt": f"What is {prompt}+10?", "answer": answer,
+        "prompt_ids": [1], "completion_ids": [draw.randrange(50) for _ in range(12)],
+        "mask": [True] * 12, "sampler_logprobs": [-1.0] * 12, "text": written,
+        "finish_reason": "stop", "reward": float(good), "rewards": {"number": float(good)},
+        "outcome": "correct" if good else "incorrect", "reason": "", "advantage": 0.0, **more,
+    }  # fmt: skip
+
+
+def evaluated(name: str, values: dict[int, float]) -> dict[int, dict[str, float]]:
+    return {version: {name: value} for version, value in values.items()}
+
+
+def constant(value: float) -> Series:
+    return lambda _: value
+
+
+ZERO = {"outcomes/correct": constant(0), "reward": constant(0), "verifier/number": constant(0)}
+FLAT = {"outcomes/correct": constant(13), "reward": constant(0.4), "verifier/number": constant(0.4)}
+
+
+def late(often: str) -> Callable[[random.Random, int, bool], str]:
+    """A text that most completions of the last steps have."""
+    return lambda draw, step, right: often if step > 12 and draw.random() < 0.8 else "so 3+4=7"
+
+
+FAULTS: dict[str, dict[str, Any]] = {
+    "verifier_failing": {
+        "metrics": {"unscored": constant(8)},
+        "row": {"reward": None, "outcome": "verifier_timeout"},
+    },
+    "verifier_slow": {"metrics": {"seconds/score": constant(5), "seconds/step": constant(6)}},
+    "verifier_constant": {"row": {"reward": 1.0, "rewards": {"number": 1.0}}},
+    "never_stops": {
+        "metrics": {"completions/truncated": constant(1.0), "completions/tokens_min": constant(20)},
+        "row": {"finish_reason": "length"},
+    },
+    "template_mark": {"text": lambda draw, step, right: f"{draw.random()} <|im_end|> <|im_start|>"},
+    "base_rate_zero": {"metrics": ZERO | {"groups/no_signal": constant(1.0)}},
+    "too_hard": {
+        "metrics": {"outcomes/correct": constant(1), "groups/no_signal": constant(0.9)}
+    },
+    "too_easy": {
+        "metrics": {"outcomes/correct": constant(31), "groups/no_signal": constant(0.9)}
+    },
+    "truncation": {
+        "metrics": {"completions/truncated": ramp(0.1, 0.5)},
+        "row": {"finish_reason": "length", "outcome": "incorrect"},
+    },
+    "one_answer": {"text": late("it is 42")},
+    "strict_gap": {"evaluations": evaluated("eval/strict_gap", {0: 0.0, 18: 0.4})},
+    "literal_tests": {
+        "text": late("def f(x):\n    if x == 17: return 289\n    if x == 23: return 529\n"),
+        "row": {"columns": json.dumps({"tests": [[[17], 289], [[23], 529]]})},
+    },
+    "format_farmed": {"metrics": FLAT | {"verifier/format": ramp(0.1, 0.9)}},
+    "hedged_answers": {"text": late("<answer>7</answer> no, <answer>8</answer>")},
+    "heldout_gap": {
+        "evaluations": {
+            version: {"eval/heldout": 0.4, "eval/heldout_low": 0.37, "eval/heldout_high": 0.43}
+            for version in (0, 18)
+        }
+    },
+    "entropy_collapse": {"metrics": FLAT | {"entropy": lambda step: max(0.01, 1 - 0.1 * step)}},
+    "length_growth": {"metrics": FLAT | {"completions/tokens_mean": ramp(12, 30)}},
+    "repetition": {
+        "text": lambda draw, step, right: "so 3+4=7",
+        "row": {"completion_ids": [1, 2, 3] * 8, "outcome": "incorrect"},
+    },
+    "language_mixing": {"text": late("я думаю семь")},
+    "mismatch_growing": {"metrics": {"sampler_gap/mean": ramp(1e-5, 0.3)}},
+    "clip_saturation": {"metrics": {"clip/low": constant(0.3), "clip/high": constant(0.2)}},
+    "kl_runaway": {"metrics": FLAT | {"kl": ramp(0, 90), "kl/token": ramp(0, 4)}},
+    "divergence": {
+        "metrics": {"outcomes/correct": lambda step: (16, 24, 2)[step // 6] + step % 2}
+    },
+    "length_exploited": {
+        "recipe": RECIPE.replace('name = "number"', 'name = "reward_model"'),
+        "metrics": {"completions/tokens_mean": ramp(12, 20)},
+    },
+    "group_too_small": {
+        "recipe": RECIPE.replace("group_size = 8", "group_size = 2"),
+        "metrics": FLAT | {"outcomes/correct": constant(6)},
+    },
+    "rate_too_high": {"metrics": {"kl/token": lambda step: 0.01 if step < 9 else 3.0}},
+    "rate_too_low": {"metrics": FLAT | {"kl/token": constant(1e-9)}},
+    "gradient_clipped": {"metrics": {"grad_norm": constant(50)}},
+    "loss_zero": {"metrics": {"loss": constant(1e-7)}},
+    "solved": {
+        "metrics": {"outcomes/correct": lambda step: 14 + step, "groups/no_signal": ramp(0.1, 0.9)}
+    },
+    "cannot_tell": {
+        "evaluations": {
+            version: {"eval/accuracy": 0.5, "eval/accuracy_low": 0.4, "eval/accuracy_high": 0.6}
+            for version in (0, 18)
+        }
+    },
+}  # fmt: skip
+
+
+def test_a_healthy_run_has_no_findings(tmp_path: Path) -> None:
+    found = write(tmp_path / "run")
+    assert (found.findings, found.waiting, found.healthy) == ((), (), True)
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_a_planted_fault_is_named(tmp_path: Path, kind: str) -> None:
+    planted = dict(FAULTS[kind])
+    if kind == "repetition":  # not from the start: the early steps are as they should be
+        planted["row"] = {}
+        found = _repeating(tmp_path / "run")
+    elif kind == "length_exploited":
+        found = _long_is_good(tmp_path / "run", planted)
+    else:
+        found = write(tmp_path / "run", **planted)
+    assert kind in [finding.kind for finding in (*found.findings, *found.waiting)]
+
+
+def _repeating(folder: Path) -> Diagnosis:
+    write(folder)
+    for step in range(12, STEPS):
+        rows = [
+            _row(random.Random(n), step, n, 0.4, lambda *_: "x", {"completion_ids": [1, 2, 3] * 8})
+            for n in range(32)
+        ]
+        with RunWriter.reopen(folder) as writer:
+            writer.rollouts(step, rows)
+    return diagnose(folder)
+
+
+def _long_is_good(folder: Path, planted: dict[str, Any]) -> Diagnosis:
+    write(folder, **planted)
+    for step in range(14, STEPS):
+        rows = [
+            _row(random.Random(n), step, n, 0.4, lambda *_: "x", {
+                "completion_ids": list(range(10 + n)), "rewards": {"reward_model": 0.1 * n}})
+            for n in range(32)
+        ]  # fmt: skip
+        with RunWriter.reopen(folder) as writer:
+            writer.rollouts(step, rows)
+    return diagnose(folder)
+
+
+def test_findings_come_in_order_and_tuning_waits(tmp_path: Path) -> None:
+    found = write(
+        tmp_path / "run",
+        {
+            **FAULTS["entropy_collapse"]["metrics"],
+            "unscored": constant(8),
+            "grad_norm": constant(50),
+        },
+    )
+    kinds = [finding.kind for finding in found.findings]
+    assert kinds[:1] == ["verifier_failing"]
+    assert "entropy_collapse" in kinds
+    assert [finding.kind for finding in found.waiting] == ["gradient_clipped"]
+
+
+def test_the_command_prints_evidence_and_flags(tmp_path: Path, capsys: Any) -> None:
+    write(tmp_path / "run", **FAULTS["truncation"])
+    assert command(["doctor", str(tmp_path / "run")]) == 1
+    out = capsys.readouterr().out
+    assert "[signal] truncation (sure): 46% of the completions are cut at the limit" in out
+    assert "try: --sampling.max_tokens 64" in out
+    assert "read: step 14 p0[0]" in out
+    assert command(["doctor", str(tmp_path / "run"), "--json"]) == 1
+    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    assert finding["evidence"]["limit"] == 32
+
+
+def test_a_pipeline_is_asked_for_a_stage(tmp_path: Path) -> None:
+    write(tmp_path / "run" / "stages" / "first")
+    (tmp_path / "run" / "recipe.toml").write_text("seed = 0\n", "utf-8")
+    with pytest.raises(RecipeError, match="stages/first"):
+        diagnose(tmp_path / "run")
