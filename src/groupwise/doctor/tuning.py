@@ -59,13 +59,13 @@ def gradient_clipped(facts: Facts) -> Finding | None:
 
 
 def evaluation_overlap(facts: Facts) -> Finding | None:
-    told = [
+    warned = [
         e["message"] for e in facts.events if e["kind"] == "warning" and "overlap" in e["message"]
     ]
-    if not told:
+    if not warned:
         return None
     return Finding(
-        "evaluation_overlap", "info", told[0], {}, facts.span, "sure",
+        "evaluation_overlap", "info", warned[0], {}, facts.span, "sure",
         "held-out figures may be memorised: keep these prompts out of one of the two",
     )  # fmt: skip
 

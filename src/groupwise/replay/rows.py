@@ -21,8 +21,8 @@ _NAMES_CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 def prompt_of(row: Row) -> Prompt:
     """The prompt of a recorded row: a chat where the text is a list of messages."""
     messages, columns = _parsed(row["prompt"], list), _parsed(row.get("columns"), dict)
-    told = {"messages": tuple(messages)} if messages else {"text": row["prompt"]}
-    return Prompt(id=row["prompt_id"], answer=row.get("answer"), columns=columns or {}, **told)
+    given = {"messages": tuple(messages)} if messages else {"text": row["prompt"]}
+    return Prompt(id=row["prompt_id"], answer=row.get("answer"), columns=columns or {}, **given)
 
 
 def case_of(row: Row) -> Case:
