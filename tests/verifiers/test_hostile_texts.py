@@ -58,13 +58,6 @@ def test_no_text_makes_a_verifier_raise(name):
         assert not full or name in FREE or fits, label
 
 
-def test_no_text_makes_reasoning_gym_raise():
-    """A process a text, so only those that look least like an answer."""
-    verifier, prompt = setup("reasoning_gym")
-    cases = [Case(prompt, TEXTS[label]) for label in ("half in a tag", "nul in a tag", "digits")]
-    assert all(score.value == 0 for score in score_cases(verifier, cases))
-
-
 @pytest.mark.parametrize("name", [name for name in SETUPS if name not in RUN_PROGRAMS])
 @pytest.mark.parametrize("unit", ["a", "8 ", "x = 8, ", "A. "])
 def test_a_megabyte_is_judged(name, unit):
@@ -122,6 +115,8 @@ def seconds(verifier, prompt, text):
 
 
 LONG = "language:response_language"
+READ_ANSWERS = ("number", "math", "text", "choice", "boxed", "tagged", "countdown", "format")
+"""Verifiers for which it matters what stands around."""
 
 
 @pytest.mark.parametrize(
@@ -134,7 +129,7 @@ def test_long_texts_take_linear_time(name):
     prompt = setup(name if name in SETUPS else "instructions")[1]
     slow = []
     for unit in UNITS:
-        for around in AROUND:
+        for around in AROUND if name in READ_ANSWERS else AROUND[:1]:
             short, long = (around.format(unit * (n // len(unit))) for n in (10_000, 30_000))
             if seconds(verifier, prompt, short) < 0.05:
                 continue

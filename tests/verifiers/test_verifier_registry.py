@@ -136,7 +136,10 @@ def test_the_conformance_table_is_complete():
 @pytest.mark.parametrize("name", SETUPS)
 def test_scores_are_finite_in_order_and_do_not_depend_on_the_batch(name):
     verifier, prompt = setup(name)
-    cases = [Case(prompt, text, completion_ids=tuple(range(len(text)))) for text in TEXTS]
+    # In reasoning-gym a process a text, so the hostile ones (test_hostile_texts.py) are few.
+    hostile = ["", "7", "<answer>\ud800</answer>", "<answer>\0</answer>"]
+    texts = hostile if name == "reasoning_gym" else TEXTS
+    cases = [Case(prompt, text, completion_ids=tuple(range(len(text)))) for text in texts]
     batch = score_cases(verifier, cases)
     assert batch == [score_cases(verifier, [case])[0] for case in cases]
     assert batch == score_cases(verifier, cases[::-1])[::-1]
