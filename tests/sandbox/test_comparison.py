@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 
 from groupwise.errors import RecipeError
-from groupwise.sandbox import Call, make_job
+from groupwise.sandbox import Call, Job
 from groupwise.sandbox.comparison import matches, same_output
 from groupwise.sandbox.guest.values import encode
 
@@ -33,7 +33,7 @@ def test_a_tolerance_is_symmetric_and_relative_to_the_expected_value(
 @pytest.mark.parametrize("tolerance", [1.0, 1.5, -0.1, float("inf"), float("nan")])
 def test_a_tolerance_of_one_or_more_is_refused(tolerance):
     with pytest.raises(RecipeError, match="less than 1"):
-        make_job("f = abs", [((1,), 1)], entry="f", tolerance=tolerance)
+        Job("f = abs", [((1,), 1)], entry="f", tolerance=tolerance)
 
 
 PRINTED = [
@@ -50,7 +50,7 @@ def test_printed_numbers_within_a_tolerance(expected, printed, tolerance, equal)
 
 @pytest.mark.parametrize(("value", "outcome"), [(1, "passed"), ([1], "passed"), ([[1]], "failed")])
 def test_one_of_several_values_is_right(tier_b, value, outcome):
-    job = make_job(f"def f(): return {value}", [Call((), 1, also=([1],))], entry="f")
+    job = Job(f"def f(): return {value}", [Call((), 1, also=([1],))], entry="f")
     assert tier_b.grade(job).outcome == outcome
 
 

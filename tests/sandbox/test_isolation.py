@@ -1,15 +1,17 @@
 """The 23 isolation probes, one test each and per tier, aimed at things that are really there."""
 
+import ast
 import os
 import re
 import socket
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from groupwise.sandbox import Sandbox
-from groupwise.sandbox.probes import PROBES, context_of, open_probes
+from groupwise.sandbox.probes import PROBES, SOURCE, context_of, open_probes
 from groupwise.sandbox.results import Call, Job, Limits
 from groupwise.sandbox.runs import grade
 
@@ -55,10 +57,12 @@ def test_neither_tier_leaves_one_of_the_23_probes_open(sandbox, world):
 
 def test_the_probes_get_through_where_nothing_is_closed(world):
     """So that a probe which finds nothing means that there is nothing to find."""
-    with Sandbox(tier="unsafe", size=1) as unsafe, unsafe._zygote() as zygote:
-        through = open_probes(zygote, {**world, "victim": "/nonexistent/file"})
+    aims = {**world, "victim": "/nonexistent/file"}
+    lines = f"{SOURCE}\nprint({{name: attempt(name, {aims!r})[0] for name in EXPRESSIONS}})"
+    run = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, check=True)
+    through = {name for name, state in ast.literal_eval(run.stdout).items() if state == "open"}
     needs_more = {"delete_file", "read_parent_memory", "trace_parent", "mount", "raise_limits"}
-    assert set(PROBES) - set(through) <= needs_more | {"kernel_keys", "new_namespace"}
+    assert set(PROBES) - through <= needs_more | {"kernel_keys", "new_namespace", "signal_all"}
 
 
 SEARCH = f'''

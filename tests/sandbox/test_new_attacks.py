@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from groupwise.sandbox import Limits, make_job
+from groupwise.sandbox import Job, Limits
 from groupwise.sandbox.comparison import matches, same_output
 from groupwise.sandbox.guest.values import decode
 from groupwise.sandbox.runs import Solution
@@ -57,8 +57,8 @@ def look(): return {name: repr(count()) for name, count in COUNTERS.items()}
 
 def test_no_run_can_tell_how_many_came_before_it(sandbox):
     """A solution that crashes costs one more process: a count of them is a word to the next run."""
-    job = make_job(COUNT, [((), {})], entry="look")
-    crash = make_job("import os\ndef f(): os._exit(1)", [((), 1)] * 3, entry="f")
+    job = Job(COUNT, [((), {})], entry="look")
+    crash = Job("import os\ndef f(): os._exit(1)", [((), 1)] * 3, entry="f")
     seen = []
     with sandbox._zygote() as zygote:
         for _ in range(5):
@@ -95,7 +95,7 @@ def hostile(message, *rest):
 guest.write_frame = hostile
 def f(): return 4
 """
-    result = sandbox.grade(make_job(source, [((), expected)], entry="f", limits=Limits(time=1.0)))
+    result = sandbox.grade(Job(source, [((), expected)], entry="f", limits=Limits(time=1.0)))
     assert (result.passed, result.outcome in ("failed", "crash")) == (0, True), result
 
 
@@ -162,7 +162,7 @@ HONEST = {  # programs: input, output
 @pytest.mark.parametrize("name", HONEST)
 def test_honest_programs_pass(sandbox, name):
     source, given, expected = HONEST[name]
-    result = sandbox.grade(make_job(source, [(given, expected)], kind="stdio"))
+    result = sandbox.grade(Job(source, [(given, expected)], kind="stdio"))
     assert result.outcome == "passed", result.reason
-    wrong = sandbox.grade(make_job(source, [(given, expected + "0")], kind="stdio"))
+    wrong = sandbox.grade(Job(source, [(given, expected + "0")], kind="stdio"))
     assert wrong.outcome == "failed"

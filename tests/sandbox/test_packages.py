@@ -6,7 +6,7 @@ import numpy
 import pytest
 
 from groupwise.errors import RecipeError
-from groupwise.sandbox import Limits, Sandbox, TrustedCallFailed, make_job
+from groupwise.sandbox import Job, Limits, Sandbox, TrustedCallFailed
 from groupwise.sandbox.packages import find_packages
 
 
@@ -18,7 +18,7 @@ def with_numpy(request):
 
 
 def outcome(sandbox, source, *tests):
-    return sandbox.grade(make_job(source, tests, entry="f")).outcome
+    return sandbox.grade(Job(source, tests, entry="f")).outcome
 
 
 def test_numpy_by_option(with_numpy, tier_b):
@@ -31,13 +31,13 @@ def test_numpy_by_option(with_numpy, tier_b):
 
 
 def test_its_random_numbers_are_the_same_in_every_run(with_numpy):
-    job = make_job("import numpy as np\ndef f(): return np.random.rand(3)", [((), 0)], entry="f")
+    job = Job("import numpy as np\ndef f(): return np.random.rand(3)", [((), 0)], entry="f")
     assert len({with_numpy.grade(job).reason for _ in range(3)}) == 1
 
 
 def test_other_installed_packages_stay_out_of_reach(with_numpy):
     source = "def f():\n import torch"
-    result = with_numpy.grade(make_job(source, [((), 1)], entry="f"))
+    result = with_numpy.grade(Job(source, [((), 1)], entry="f"))
     assert result.outcome == "failed"
     assert "ModuleNotFoundError" in result.reason or "PermissionError" in result.reason
 

@@ -10,8 +10,8 @@ from collections import deque
 
 import pytest
 
-from groupwise.sandbox import Limits, make_job
-from groupwise.sandbox.comparison import same_value
+from groupwise.sandbox import Job, Limits
+from groupwise.sandbox.comparison import matches
 from groupwise.sandbox.guest.values import decode
 from groupwise.sandbox.runs import _is_reply, _short, printable, reported_error
 from groupwise.sandbox.zygotes import Child, Expired, Garbled, Gone, TooMuch
@@ -70,7 +70,7 @@ def f(x): return 4
     test = ((1,), 3) if kind == "calls" else "assert f(1) == 3"
     limits = Limits(time=1.0, memory=256 << 20)
     start = time.monotonic()
-    result = sandbox.grade(make_job(source, [test], kind=kind, entry="f", limits=limits))
+    result = sandbox.grade(Job(source, [test], kind=kind, entry="f", limits=limits))
     assert result.passed == 0
     assert result.outcome in COMPLETIONS_OWN, result
     assert time.monotonic() - start < 3.0
@@ -90,7 +90,7 @@ def test_no_bytes_on_the_reply_pipe_raise_pass_or_leave_the_run_out(sandbox, raw
     source = f"import os\nos.write(4, {raw})\ndef f(x): return 4"
     test = {"calls": ((1,), 3), "stdio": ("", "3"), "asserts": "assert f(1) == 3"}[kind]
     limits = Limits(time=1.0)
-    result = sandbox.grade(make_job(source, [test], kind=kind, entry="f", limits=limits))
+    result = sandbox.grade(Job(source, [test], kind=kind, entry="f", limits=limits))
     assert result.passed == 0
     assert result.outcome in COMPLETIONS_OWN, result
 
@@ -107,7 +107,7 @@ TESTER = [
 @pytest.mark.parametrize("message", TESTER)
 def test_a_tester_that_a_reply_took_over_is_believed_nothing_malformed(tier_b, message):
     test = f"f(1)\nimport sys\nsys.modules['guest.tester'].write_frame({message})\nassert False"
-    job = make_job("def f(x): return 1", [test], kind="asserts", limits=Limits(time=1.0))
+    job = Job("def f(x): return 1", [test], kind="asserts", limits=Limits(time=1.0))
     result = tier_b.grade(job)
     assert (result.passed, result.outcome in COMPLETIONS_OWN) == (0, True), result
     result.reason.encode()
@@ -166,9 +166,7 @@ def test_no_completion_chooses_to_be_left_out(sandbox, name, kind):
     source += "\nf(1)" if kind == "stdio" else ""
     limits = Limits(time=0.8, memory=128 << 20)
     result = sandbox.grade(
-        make_job(
-            source, [tests[kind]], kind=kind, entry="f" if kind == "calls" else None, limits=limits
-        )
+        Job(source, [tests[kind]], kind=kind, entry="f" if kind == "calls" else None, limits=limits)
     )
     assert result.passed == 0
     assert result.outcome in COMPLETIONS_OWN, result
@@ -300,7 +298,7 @@ def judged(raw, expected):
         if message[1] in ("error", "not_data"):
             return printable(reported_error(message[2:])).encode()
         for each in expected if message[1] == "value" else ():
-            assert same_value(each, message[2], 1e-6, True) in (True, False)
+            assert matches(each, message[2], tolerance=1e-6, alike=True) in (True, False)
         return printable(_short(message[2])).encode() if message[1] == "value" else "memory"
     finally:
         for each in (reply, *command, pidfd):
@@ -382,7 +380,7 @@ def test_keys_that_collide_are_looked_up_in_little_time():
         [[["f", [["q", [["i", hex(3 + n * (2**61 - 1))], 7]] for n in range(300)]], 0]] * 3000,
     ]
     start = time.process_time()
-    assert not same_value(expected, hostile, 0.0, False)
+    assert not matches(expected, hostile, tolerance=0.0, alike=False)
     assert time.process_time() - start < 3.0
 
 

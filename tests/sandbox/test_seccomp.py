@@ -161,7 +161,6 @@ def test_only_listed_calls_pass(machine):
 def test_forbidden_calls(machine, name):
     if number_of(name, machine) is not None:
         assert verdict(machine, name) == EPERM
-        assert verdict(machine, name, threads=True) == EPERM
 
 
 def test_another_architecture_is_killed(machine):
@@ -198,8 +197,6 @@ def test_no_call_tells_a_process_id(machine):
         assert verdict(machine, "futex", 4096, operation) == ALLOW
     for operation in (0, 1, 9, 6, 134, 135, 141):
         assert verdict(machine, "futex", 4096, operation) == EPERM
-    assert verdict(machine, "futex", 4096, 0, threads=True) == ALLOW
-    assert verdict(machine, "futex", 4096, 1, threads=True) == EPERM
     assert verdict(machine, "sched_getaffinity", 0, 128) == ALLOW
     assert verdict(machine, "sched_getaffinity", 1, 128) == EPERM
 
@@ -230,16 +227,14 @@ def test_limits_can_be_read_and_not_set(machine):
     assert verdict(machine, "prlimit64", 123, 7, 0, 0x1000) == EPERM
 
 
-def test_threads_only_where_allowed_and_no_other_clone(machine):
-    assert verdict(machine, "clone", 0x3D0F00) == EPERM
-    assert verdict(machine, "clone", 0x3D0F00, threads=True) == ALLOW
-    for flags in (0x11, 0x4111, 0x10000000, 0x3D0F00 | 0x40000000):
-        assert verdict(machine, "clone", flags, threads=True) == EPERM
+def test_no_process_and_no_thread_is_made(machine):
+    for flags in (0x3D0F00, 0x11, 0x4111, 0x10000000):
+        assert verdict(machine, "clone", flags) == EPERM
     assert verdict(machine, "clone3") == ENOSYS
 
 
 def test_jumps_fit_and_every_path_ends(machine):
-    code = program(machine, threads=True)
+    code = program(machine)
     for place, (operation, true, false, _) in enumerate(code):
         assert 0 <= true < 256
         assert 0 <= false < 256

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.sandbox import Limits, Sandbox, make_job
+from groupwise.sandbox import Job, Limits, Sandbox
 from groupwise.sandbox.guest.values import decode
 from groupwise.sandbox.runs import Solution
 from groupwise.sandbox.zygotes import Child
@@ -184,7 +184,7 @@ LEFT = {
 
 
 def observed(sandbox):
-    job = make_job(LOOK, [((), {})], entry="look")
+    job = Job(LOOK, [((), {})], entry="look")
     with sandbox._zygote() as zygote:
         solution = Solution(zygote, job, 1e12)
         kind, value, _ = solution.call("look", [], {}, solution.deadline(), mutated=False)
@@ -219,10 +219,10 @@ def test_nothing_is_left_for_the_next_run(tier, name):
     lines = LEFT[name].replace("\n", "\n ")
     tests = [((), None), ((), None)]
     source = f"{LOOK}\ndef f():\n {lines}"
-    result = tier.grade(make_job(source, tests, entry="f", limits=limits))
+    result = tier.grade(Job(source, tests, entry="f", limits=limits))
     assert result.outcome != "infrastructure_error"
     program = f"{LOOK}\ndef f():\n {lines}\nf()"
-    tier.grade(make_job(program, [("abc", "")] * 2, kind="stdio", limits=limits))
+    tier.grade(Job(program, [("abc", "")] * 2, kind="stdio", limits=limits))
     assert observed(tier) == before
 
 
@@ -256,7 +256,7 @@ def f():
     import this
     return 5
 """.replace("PATHS", repr([str(path) for path in paths]))
-    assert tier.grade(make_job(source, [((), 5)], entry="f")).passed_all
+    assert tier.grade(Job(source, [((), 5)], entry="f")).passed_all
     after = [os.stat(path, follow_symlinks=False).st_atime_ns for path in paths]
     assert after == before
 
@@ -271,7 +271,7 @@ def f():
         fcntl.fcntl(n, fcntl.F_SETFL, 0 if marked else os.O_APPEND | os.O_NONBLOCK)
     return bool(marked)
 """
-    outcomes = [tier.grade(make_job(source, [((), True)], entry="f")).outcome for _ in range(4)]
+    outcomes = [tier.grade(Job(source, [((), True)], entry="f")).outcome for _ in range(4)]
     assert outcomes == ["failed"] * 4
 
 
@@ -279,7 +279,7 @@ def test_no_case_is_told_its_number(tier, monkeypatch):
     sent = []
     send = Child.send
     monkeypatch.setattr(Child, "send", lambda *given: (sent.append(given[1]), send(*given)))
-    job = make_job("def f(): return 1", [((), 1)] * 3, entry="f", fresh=True)
+    job = Job("def f(): return 1", [((), 1)] * 3, entry="f", fresh=True)
     assert tier.grade(job).passed_all
     nonces = [message[0] for message in sent if isinstance(message, list)]
     assert [len(nonce) for nonce in nonces] == [16] * 3

@@ -32,7 +32,6 @@ HIDDEN = {  # ways to `eval` that no reader of the source can name
     "by a module of the library": "import collections as c\nassert c._sys.modules['builtins'].exec(f(3)) is None",
     "by pdb": "import pdb\npdb.Pdb().default(f(3))\nassert f(3)",
     "type hints": "import typing\nclass A: pass\nA.__annotations__ = {'x': f(3)}\nassert typing.get_type_hints(A)",
-    "a doctest": "\"\"\"\n>>> vars(__import__('builtins'))['ev' + 'al'](f(3))\n9\n\"\"\"",
     "a loader": "import importlib.abc, types\ntext = f(3)\nclass L(importlib.abc.InspectLoader):\n def get_source(self, name): return text\n def is_package(self, name): return False\nL().exec_module(types.ModuleType('m'))\nassert text",
     "source to code": "import importlib.abc\nassert importlib.abc.InspectLoader.source_to_code(f(3))",
     "a profile": "import cProfile\ncProfile.run(f(3))\nassert f(3)",
@@ -61,6 +60,12 @@ RUN_ELSEWHERE = {  # passed for the right solution, failed for a wrong one
     "a base class with tests": f"{CASE} def test(self): self.assertEqual(f(3), 9)\nclass U(T):\n def test(self): pass",
     "a mixin": f"class M:\n def test(self): self.assertEqual(f(3), 9)\n{CASE[:-1]}\n pass\nclass U(M, unittest.TestCase): pass",
     "class set-up of unittest": f"{CASE} @classmethod\n def setUpClass(cls): cls.want = 9\n def test(self): self.assertEqual(f(3), self.want)",
+    "async, run by asyncio": "import asyncio\nasync def test_it(): assert f(3) == 9\nasyncio.run(test_it())",
+    "async in unittest": "import unittest\nclass T(unittest.IsolatedAsyncioTestCase):\n async def test(self): self.assertEqual(f(3), 9)",
+    "a generator that is read": "def cases():\n yield f(3) == 9\nassert all(cases())",
+    "sub-tests": f"{CASE} def test(self):\n  for n in (2, 3):\n   with self.subTest(n=n): self.assertEqual(f(n), n * n)",
+}  # fmt: skip
+NEVER_RUN = {  # refused, or failed for every solution
     "set-up of a method": "class TestIt:\n def setup_method(self): self.want = 9\n def test_it(self): assert f(3) == self.want",
     "set-up of a method that takes it": "class TestIt:\n def setup_method(self, method): self.want = 9\n def test_it(self): assert f(3) == self.want",
     "set-up of a class": "class TestIt:\n @classmethod\n def setup_class(cls): cls.want = 9\n def test_it(self): assert f(3) == self.want",
@@ -70,12 +75,6 @@ RUN_ELSEWHERE = {  # passed for the right solution, failed for a wrong one
     "a doctest of the module": '"""\n>>> f(3)\n9\n"""',
     "a doctest of a function": 'def helper():\n """\n >>> f(3)\n 9\n """',
     "doctest's own start": '"""\n>>> f(3)\n9\n"""\nimport doctest\nif __name__ == "__main__":\n doctest.testmod()',
-    "async, run by asyncio": "import asyncio\nasync def test_it(): assert f(3) == 9\nasyncio.run(test_it())",
-    "async in unittest": "import unittest\nclass T(unittest.IsolatedAsyncioTestCase):\n async def test(self): self.assertEqual(f(3), 9)",
-    "a generator that is read": "def cases():\n yield f(3) == 9\nassert all(cases())",
-    "sub-tests": f"{CASE} def test(self):\n  for n in (2, 3):\n   with self.subTest(n=n): self.assertEqual(f(n), n * n)",
-}  # fmt: skip
-NEVER_RUN = {  # refused, or failed for every solution
     "async": "async def test_it():\n assert f(3) == 9",
     "async in a class": "class TestIt:\n async def test_it(self): assert f(3) == 9",
     "async called and not awaited": "async def test_it():\n assert f(3) == 9\nx = test_it()\nx.close()",

@@ -21,7 +21,6 @@ from groupwise.sandbox.results import (
     Program,
     SandboxUnavailable,
     TrustedCallFailed,
-    make_job,
     make_tests,
 )
 from groupwise.sandbox.tiers import Tier, TierChoice
@@ -43,7 +42,6 @@ __all__ = [
     "Tier",
     "TierChoice",
     "TrustedCallFailed",
-    "make_job",
     "make_tests",
     "run_code",
     "shared_sandbox",

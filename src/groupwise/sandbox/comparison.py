@@ -30,11 +30,6 @@ def matches(expected: Any, encoded: Any, *, tolerance: float = 0.0, alike: bool 
     >>> matches([1], ["t", [1]], alike=True), matches(0.5, 0.500001, tolerance=1e-4)
     (True, True)
     """
-    return same_value(expected, encoded, tolerance, alike)
-
-
-def same_value(expected: Any, encoded: Any, tolerance: float, alike: bool) -> bool:
-    """`matches`, without names."""
     return same_data(encode(expected), encoded, tolerance, alike)
 
 

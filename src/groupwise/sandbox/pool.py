@@ -46,8 +46,8 @@ class Sandbox:
     """A pool of zygotes, two a core unless `size` says how many.
 
     `packages` (numpy, ...) are importable beside the standard library. `tier` "auto" takes A, else
-    B; a named tier is taken or refused; "unsafe" is rlimits alone. Starting runs the isolation
-    probes. `SandboxUnavailable` where no tier works.
+    B; a named tier is taken or refused. Starting runs the isolation probes. `SandboxUnavailable`
+    where no tier works.
     """
 
     def __init__(
@@ -197,9 +197,6 @@ def _start_strongest(choice: TierChoice, packages: Packages) -> tuple[Tier, Zygo
         zygote: Zygote | None = None
         try:
             zygote = Zygote(plan(tier, packages))
-            if tier == "unsafe":
-                logger.warning("sandbox tier unsafe: code that a model wrote runs with your rights")
-                return tier, zygote
             through = open_probes(zygote, context_of())
             if not through:
                 because = f" ({'; '.join(causes)})" if causes else ""
@@ -214,7 +211,6 @@ def _start_strongest(choice: TierChoice, packages: Packages) -> tuple[Tier, Zygo
     raise SandboxUnavailable(
         "code that a model wrote is not run without isolation, and none works here. "
         + "; ".join(causes)
-        + '. tier = "unsafe" runs it with resource limits alone, at your own risk'
     )
 
 

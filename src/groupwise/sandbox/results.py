@@ -56,19 +56,12 @@ class Limits:
     """Bytes of one value that is sent back."""
     source: int = 1 << 18
     """Bytes of source; a longer one is not run."""
-    threads: bool = False
-    """Whether threads may be started. Otherwise `Thread.start` runs the thread to its end."""
 
     def __post_init__(self) -> None:
         for each in fields(self):
             value = getattr(self, each.name)
-            if each.name == "threads":
-                legal, wanted = isinstance(value, bool), "true or false"
-            else:
-                legal = type(value) in (int, float) and 0 < value < math.inf
-                wanted = "a number above 0"
-            if not legal:
-                raise RecipeError(f"sandbox limit {each.name} = {value!r}: give {wanted}")
+            if type(value) not in (int, float) or not 0 < value < math.inf:
+                raise RecipeError(f"sandbox limit {each.name} = {value!r}: give a number above 0")
 
     @classmethod
     def of(cls, limits: Limits | Mapping[str, Any] | None) -> Limits:
@@ -150,10 +143,6 @@ class Job:
             raise RecipeError('kind = "calls" needs entry, the name of the function to call')
         if not 0 <= self.tolerance < 1:
             raise RecipeError(f"tolerance = {self.tolerance}; give 0 or more and less than 1")
-
-
-make_job = Job
-"""The former name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 Tier A: the zygote runs inside bubblewrap (own namespaces, an almost empty read-only file system)
 and applies Landlock, seccomp and rlimits as well. Tier B: the same without bubblewrap. Without
-either there is no sandbox, unless the user asks for `unsafe` (rlimits alone).
+either there is no sandbox.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from groupwise.sandbox.guest import seccomp
 from groupwise.sandbox.packages import Packages
 from groupwise.sandbox.results import SandboxUnavailable
 
-Tier = Literal["A", "B", "unsafe"]
-TierChoice = Literal["auto", "A", "B", "unsafe"]
+Tier = Literal["A", "B"]
+TierChoice = Literal["auto", "A", "B"]
 
 GUEST = Path(__file__).parent / "guest"
 _SYSTEM_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")
@@ -90,7 +90,6 @@ def plan(tier: Tier, packages: Packages) -> Start:
         "site": packages.site,
         "packages": packages.names,
         "paths": packages.paths,
-        "seccomp": tier != "unsafe",
         "landlock_optional": tier == "A",
     }
     outside: tuple[str, ...] = ()

@@ -176,7 +176,6 @@ class Zygote:
                 output, write = pipe(kept, its)
             request = {
                 "role": role,
-                "threads": limits.threads,
                 "files": read_files,
                 "memory": int(limits.memory),
                 "processor": int(limits.total_time) + _SECONDS_OF_CPU_BEYOND,

@@ -15,7 +15,7 @@ import signal
 import struct
 from collections.abc import Mapping, Sequence
 
-_PDEATHSIG, _DUMPABLE, _CHILD_SUBREAPER, _NO_NEW_PRIVS = 1, 4, 36, 38
+_PDEATHSIG, _DUMPABLE, _NO_NEW_PRIVS = 1, 4, 38
 _CAPABILITY_VERSION_3 = 0x20080522
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _PATH_BENEATH = 1
@@ -95,27 +95,6 @@ def die_with_parent(libc: ctypes.CDLL, parent: int) -> None:
     prctl(libc, _PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(0)
-
-
-def adopt_orphans(libc: ctypes.CDLL) -> None:
-    """From here on the descendants of this process whose parent ends become its children."""
-    prctl(libc, _CHILD_SUBREAPER, 1)
-
-
-def children_of(parent: int) -> list[int]:
-    """The process ids whose parent is `parent`, with those that ended and were not waited for."""
-    found: list[int] = []
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        try:
-            with open(f"/proc/{name}/stat", "rb") as file:
-                line = file.read()
-        except OSError:  # it has ended meanwhile
-            continue
-        if int(line.rpartition(b")")[2].split()[1]) == parent:
-            found.append(int(name))
-    return found
 
 
 def address_space() -> int:

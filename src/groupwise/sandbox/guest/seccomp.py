@@ -52,7 +52,7 @@ PROCESS_IDS = _table("getpid 39 172; getppid 110 173; gettid 186 178")
 CLOCKS = _table("clock_gettime 228 113; clock_getres 229 114; clock_nanosleep 230 115")
 OPEN, OPENAT = (2, None), (257, 56)
 IOCTL, FCNTL, PRLIMIT64, MADVISE = (16, 29), (72, 25), (302, 261), (28, 233)
-FUTEX, SCHED_GETAFFINITY, CLONE, CLONE3 = (202, 98), (204, 123), (56, 220), (435, 435)
+FUTEX, SCHED_GETAFFINITY, CLONE3 = (202, 98), (204, 123), (435, 435)
 
 WRITE_FLAGS = 0x3 | 0x40 | 0x200 | 0x400000
 """open(2): write access, O_CREAT, O_TRUNC, O_TMPFILE; the same bits on both architectures."""
@@ -70,12 +70,8 @@ FUTEX_ALLOWED = tuple(
 )
 """FUTEX_LOCK_PI and its like would write the thread's id into memory; a futex that is not private,
 on a page of a library, could be waited for by one run and woken by another."""
-FUTEX_OF_THREADS = (0, 9, 9 | _REALTIME)
-"""WAIT and WAIT_BITSET that are not private: how libc waits for the end of a thread."""
 OTHER_CLOCKS = 0x80000000
 """The bit of a clock id that stands for the processor time of another process."""
-THREAD_FLAGS = 0x3D0F00
-"""What pthread_create of glibc asks of clone(2), exactly."""
 
 X32_BIT = 0x40000000
 
@@ -89,12 +85,12 @@ _REFUSED: Instruction = (_RET, 0, 0, EPERM)
 _NOTHING_THERE: Instruction = (_RET, 0, 0, ENOENT)
 
 
-def program(machine: str, threads: bool = False, files: bool = False) -> list[Instruction]:
+def program(machine: str, files: bool = False) -> list[Instruction]:
     """The filter for `machine` ("x86_64" or "aarch64").
 
-    `threads` lets clone(2) start threads; `files` lets files be looked up and opened for reading,
-    as far as Landlock lets them. `ValueError` for another machine. Each check is self-contained: it
-    returns or falls through with the call's number still loaded.
+    `files` lets files be looked up and opened for reading, as far as Landlock lets them. Each check
+    is self-contained: it returns or falls through with the call's number still loaded. `ValueError`
+    for another machine.
     """
     if machine not in AUDIT_ARCH:
         raise ValueError(f"no system-call table for {machine!r}; there is x86_64 and aarch64")
@@ -111,7 +107,6 @@ def program(machine: str, threads: bool = False, files: bool = False) -> list[In
         reading = [_without_bits(argument, WRITE_FLAGS) for argument in (1, 2)]
     else:
         reading = [[_NOTHING_THERE]] * 2
-    futexes = FUTEX_ALLOWED + (FUTEX_OF_THREADS if threads else ())
     rules: list[tuple[Iterable[Numbers], list[Instruction]]] = [
         (PLAIN.values(), [_PASS]),
         (PROCESS_IDS.values(), [(_RET, 0, 0, ZERO)]),
@@ -122,11 +117,10 @@ def program(machine: str, threads: bool = False, files: bool = False) -> list[In
         ([MADVISE], _one_of(2, MADVISE_ALLOWED)),
         ([IOCTL], _one_of(1, IOCTL_ALLOWED)),
         ([FCNTL], _one_of(1, FCNTL_ALLOWED)),
-        ([FUTEX], _one_of(1, futexes)),
+        ([FUTEX], _one_of(1, FUTEX_ALLOWED)),
         ([SCHED_GETAFFINITY], _one_of(0, (0,))),
         ([PRLIMIT64], _own_limits()),
         ([CLONE3], [(_RET, 0, 0, ENOSYS)]),
-        ([CLONE], _one_of(0, (THREAD_FLAGS,)) if threads else [_REFUSED]),
     ]
     for calls, body in rules:
         for numbers in calls:

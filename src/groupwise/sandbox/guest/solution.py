@@ -13,7 +13,6 @@ import functools
 import importlib
 import io
 import os
-import random
 import resource
 import selectors
 import socket
@@ -54,15 +53,6 @@ def settle() -> None:
         setattr(holder, name, value)
     for name in ("exit", "quit"):  # the module `site`, which makes them, is not loaded
         setattr(builtins, name, sys.exit)
-
-
-def settle_child(threads: bool) -> None:
-    """In each child: the same random numbers (a fork reseeds them), and threads where allowed."""
-    random.seed(0)
-    if not threads:
-        return
-    for holder, name, value in _THREADED:
-        setattr(holder, name, value)
 
 
 def _stream(descriptor: int, mode: str, errors: str) -> Any:
@@ -116,7 +106,6 @@ _REPLACED: list[tuple[Any, str, Any]] = [
     (resource, "setrlimit", lambda which, *given, _set=resource.setrlimit:
         None if which == resource.RLIMIT_STACK else _set(which, *given)),
 ]  # fmt: skip
-_THREADED = [(holder, name, getattr(holder, name)) for holder, name, _ in _REPLACED[:3]]
 
 
 def module(source: str, name: str) -> dict[str, Any]:

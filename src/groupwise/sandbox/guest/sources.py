@@ -20,8 +20,10 @@ _EVALUATORS = {"eval", "exec", "compile", "__import__"}
 _LOADERS = {"pickle", "marshal", "shelve", "runpy", "code", "codeop", "ctypes", "timeit"}
 _Function = (ast.FunctionDef, ast.AsyncFunctionDef)
 _ALWAYS_TRUE = (ast.Tuple, ast.List, ast.Set, ast.Dict, ast.Lambda, ast.GeneratorExp)
-_RUN = ("test", "setup", "teardown", "setUp", "tearDown", "asyncSetUp", "runTest", "__")
-"""How the functions begin that a runner of tests may call."""
+_RUN = ("test", "setUp", "tearDown", "asyncSetUp", "runTest", "__")
+"""How the functions begin that unittest may call, and those of tests."""
+_HOOKS = ("setup_", "teardown_")
+"""How pytest's hooks begin, which are not called here."""
 
 Span = tuple[int | None, int | None, int | None, int | None]
 """First and last line, first and last column of an expression."""
@@ -35,8 +37,7 @@ class TestSource(NamedTuple):
     """One source, compiled.
 
     `functions` have to be entered, and one assertion reached where it `asserts`, or the source has
-    not been run; `dropped` are the calls whose
-    value it does not use; `docstrings` are those that hold doctests.
+    not been run; `dropped` are the calls whose value it does not use.
     """
 
     code: Any
@@ -45,7 +46,6 @@ class TestSource(NamedTuple):
     dropped: frozenset[Span]
     called: frozenset[str]
     constants: frozenset[str]
-    docstrings: tuple[str, ...]
     last_line: int
 
 
@@ -56,10 +56,10 @@ def prepared(
 
     Refused are sources that do not parse, that import a module which is not here, that evaluate
     text or load pickles, that pass functions or objects of their own to the solution, that judge
-    nothing, and functions that ask the solution and that nothing runs.
+    nothing, and functions that ask the solution and that nothing runs, pytest's hooks among them.
     """
     try:
-        sources = [setup, *tests, *(each for test in tests for each in _examples(ast.parse(test)))]
+        sources = [setup, *tests]
         trees = [ast.parse(source) for source in sources]
         names = [*undefined_names(*sources), *([entry] if entry else [])]
         for tree in trees:
@@ -82,23 +82,6 @@ def prepared(
         if isinstance(error, Refused):
             raise
         raise Refused(f"{type(error).__name__}: {error}") from error
-
-
-def _docstrings(tree: ast.AST) -> list[str]:
-    """The docstrings that hold doctests."""
-    holders = (*_Function, ast.ClassDef, ast.Module)
-    texts = [ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, holders)]
-    return [text for text in texts if text and ">>>" in text]
-
-
-def _examples(tree: ast.AST) -> list[str]:
-    """The sources of all doctests."""
-    texts = _docstrings(tree)
-    if not texts:
-        return []
-    from doctest import DocTestParser
-
-    return [each.source for text in texts for each in DocTestParser().get_examples(text)]
 
 
 def undefined_names(*sources: str) -> list[str]:
@@ -179,7 +162,6 @@ def _judges(tree: ast.AST) -> bool:
             isinstance(node, (ast.Assert, ast.Raise))
             or method.startswith(("assert", "fail"))
             or "exit" in (method, name)
-            or (isinstance(node, ast.Module) and _docstrings(node))
         ):
             return True
         tests = isinstance(node, _Function) and node.name.startswith(("test", "check"))
@@ -208,6 +190,8 @@ def _refuse_what_nothing_runs(
 ) -> None:
     """Functions that assert or ask, whose name stands nowhere and no runner of tests may call."""
     for node in _all(tree, *_Function):
+        if node.name.startswith(_HOOKS) and node.name not in mentioned:
+            raise Refused(f"nothing runs the function {node.name}; set up where the test begins")
         runs = node.name.startswith(_RUN) or (node.name == "check" and entry)
         if node.name in mentioned or runs or node.decorator_list:
             continue
@@ -234,7 +218,6 @@ def _compiled(tree: ast.Module, file: str, names: set[str]) -> TestSource:
     """The code; each function that has to be entered says so when it is."""
     functions: dict[int, str] = {}
     dropped: set[Span] = set()
-    docstrings = tuple(_docstrings(tree))
     constants = {node.value for node in _all(tree, ast.Constant) if isinstance(node.value, str)}
     called = {node.func.id for node in _all(tree, ast.Call) if isinstance(node.func, ast.Name)}
     last: Any = tree
@@ -272,7 +255,6 @@ def _compiled(tree: ast.Module, file: str, names: set[str]) -> TestSource:
         frozenset(dropped),
         frozenset(called),
         frozenset(constants),
-        docstrings,
         getattr(last, "lineno", 0),
     )
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-import importlib
-import inspect
 import itertools
 import sys
 import traceback
@@ -57,7 +55,7 @@ def run_tests(job: Mapping[str, Any]) -> None:
 
     Names that the test source uses and does not define are stubs for the solution's functions, and
     so is `entry`, whatever `setup` defined, and every name of a module `solution`. The source is
-    run as a script; what pytest, unittest, doctest or HumanEval's harness would run in it is run
+    run as a script; test functions and classes, unittest's cases and HumanEval's `check` are run
     as well. Tells `["broken", why]` where the source is refused or the setup fails.
     """
     made = types.ModuleType("__main__")
@@ -77,8 +75,6 @@ def run_tests(job: Mapping[str, Any]) -> None:
     for name in names:
         if name not in namespace or name == entry:
             namespace[name] = _stub(name)
-    if any(each.docstrings for each in tests):
-        importlib.import_module("doctest").__dict__["testmod"] = _run_later
     sys.addaudithook(_refuse_evaluation)
     for index, (test, source) in enumerate(zip(tests, job["tests"])):
         write_frame(["result", index, *_run_test(test, source, namespace, entry)])
@@ -94,7 +90,7 @@ class _Solution(types.ModuleType):
 
 
 def _run_later(*_: Any, **__: Any) -> None:
-    """In place of `unittest.main` and `doctest.testmod`: both are run behind the source."""
+    """In place of `unittest.main`: the cases are run behind the source."""
 
 
 def _run_test(
@@ -109,8 +105,6 @@ def _run_test(
         _run_script(test, namespace)
         made = {name: each for name, each in namespace.items() if before.get(name) is not each}
         _run_left(made, test.called, entry)
-        if test.docstrings:
-            _run_examples(test.docstrings, namespace)
     except BaseException as error:  # noqa: BLE001 (a failing test, whatever it raised)
         kind, message, _ = describe(error)
         line = _line(source, error, test.code.co_filename)
@@ -139,22 +133,19 @@ def _run_script(test: TestSource, namespace: dict[str, Any]) -> None:
 
 def _run_left(made: Mapping[str, Any], called: frozenset[str], entry: str | None) -> None:
     """Runs what a source leaves to pytest, unittest or HumanEval's harness."""
-    _hook(made, "setup_module")
     for name, each in made.items():
         if isinstance(each, type) and each.__module__ == "__main__":
             if issubclass(each, unittest.TestCase):
                 _run_cases(each)
             elif each.__name__.startswith("Test") and each.__init__ is object.__init__:
-                _run_methods(each)
+                for method in filter(lambda name: name.startswith("test"), dir(each)):
+                    _run_function(getattr(each(), method))
         elif isinstance(each, types.FunctionType) and name not in called:
             needed = each.__code__.co_argcount - len(each.__defaults__ or ())
             if name.startswith("test") and needed == 0:
-                _hook(made, "setup_function", each)
                 _run_function(each)
-                _hook(made, "teardown_function", each)
             elif name == "check" and needed == 1 and entry:
                 _run_function(each, _stub(entry))
-    _hook(made, "teardown_module")
 
 
 def _run_function(test: Callable[..., Any], *arguments: Any) -> None:
@@ -174,37 +165,6 @@ def _run_cases(kind: type[unittest.TestCase]) -> None:
     said += [(case, "passed unexpectedly") for case in result.unexpectedSuccesses]
     for case, text in said:
         raise AssertionError(f"{case.id()}: {(text.strip().splitlines() or ['skipped'])[-1]}")
-
-
-def _run_methods(kind: type) -> None:
-    """What pytest would run of a class that is not unittest's."""
-    _hook(kind, "setup_class")
-    for name in dir(kind):
-        if name.startswith("test"):
-            method = getattr(case := kind(), name)
-            _hook(case, "setup_method", method)
-            _run_function(method)
-            _hook(case, "teardown_method", method)
-    _hook(kind, "teardown_class")
-
-
-def _hook(holder: Any, name: str, *arguments: Any) -> None:
-    """Calls pytest's set-up function of that name, if there is one, with what it takes."""
-    found = holder.get(name) if isinstance(holder, Mapping) else getattr(holder, name, None)
-    if found is not None:
-        found(*arguments[: len(inspect.signature(found).parameters)])
-
-
-def _run_examples(texts: Sequence[str], namespace: dict[str, Any]) -> None:
-    """Runs doctests."""
-    import doctest
-
-    runner, said = doctest.DocTestRunner(verbose=False), list[str]()
-    for text in texts:
-        test = doctest.DocTestParser().get_doctest(text, dict(namespace), "example", "<test>", 0)
-        failed, attempted = runner.run(test, out=said.append)
-        if failed or attempted < len(test.examples):  # fewer where some are skipped
-            raise AssertionError("an example: " + " ".join(" ".join(said).split())[-200:])
 
 
 def _lines_of(error: BaseException, file: str) -> list[int]:
@@ -231,7 +191,7 @@ def _refuse_evaluation(event: str, details: tuple[Any, ...]) -> None:
     if constant or _State.constant_ran:
         return
     frame: types.FrameType | None = sys._getframe(1)
-    while frame is not None and not frame.f_code.co_filename.startswith(("<test ", "<doctest ")):
+    while frame is not None and not frame.f_code.co_filename.startswith("<test "):
         if any(each in frame.f_code.co_filename for each in _TRUSTED_FILES):
             return
         if isinstance(frame.f_locals.get("self"), KeptLoader):

@@ -21,12 +21,12 @@ import json
 import operator
 import os
 import platform
+import random
 import select
 import signal
 import socket
 import struct
 import sys
-import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -34,9 +34,7 @@ from typing import Any
 from . import modules, seccomp
 from .confinement import (
     address_space,
-    adopt_orphans,
     c_library,
-    children_of,
     confine_zygote,
     die_with_parent,
     landlock_version,
@@ -44,13 +42,10 @@ from .confinement import (
     take_descriptors,
 )
 from .frames import COMMAND_FD, NAME, REPLY_FD, read_frame, write_frame
-from .solution import run_program, serve, settle, settle_child
+from .solution import run_program, serve, settle
 from .tester import run_tests
 
 PACKET = 1 << 16
-
-STRAYS = 1.5
-"""Seconds to end what an unconfined child left; less than the parent waits for a zygote."""
 
 _CLONE = {"x86_64": 56, "aarch64": 220}
 _CLONE_PIDFD, _CLONE_PARENT = 0x1000, 0x8000
@@ -106,7 +101,7 @@ def main() -> None:
     except Exception as error:  # noqa: BLE001 (sent to the parent, which raises it)
         control.send(_packed({"error": f"{type(error).__name__}: {error}"}))
         return
-    Supervisor(control, births, None if settings["seccomp"] else template).serve()
+    Supervisor(control, births).serve()
     os._exit(0)
 
 
@@ -132,20 +127,17 @@ def _boot(settings: dict[str, Any]) -> dict[str, Any]:
         importlib.import_module(name)
     modules.keep(settings["paths"])
     atexit._clear()
-    readable = settings["paths"] if settings["seccomp"] else None
+    readable = settings["paths"]
     if settings["landlock_optional"] and landlock_version(libc) < 1:
         readable = None
     landlock = confine_zygote(libc, readable)
-    if not settings["seccomp"]:
-        adopt_orphans(libc)
     set_limits(LIMITS)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     settle()
     gc.collect()
     gc.freeze()
-    confined = settings["seccomp"]
-    return {"confined": confined, "landlock": landlock, "base": address_space()}
+    return {"landlock": landlock, "base": address_space()}
 
 
 def _rights(number: int) -> Any:
@@ -169,12 +161,9 @@ def _message(text: Any, control: Any, size: int = 0) -> Any:
 class Supervisor:
     """The parent of every child: reports how each one ended."""
 
-    def __init__(
-        self, control: socket.socket, births: socket.socket, unconfined: int | None
-    ) -> None:
+    def __init__(self, control: socket.socket, births: socket.socket) -> None:
         self._control = control
         self._births = births
-        self._unconfined = unconfined  # the template's process id, where children may start others
         self._children: dict[int, str] = {}
 
     def serve(self) -> None:
@@ -201,7 +190,6 @@ class Supervisor:
         for pidfd in self._children:
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
         self._children.clear()
-        self._end_strays()
         self._births.close()
         with contextlib.suppress(ChildProcessError):
             while True:
@@ -211,33 +199,9 @@ class Supervisor:
         name = self._children.pop(pidfd)
         ended = os.waitid(os.P_PIDFD, pidfd, os.WEXITED)
         os.close(pidfd)
-        self._end_strays()
         assert ended is not None
         code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
         self._control.send(_packed({"ended": name, "code": code}))
-
-    def _end_strays(self) -> None:
-        """Ends what unconfined children started, in whatever group or session it went.
-
-        An orphan is the supervisor's own, and so are its children once it is killed.
-        """
-        until = time.monotonic() + STRAYS
-        while self._unconfined and time.monotonic() < until:
-            kept = {self._unconfined, *map(_process_of, self._children)}
-            strays = set(children_of(os.getpid())) - kept
-            if not strays:
-                return
-            for each in strays:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(each, signal.SIGKILL)
-            for each in strays:
-                with contextlib.suppress(ChildProcessError):
-                    os.waitpid(each, os.WNOHANG)
-
-
-def _process_of(pidfd: int) -> int:
-    with open(f"/proc/self/fdinfo/{pidfd}") as file:
-        return int(file.read().partition("\nPid:")[2].split()[0])
 
 
 class Template:
@@ -256,9 +220,9 @@ class Template:
         self._base = ready["base"]
         self._libc = c_library()
         die_with_parent(self._libc, supervisor)
-        kinds = itertools.product((False, True), repeat=2) if ready["confined"] else ()
-        programs = {kind: seccomp.program(platform.machine(), *kind) for kind in kinds}
-        self._filters = {kind: seccomp.prepare(code) for kind, code in programs.items()}
+        self._filters = [
+            seccomp.prepare(seccomp.program(platform.machine(), files)) for files in (False, True)
+        ]
         self._request = ctypes.create_string_buffer(PACKET)
         self._received, pidfd = _rights(5), _rights(1)
         self._pidfd = ctypes.c_int.from_buffer(pidfd, _HEADER)
@@ -301,18 +265,15 @@ class Template:
 
     def _become(self, request: dict[str, Any], descriptors: Sequence[int]) -> None:
         die_with_parent(self._libc, self._supervisor)
-        if not self._filters:
-            os.setsid()  # out of reach of a signal to the zygote's whole group
         take_descriptors(descriptors)
         set_limits(
             {"RLIMIT_AS": self._base + request["memory"], "RLIMIT_CPU": request["processor"]}
         )
-        if self._filters:
-            prepared, _ = self._filters[request["threads"], request["files"]]
-            seccomp.install(self._libc, prepared)
+        prepared, _ = self._filters[request["files"]]
+        seccomp.install(self._libc, prepared)
         ctypes.pythonapi.PyOS_BeforeFork()
         ctypes.pythonapi.PyOS_AfterFork_Child()  # behind the filter, so that its thread id is 0
-        settle_child(request["threads"])
+        random.seed(0)  # in each child the same numbers: a fork reseeds them
         gc.enable()
         write_frame(["confined"])
         job = read_frame()

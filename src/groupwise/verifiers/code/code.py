@@ -85,17 +85,12 @@ class Code(SettingsVerifier):
     memory_megabytes: int = Field(
         default=512, ge=16, description="Memory above the interpreter's own."
     )
-    threads: bool = Field(
-        default=False,
-        description="Whether threads may be made; without, a thread runs to its end when started.",
-    )
     packages: tuple[str, ...] = Field(
         default=(), description='Installed packages that may be imported, as "numpy".'
     )
     tier: TierChoice = Field(
         default="auto",
-        description='How strongly the code is shut in: auto takes "A" (bubblewrap), else "B"; '
-        '"unsafe" is resource limits alone.',
+        description='How strongly the code is shut in: auto takes "A" (bubblewrap), else "B".',
     )
     reasoning_tag: str = Field(default="think", description=TAG)
 
@@ -177,7 +172,6 @@ class Code(SettingsVerifier):
             time=self.time_limit,
             total_time=self.total_time_limit,
             memory=self.memory_megabytes << 20,
-            threads=self.threads,
         )
         try:
             job = Job(
