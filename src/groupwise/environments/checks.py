@@ -68,45 +68,50 @@ def _parts(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else []
 
 
+def check_prompts(verifier: Verifier, prompts: Sequence[Prompt], where: str) -> None:
+    """`check_columns` and `check_answers`."""
+    places = [f"prompt {prompt.id!r}" for prompt in prompts]
+    check_columns(verifier, prompts, where, places)
+    check_answers(verifier, prompts, where, places)
+
+
 def check_columns(
-    verifier: Verifier,
-    prompts: Sequence[Prompt],
-    where: str,
-    places: Sequence[str] | None = None,
+    verifier: Verifier, prompts: Sequence[Prompt], where: str, places: Sequence[str]
 ) -> None:
-    """`RecipeError` where a prompt lacks a column that the verifier needs; names what there is.
+    """Raises RecipeError if a prompt lacks a column that the verifier needs; names what there is.
 
     `places` names each prompt's row.
     """
     for column in sorted(verifier.required_columns):
-        for number, prompt in enumerate(prompts):
+        for place, prompt in zip(places, prompts, strict=True):
             if column not in prompt.columns:
                 available = ", ".join(sorted({*prompt.columns, "answer"}))
-                place = f"prompt {prompt.id!r}" if places is None else places[number]
                 raise RecipeError(
                     f"{where}: verifier {verifier.name!r} needs a column {column!r}, which {place} "
                     f"does not have; available: {available}"
                 )
 
 
-def rejected_answers(verifier: Verifier, prompts: Sequence[Prompt]) -> list[tuple[int, str]]:
-    """Position and reason of every prompt whose gold answer its own verifier rejects."""
-    reasons = verifier.check_answers(prompts)
-    return [(position, reason) for position, reason in enumerate(reasons) if reason is not None]
+def check_answers(
+    verifier: Verifier,
+    prompts: Sequence[Prompt],
+    where: str,
+    places: Sequence[str],
+    column: str = "",
+    advice: str = "",
+) -> None:
+    """Raises RecipeError naming the first prompts whose gold answer their verifier rejects.
 
-
-def check_answers(verifier: Verifier, prompts: Sequence[Prompt], where: str) -> None:
-    """`RecipeError` naming the first rows whose gold answer is rejected, and how many there are."""
-    rejected = rejected_answers(verifier, prompts)
-    if rejected:
-        rows = [
-            f"prompt {prompts[position].id!r} (answer {prompts[position].answer!r}): {reason}"
-            for position, reason in rejected
-        ]
-        raise RecipeError(f"{where}: {rejected_message(rows)}")
-
-
-def rejected_message(rows: Sequence[str]) -> str:
-    """One message from one line a rejected row."""
-    plural = "answers are" if len(rows) > 1 else "answer is"
-    return f"{len(rows)} gold {plural} rejected by their own verifier: {first_of(rows)}"
+    The message shows the value of `column` for the answer where there is one.
+    """
+    rows = []
+    for place, prompt, reason in zip(places, prompts, verifier.check_answers(prompts), strict=True):
+        if reason is not None:
+            answer = prompt.columns.get(column, prompt.answer)
+            rows.append(f"{place} (answer {answer!r:.60}): {reason}")
+    if rows:
+        plural = "answers are" if len(rows) > 1 else "answer is"
+        raise RecipeError(
+            f"{where}: {len(rows)} gold {plural} rejected by their own verifier: "
+            f"{first_of(rows)}{advice}"
+        )

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from groupwise.environments.base import Environment
-from groupwise.environments.checks import check_answers
+from groupwise.environments.checks import check_prompts
 from groupwise.environments.functions import (
     ARGUMENTS,
     KINDS,
@@ -117,7 +117,7 @@ def make_code(settings: CodeSettings, seed: int, verifiers: VerifierTables = ())
     if settings.num_hidden:
         hidden = {"tests_column": "hidden_tests"}
         made.strict = compose([VerifierSettings(name="code", arguments=hidden)])
-        check_answers(made.strict, made.prompts(split="all"), "environment 'code', hidden cases")
+        check_prompts(made.strict, made.prompts(split="all"), "environment 'code', hidden cases")
     return made
 
 

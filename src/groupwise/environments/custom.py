@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 from groupwise.environments.base import Environment, copied
 from groupwise.environments.chat_messages import message_fault
-from groupwise.environments.checks import check_answers, check_columns, check_values
+from groupwise.environments.checks import check_prompts, check_values
 from groupwise.environments.episode import checked_episode
 from groupwise.environments.identity import normalised_text
 from groupwise.environments.overlap import OnOverlap
@@ -62,9 +62,7 @@ def custom_environment(
             _check_prompt(prompt, f"{where}, {made.place(prompt.id)}")
         _keep_heldout_apart(made, where)
         _check_start(made, where)
-        prompts = made.prompts(split="all")
-        check_columns(made.verifier, prompts, where)
-        check_answers(made.verifier, prompts, where)
+        check_prompts(made.verifier, made.prompts(split="all"), where)
     except BaseException:
         made.close()
         raise

@@ -17,13 +17,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from groupwise.environments.base import Environment
-from groupwise.environments.checks import (
-    check_columns,
-    check_values,
-    first_of,
-    rejected_answers,
-    rejected_message,
-)
+from groupwise.environments.checks import check_answers, check_columns, check_values, first_of
 from groupwise.environments.identity import normalised_text, prompt_id, with_unique_ids
 from groupwise.environments.overlap import OnOverlap, Placed, keep_apart
 from groupwise.environments.prompt_rows import prompt_of
@@ -158,13 +152,13 @@ def from_rows(settings: DatasetSettings, seed: int, verifiers: VerifierTables = 
     if settings.heldout_share is not None:
         train, heldout = _split(train, settings.heldout_share, seed)
     everything = [*train, *heldout]
-    check_columns(
-        verifier,
-        [each.prompt for each in everything],
-        settings.where,
-        [each.where for each in everything],
-    )
-    train, heldout = (_accepted(each, settings, verifier) for each in (train, heldout))
+    places, prompts = [each.where for each in everything], [each.prompt for each in everything]
+    check_columns(verifier, prompts, settings.where, places)
+    if settings.on_bad_answer == "drop":
+        train, heldout = (_accepted(each, verifier) for each in (train, heldout))
+    else:
+        advice = '. Correct them, or set on_bad_answer = "drop"'
+        check_answers(verifier, prompts, settings.where, places, settings.answer, advice)
     dropped = len(everything) - len(train) - len(heldout)
     if not train:
         raise RecipeError(
@@ -194,12 +188,12 @@ def from_rows(settings: DatasetSettings, seed: int, verifiers: VerifierTables = 
             side[:] = reversed(first.values())
     facts["conflicting_answers"] = len(_conflicting(train, normalised_text))
     facts["arguments"] = settings.model_dump(mode="json")
-    prompts, _ = with_unique_ids(each.prompt for each in chain(train, heldout))
-    splits = {"train": prompts[: len(train)], "heldout": prompts[len(train) :]}
+    unique, _ = with_unique_ids(each.prompt for each in chain(train, heldout))
+    splits = {"train": unique[: len(train)], "heldout": unique[len(train) :]}
     made = Environment(settings.environment_name, verifier, splits, facts)
     made.on_overlap = settings.on_overlap
     made.places = {
-        prompt.id: each.where for prompt, each in zip(prompts, chain(train, heldout), strict=True)
+        prompt.id: each.where for prompt, each in zip(unique, chain(train, heldout), strict=True)
     }
     return made
 
@@ -246,20 +240,10 @@ def _placed(
     return [Placed(row.where, prompt_of(row, settings, verifier)) for row in prepared]
 
 
-def _accepted(placed: list[Placed], settings: DatasetSettings, verifier: Verifier) -> list[Placed]:
-    """Those whose gold answer the verifier accepts; refused or dropped otherwise."""
-    rejected = dict(rejected_answers(verifier, [each.prompt for each in placed]))
-    if rejected and settings.on_bad_answer == "refuse":
-        rows = []
-        for place, reason in rejected.items():
-            where, prompt = placed[place]
-            raw = prompt.columns.get(settings.answer, prompt.answer)  # before answer_pattern
-            rows.append(f"{where} (answer {raw!r:.60}): {reason}")
-        raise RecipeError(
-            f"{settings.where}: {rejected_message(rows)}. Correct them, or set "
-            'on_bad_answer = "drop"'
-        )
-    return [each for place, each in enumerate(placed) if place not in rejected]
+def _accepted(placed: list[Placed], verifier: Verifier) -> list[Placed]:
+    """Those whose gold answer the verifier accepts."""
+    reasons = verifier.check_answers([each.prompt for each in placed])
+    return [each for each, reason in zip(placed, reasons, strict=True) if reason is None]
 
 
 def _split(placed: list[Placed], share: float, seed: int) -> tuple[list[Placed], list[Placed]]:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel, Field
 
 from groupwise.environments.base import Environment
-from groupwise.environments.checks import check_answers, check_columns
+from groupwise.environments.checks import check_prompts
 from groupwise.environments.identity import prompt_id, with_unique_ids
 from groupwise.errors import RecipeError
 from groupwise.randomness import generator, stream_key
@@ -182,8 +182,7 @@ def from_prompts(
     """
     prompts, duplicates = with_unique_ids([*train, *heldout])
     verifier = compose(verifiers)
-    check_columns(verifier, prompts, f"environment {name!r}")
-    check_answers(verifier, prompts, f"environment {name!r}")
+    check_prompts(verifier, prompts, f"environment {name!r}")
     splits = {"train": prompts[: len(train)], "heldout": prompts[len(train) :]}
     facts = {"duplicates": duplicates, "overlap": 0, "arguments": settings.model_dump(mode="json")}
     return kind(name, verifier, splits, facts)

@@ -12,16 +12,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from groupwise.environments.base import Environment, Judged
 from groupwise.environments.episode import Episode
 from groupwise.environments.order import Cursor
 from groupwise.environments.overlap import OnOverlap, asked
-from groupwise.environments.settings import VerifierList
+from groupwise.environments.settings import NamedEnvironment
 from groupwise.errors import RecipeError
 from groupwise.types import Prompt, Score
-from groupwise.verifiers import Case, Combine, Verifier, score_cases
+from groupwise.verifiers import Case, Verifier, score_cases
 from groupwise.verifiers.core.composition import VerifierGroup
 from groupwise.verifiers.core.names import Arguments
 
@@ -31,12 +31,9 @@ SEPARATOR = "/"
 """Between a source's label and the prompt's id within it."""
 
 
-class SourceSettings(BaseModel):
-    """One `[[environment.sources]]` entry; every further key is an argument of its environment."""
+class SourceSettings(NamedEnvironment):
+    """One `[[environment.sources]]` entry."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
-
-    name: str = Field(description="An environment's name, as in `[environment]`.")
     label: str = Field(
         default="",
         pattern=r"^[\w.-]*$",
@@ -45,10 +42,6 @@ class SourceSettings(BaseModel):
     weight: float = Field(
         default=1.0, gt=0, allow_inf_nan=False, description="Its share of the prompts, relative."
     )
-    verifiers: VerifierList = Field(
-        default=(), description="What judges its completions; its own verifiers where empty."
-    )
-    combine: Combine = Field(default="sum", description="How its verifiers' values become one.")
 
     @property
     def key(self) -> str:
@@ -84,7 +77,7 @@ def mixed(
         )
     parts: dict[str, Environment] = {}
     for source in settings.sources:
-        key, arguments = source.key, source.model_extra or {}
+        key = source.key
         if key in parts:
             raise RecipeError(
                 f"two sources are called {key!r}; give one of them a label, for instance "
@@ -92,7 +85,7 @@ def mixed(
             )
         own = {"seed": seed, "verifiers": source.verifiers, "combine": source.combine}
         try:
-            parts[key] = load(source.name, **own, **arguments)
+            parts[key] = load(source.name, **own, **source.arguments)
         except RecipeError as error:
             for made in parts.values():
                 made.close()

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 
 from groupwise.environments.base import Environment
-from groupwise.environments.checks import check_answers, check_columns
+from groupwise.environments.checks import check_prompts
 from groupwise.environments.custom import custom_environment
 from groupwise.environments.mixture import MixtureSettings, mixed
 from groupwise.environments.settings import EnvironmentSettings
@@ -173,8 +173,7 @@ def environment_from_settings(settings: EnvironmentSettings, seed: int = 0) -> E
     if settings.strict_verifiers:
         made.strict = compose(settings.strict_verifiers, settings.combine)
         where = f"environment {settings.name!r}, strict_verifiers"
-        check_columns(made.strict, made.prompts(split="all"), where)
-        check_answers(made.strict, made.prompts(split="all"), where)
+        check_prompts(made.strict, made.prompts(split="all"), where)
     return made
 
 

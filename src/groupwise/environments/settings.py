@@ -22,8 +22,8 @@ def verifier_tables(value: Any) -> Any:
 VerifierList = Annotated[tuple[VerifierSettings, ...], BeforeValidator(verifier_tables)]
 
 
-class EnvironmentSettings(BaseModel):
-    """Which prompts, and what judges them.
+class NamedEnvironment(BaseModel):
+    """An environment by name, and what judges its completions.
 
     Every further key is an argument of the named environment and is validated by it.
     """
@@ -43,6 +43,16 @@ class EnvironmentSettings(BaseModel):
         description="How the weighted values become one: their sum, or their product, which is 0 "
         "where any of them is. For `strict_verifiers` too.",
     )
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The named environment's own arguments."""
+        return dict(self.model_extra or {})
+
+
+class EnvironmentSettings(NamedEnvironment):
+    """Which prompts, and what judges them."""
+
     strict_verifiers: VerifierList = Field(
         default=(),
         description="A second, stricter judgement (or hidden test cases) that training never "
@@ -112,8 +122,3 @@ class EnvironmentSettings(BaseModel):
                 f"{self.wait_seconds:g}: a slow tool would fail the rollout; give less"
             )
         return self
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """The named environment's own arguments."""
-        return dict(self.model_extra or {})
