@@ -20,9 +20,14 @@ def renderer():
     return module
 
 
-def test_the_page_is_up_to_date(renderer):
+@pytest.fixture(scope="module")
+def page(renderer):
+    return renderer.page()
+
+
+def test_the_page_is_up_to_date(page):
     written = (DOCS / "environments.md").read_text(encoding="utf-8")
-    assert written == renderer.page(), "run: python docs/environment_page.py"
+    assert written == page, "run: python docs/environment_page.py"
 
 
 def test_every_generated_or_shaped_environment_is_on_it(renderer):
@@ -38,20 +43,20 @@ def test_the_first_python_block_runs(renderer, capsys):
     assert gw.load_environment is load_environment
 
 
-def test_the_file_of_ones_own_runs(renderer, tmp_path, monkeypatch):
-    block = re.search(r"```python\n(\"\"\"The twice.*?)```", renderer.page(), re.DOTALL)[1]
+def test_the_file_of_ones_own_runs(page, tmp_path, monkeypatch):
+    block = re.search(r"```python\n(\"\"\"The twice.*?)```", page, re.DOTALL)[1]
     assert len(block.splitlines()) < 60
     (tmp_path / "twice_page.py").write_text(block, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
-    environment = load_environment("twice_page:twice", level="mixed")
-    assert environment.describe()["splits"] == {"train": 1000, "heldout": 200}
+    environment = load_environment("twice_page:twice", level="mixed", num_train=40, num_heldout=8)
+    assert environment.describe()["splits"] == {"train": 40, "heldout": 8}
     assert 'level = "mixed"' in block
     prompt = environment.prompts(1)[0]
     assert environment.verify(prompt, str(2 * prompt.columns["number"])).value == 1
 
 
-def test_the_file_of_several_turns_runs(renderer, tmp_path, monkeypatch):
-    block = re.search(r"```python\n(\"\"\"The guess.*?)```", renderer.page(), re.DOTALL)[1]
+def test_the_file_of_several_turns_runs(page, tmp_path, monkeypatch):
+    block = re.search(r"```python\n(\"\"\"The guess.*?)```", page, re.DOTALL)[1]
     assert len(block.splitlines()) < 60
     (tmp_path / "guess_page.py").write_text(block, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))

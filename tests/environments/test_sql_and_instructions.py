@@ -22,7 +22,7 @@ def rows(script, query):
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_gold_queries_give_rows_that_differ_between_the_databases(level):
-    environment = load_environment("sql", level=level, num_train=60, num_heldout=10)
+    environment = load_environment("sql", level=level, num_train=20, num_heldout=5)
     for prompt in environment.prompts(split="all"):
         first, second = (rows(script, prompt.answer) for script in prompt.columns["setup"])
         assert first
@@ -34,7 +34,7 @@ def test_gold_queries_give_rows_that_differ_between_the_databases(level):
 def test_every_form_is_asked_of_every_theme():
     seen = {level: set() for level in LEVELS}
     for level in LEVELS:
-        environment = load_environment("sql", level=level, num_train=120, num_heldout=0)
+        environment = load_environment("sql", level=level, num_train=40, num_heldout=0)
         for prompt in environment.prompts():
             theme = next(t.items for t in THEMES if f"TABLE {t.items} " in prompt.last_text)
             words = prompt.last_text.split("Wanted: ")[1].split()[:2]
@@ -44,9 +44,9 @@ def test_every_form_is_asked_of_every_theme():
 
 
 def test_a_bound_that_is_off_by_one_is_wrong():
-    environment = load_environment("sql", level="easy", num_train=200, num_heldout=0)
+    environment = load_environment("sql", level="easy", num_train=60, num_heldout=0)
     asked = [p for p in environment.prompts() if "how many" in p.last_text]
-    assert len(asked) > 20
+    assert len(asked) > 6
     for prompt in asked:
         head, bound = prompt.answer.rsplit(" ", 1)
         off = f"```sql\n{head} {int(bound) + 1}\n```"
@@ -55,7 +55,7 @@ def test_a_bound_that_is_off_by_one_is_wrong():
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_the_example_follows_all_rules_and_texts_without_content_do_not(level):
-    environment = load_environment("instructions", level=level, num_train=200, num_heldout=0)
+    environment = load_environment("instructions", level=level, num_train=60, num_heldout=0)
     for prompt in environment.prompts():
         assert environment.verify(prompt, prompt.columns["example"]).outcome == "correct"
         for text in ("", "I do not know.", prompt.last_text, "<answer></answer>", "Yes"):

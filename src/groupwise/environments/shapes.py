@@ -24,8 +24,12 @@ from groupwise.verifiers.answers.extraction import last_box
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 PROMPT = "The column with the prompt."
-SUFFIX = "Words behind every prompt; may be empty. Not used with `template`."
 PATTERN = "A regular expression whose first group is the answer within its column."
+
+
+def _suffix(words: str) -> Any:
+    what = "Words behind every prompt; may be empty. Not used with `template`."
+    return Field(default=words, description=what)
 
 
 class ShapedSettings(DatasetSettings):
@@ -33,7 +37,7 @@ class ShapedSettings(DatasetSettings):
 
     default_verifier: ClassVar[str]
 
-    suffix: str = Field(default="", description=SUFFIX)
+    suffix: str = _suffix("")
 
     def question(self, row: Row) -> str:
         """The prompt's text, before the suffix; `RecipeError` where the column is not there."""
@@ -62,9 +66,7 @@ class Gsm8kSettings(ShapedSettings):
 
     prompt: str = Field(default="question", description=PROMPT)
     answer_pattern: str | None = Field(default=r"####\s*(.+)", description=PATTERN)
-    suffix: str = Field(
-        default="Think step by step, and end with the answer as a number.", description=SUFFIX
-    )
+    suffix: str = _suffix("Think step by step, and end with the answer as a number.")
 
 
 class MathSettings(ShapedSettings):
@@ -77,9 +79,7 @@ class MathSettings(ShapedSettings):
     solution: str = Field(
         default="solution", description="The column whose last box is the answer, if need be."
     )
-    suffix: str = Field(
-        default="Think step by step, and give the final answer in \\boxed{}.", description=SUFFIX
-    )
+    suffix: str = _suffix("Think step by step, and give the final answer in \\boxed{}.")
 
     def derived(self, row: Row, seed: int) -> dict[str, Any]:
         if self.answer in row.values:
@@ -100,10 +100,7 @@ class MmluSettings(ShapedSettings):
     prompt: str = Field(default="question", description=PROMPT)
     choices: str = Field(default="choices", description="The column with the options.")
     shuffle: bool = Field(default=True, description="Shuffle the options by the seed.")
-    suffix: str = Field(
-        default="Give the letter of the right option inside <answer></answer> tags.",
-        description=SUFFIX,
-    )
+    suffix: str = _suffix("Give the letter of the right option inside <answer></answer> tags.")
 
     def question(self, row: Row) -> str:
         options = zip(LETTERS, row.values["choices"])
@@ -141,9 +138,8 @@ class HumanevalSettings(ShapedSettings):
     environment_name: ClassVar[str] = "humaneval"
     default_verifier: ClassVar[str] = "code"
 
-    suffix: str = Field(
-        default="Complete this function. Answer with all of it, in one block of Python code.",
-        description=SUFFIX,
+    suffix: str = _suffix(
+        "Complete this function. Answer with all of it, in one block of Python code."
     )
 
     def question(self, row: Row) -> str:
@@ -171,7 +167,7 @@ class MbppSettings(ShapedSettings):
         ge=0,
         description="How many of the tests the prompt shows: one tells the function's name.",
     )
-    suffix: str = Field(default="Answer with one block of Python code.", description=SUFFIX)
+    suffix: str = _suffix("Answer with one block of Python code.")
 
     def question(self, row: Row) -> str:
         tests = [str(test) for test in _value(row, "test_list")][: self.tests_shown]

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from groupwise.types import Group
 
 
-@dataclass(frozen=True, slots=True)
-class Visit:
+class Visit(NamedTuple):
     """One sampled group: scored completions, the sum of their accuracies, all of its completions
     and their tokens."""
 
@@ -71,39 +70,37 @@ class History:
 
     def rate(self, prompt_id: str, visits: int = 1) -> float | None:
         """The share of the newest visits' scored completions that passed; None before `visits`."""
-        recent = self[prompt_id].recent
-        scored = sum(visit.scored for visit in recent)
-        if len(recent) < visits or not scored:
+        scored, passed, _, _ = self._sums(prompt_id)
+        if len(self[prompt_id].recent) < visits or not scored:
             return None
-        return sum(visit.passed for visit in recent) / scored
+        return passed / scored
 
     def smoothed(self, prompt_id: str) -> float:
         """(passed + 1)/(scored + 2) over the newest visits: never 0 or 1, and 0.5 before any.
 
         The mean of the rate's posterior under a uniform prior (Laplace's rule of succession).
         """
-        recent = self[prompt_id].recent
-        passed = sum(visit.passed for visit in recent)
-        return (passed + 1.0) / (sum(visit.scored for visit in recent) + 2.0)
+        scored, passed, _, _ = self._sums(prompt_id)
+        return (passed + 1.0) / (scored + 2.0)
 
     def tokens(self, prompt_id: str) -> float | None:
         """Expected tokens of one completion: the prompt's newest visits, else all prompts' mean."""
-        recent = self[prompt_id].recent
-        completions = sum(visit.completions for visit in recent)
+        _, _, completions, tokens = self._sums(prompt_id)
         if completions:
-            return sum(visit.tokens for visit in recent) / completions
+            return tokens / completions
         return self._tokens / self._completions if self._completions else None
+
+    def _sums(self, prompt_id: str) -> Visit:
+        """The newest visits together."""
+        recent = self[prompt_id].recent
+        return Visit(*map(sum, zip(*recent))) if recent else Visit(0, 0.0, 0, 0)
 
     def state_dict(self) -> dict[str, Any]:
         return {
             "completions": self._completions,
             "tokens": self._tokens,
             "prompts": {
-                prompt_id: [
-                    seen.visits,
-                    seen.last_step,
-                    [[v.scored, v.passed, v.completions, v.tokens] for v in seen.recent],
-                ]
+                prompt_id: [seen.visits, seen.last_step, [list(visit) for visit in seen.recent]]
                 for prompt_id, seen in self._of.items()
             },
         }
