@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from groupwise.sandbox import Job, Sandbox, SandboxUnavailable, make_job
+from groupwise.sandbox import Job, Sandbox, SandboxUnavailable
 from groupwise.sandbox.guest.zygote import STANDARD
 
 SOURCE = """
@@ -117,7 +117,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, object]:
     function = namespace["f"]
     assert callable(function)
     expected = [function(*each) for each in inputs]
-    job = make_job(SOURCE, list(zip(inputs, expected)), entry="f")
+    job = Job(SOURCE, list(zip(inputs, expected)), entry="f")
     bare = [BareForks(inputs, expected) for _ in range(size)]
     sandboxes: dict[str, Sandbox] = {}
     for tier in ("A", "B"):
