@@ -147,7 +147,7 @@ def test_each_source_says_which_turns_are_read(sources):
     environment = mixture([{"name": "tic_tac_toe", "num_train": 1, "num_heldout": 0}, sources[1]])
     game, word = environment.prompts()[:2]
     assert [environment.judged_for(each) for each in (game, word)] == ["all", "last"]
-    environment.judge("all")
+    environment.set_judged("all")
     assert environment.judged_for(word) == "all"
 
 

@@ -205,7 +205,7 @@ class Environment:
         """Which of the policy's words verifiers read in a rollout of that prompt."""
         return self.judged
 
-    def judge(self, judged: Judged) -> None:
+    def set_judged(self, judged: Judged) -> None:
         """Set `judged`, of the sources too if there are any."""
         self.judged = judged
 

@@ -146,9 +146,9 @@ class MixtureEnvironment(Environment):
     def judged_for(self, prompt: Prompt) -> Judged:
         return self.parts[source_of(prompt)].judged_for(prompt)
 
-    def judge(self, judged: Judged) -> None:
+    def set_judged(self, judged: Judged) -> None:
         for part in self.parts.values():
-            part.judge(judged)
+            part.set_judged(judged)
 
     @property
     def notes(self) -> list[str]:

@@ -188,7 +188,7 @@ def _put_around(made: Environment, settings: EnvironmentSettings) -> None:
         characters=settings.answer_characters,
     )
     if settings.judged is not None:
-        made.judge(settings.judged)
+        made.set_judged(settings.judged)
     prompts = made.prompts(split="all")
     wrappers: list[EnvironmentWrapper] = []
     if settings.user is not None:
