@@ -74,6 +74,7 @@ def prepared(
         mentioned = {node.id for tree in trees for node in _all(tree, ast.Name)}
         mentioned |= {node.attr for tree in trees for node in _all(tree, ast.Attribute)}
         for tree in trees[1:]:
+            _refuse_doctests(tree)
             _refuse_functions(tree, set(names), made)
             _refuse_what_nothing_runs(tree, set(names), mentioned, entry)
         files = ["<setup>", *(f"<test {index}>" for index in range(len(tests)))]
@@ -151,6 +152,13 @@ def _refuse_dropped_comparisons(tree: ast.AST) -> None:
             dropped = isinstance(value, (ast.Compare, ast.BoolOp))
         if dropped or (isinstance(node, ast.Assert) and isinstance(node.test, _ALWAYS_TRUE)):
             raise Refused(f"{ast.unparse(node)[:60]} asserts nothing")
+
+
+def _refuse_doctests(tree: ast.AST) -> None:
+    """Examples in a docstring, where nothing else in the source judges."""
+    holders = _all(tree, *_Function, ast.ClassDef, ast.Module)
+    if not _judges(tree) and any(">>>" in (ast.get_docstring(each) or "") for each in holders):
+        raise Refused("doctests are not run; write them as assertions")
 
 
 def _judges(tree: ast.AST) -> bool:
