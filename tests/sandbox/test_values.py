@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groupwise.errors import RecipeError
@@ -40,6 +40,7 @@ values = st.recursive(
 )
 
 
+@settings(max_examples=40)
 @given(values)
 def test_there_and_back(value):
     told = encode(value)
@@ -49,6 +50,7 @@ def test_there_and_back(value):
     assert matches(value, told)
 
 
+@settings(max_examples=40)
 @given(values, values)
 def test_only_equal_values_match(one, other):
     if matches(one, encode(other)):
