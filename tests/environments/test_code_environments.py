@@ -1,6 +1,7 @@
 """Functions and packages that are asked for: right by construction, judged in the sandbox."""
 
 import json
+import sys
 
 import pytest
 
@@ -97,7 +98,7 @@ def test_credit_by_fraction():
     ],
 )
 def test_arguments_that_do_not_do(name, arguments, message, monkeypatch):
-    monkeypatch.setattr("groupwise.environments.generated.MAX_IDLE", 50)
+    monkeypatch.setattr(sys.modules["groupwise.environments.generated"], "MAX_IDLE", 50)
     with pytest.raises(RecipeError, match=message):
         load_environment(name, **arguments)
 
