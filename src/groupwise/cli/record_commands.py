@@ -1,4 +1,4 @@
-"""The commands that read records: doctor, diff, replay, import."""
+"""The commands that read records: report, view, doctor, diff, replay, import."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON."
 
 def add_to(app: typer.Typer) -> None:
     """Make these commands part of the command line."""
+    app.command()(report)
+    app.command()(view)
     app.command()(doctor)
     app.command()(diff)
     app.command()(replay)
@@ -27,6 +29,31 @@ def add_to(app: typer.Typer) -> None:
 
 def _out() -> Console:
     return Console(highlight=False, emoji=False, markup=False, soft_wrap=True)
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs.")],
+    output: Annotated[
+        Path | None, typer.Option(help="The HTML file; RUN/report.html by default.")
+    ] = None,
+    groups: Annotated[int, typer.Option(min=1, help="Groups of rollouts in the page.")] = 120,
+) -> None:
+    """Write one HTML file of runs: questions, curves, rollouts, the doctor. No network needed."""
+    from groupwise.dashboard import write_report
+
+    path = write_report(runs, output or runs[0] / "report.html", groups=groups)
+    _out().print(f"the report is in {path} ({path.stat().st_size / 1e6:.1f} MB)")
+
+
+def view(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs, running ones too.")],
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 0,
+    groups: Annotated[int, typer.Option(min=1, help="Groups of rollouts in the page.")] = 120,
+) -> None:
+    """Serve the report of runs live, on this machine alone; Ctrl-C ends it."""
+    from groupwise.dashboard.server import view as serve
+
+    serve(runs, port=port, groups=groups, say=_out().print)
 
 
 def doctor(

@@ -1,0 +1,76 @@
+"""One self-contained HTML file of one or several runs: no server, no network."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from groupwise.dashboard.data import GROUPS, run_data
+from groupwise.errors import RecipeError
+from groupwise.records import open_run
+from groupwise.records.files import write_text
+
+_PARTS = {
+    "/*UPLOT_CSS*/": "uPlot.min.css",
+    "/*PAGE_CSS*/": "page.css",
+    "/*UPLOT_JS*/": "uPlot.iife.min.js",
+    "/*PAGE_JS*/": "page.js",
+}
+
+
+def page(runs: Sequence[dict[str, Any]]) -> str:
+    """The page with its data, styles and scripts inside."""
+    html = _asset("page.html")
+    for mark, name in _PARTS.items():
+        html = html.replace(mark, _asset(name))
+    return html.replace("/*DATA*/", safe_json(list(runs)))
+
+
+def safe_json(value: Any) -> str:
+    """JSON that cannot end a script element or open a comment, whatever texts it holds."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    for mark, escaped in (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026")):
+        text = text.replace(mark, escaped)
+    return text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def write_report(
+    folders: Sequence[str | Path], output: str | Path, *, groups: int = GROUPS
+) -> Path:
+    """Write the page of these runs; a pipeline's folder stands for its stages.
+
+    `groups` bounds the groups of each run in the page. Raises RecipeError for a folder without a
+    record, and for an output that exists and is no HTML file.
+    """
+    output = Path(output)
+    if output.suffix != ".html":
+        raise RecipeError(f"output = {str(output)!r}: give a file that ends in .html")
+    data = pages_data(folders, groups)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    write_text(output, page(data))
+    return output
+
+
+def pages_data(folders: Sequence[str | Path], groups: int = GROUPS) -> list[dict[str, Any]]:
+    """What the pages of these folders show; names without the folders that all of them share."""
+    data = [run_data(run, groups) for folder in folders for run in runs_of(folder)]
+    paths = [Path(each["name"]).absolute() for each in data]
+    shared = Path(os.path.commonpath([path.parent for path in paths])) if paths else Path()
+    for each, path in zip(data, paths, strict=True):
+        each["name"] = str(path.relative_to(shared))
+    return data
+
+
+def runs_of(folder: str | Path) -> list[Any]:
+    """The run of a folder, or the stages of a pipeline that took steps."""
+    run = open_run(folder)
+    stages = list(run.stages.values())
+    return [stage for stage in stages if stage.steps] or stages or [run]
+
+
+def _asset(name: str) -> str:
+    return (files("groupwise.dashboard") / "assets" / name).read_text(encoding="utf-8")
