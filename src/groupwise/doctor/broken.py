@@ -107,7 +107,7 @@ def never_stops(facts: Facts) -> Finding | None:
 
 def template_mark(facts: Facts) -> Finding | None:
     """Marks of a chat template stand in the text: the policy writes both sides, or a wrong one."""
-    rows = [*facts.early_rows, *facts.late_rows]
+    rows = facts.late_rows
     marked = [row for row in rows if TEMPLATE_MARKS.search(row["text"])]
     if not rows or len(marked) / len(rows) < MARKED:
         return None

@@ -138,7 +138,7 @@ def strict_gap(facts: Facts) -> Finding | None:
         {"eval/strict_gap": gaps[-1], "first": gaps[0]}, facts.span, "sure",
         "the reward is being gamed: train on the strict verifiers, or close the hole that the "
         "samples show",
-        {}, samples_of(facts.late_rows),
+        {}, samples_of([row for row in facts.late_rows if is_right(row)]),
     )  # fmt: skip
 
 
