@@ -22,6 +22,8 @@ def main() -> None:
         for view in ("overview", "rollouts"):
             page.goto(f"{report.as_uri()}#{view}")
             page.reload()
+            if view == "rollouts":
+                page.select_option("select >> nth=1", "0")  # the first step: the groups differ
             page.screenshot(path=str(here / f"report_{view}.png"))
         browser.close()
 
