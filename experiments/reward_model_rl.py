@@ -1,10 +1,10 @@
-"""What a learned reward is worth as it is climbed: recipes/reward_model_rl.toml, 3 seeds, 3 arms.
+"""What a learned reward is worth as it is climbed: recipes/reward_model_rl.toml, 3 seeds, 5 arms.
 
 Proxy (the reward model) and gold (the verifier) of held-out completions over the KL to the start,
-without and with a penalty and, as the control, with a reward model of pairs in the order of a
-coin. Beside it best of n by the same reward model, whose KL is
-log n - (n - 1)/n at most. A seed is one pipeline; finished ones are read, not run again. Writes the
-tables of docs/reward_models.md and its curve.
+without and with a penalty, with length taken from the score, and of reward models that learned
+nothing true: of reversed pairs and of pairs in the order of a coin. Beside it best of n by the
+same reward model, whose KL is log n - (n - 1)/n at most. A seed is one pipeline and two runs;
+finished ones are read, not run again. Writes the tables of docs/reward_models.md and its curve.
 
     python experiments/reward_model_rl.py --output runs/reward_model_rl
 """
@@ -37,6 +37,13 @@ ARMS: dict[str, dict[str, Any]] = {
     "shuffled pairs": {"scorer": "shuffled"},
 }
 """Arm: what it changes in the recipe's rl stage; `scorer` is the stage whose model it reads."""
+BESIDE: dict[str, tuple[float, bool]] = {
+    "reversed pairs": (-1.0, False),
+    "length controlled": (1.0, True),
+}
+"""Arm that is a run of its own on the pipeline's reward model: the weight of its score, and whether
+length is taken from it. Trained on reversed pairs the model would be its own negative."""
+EVERY = (*ARMS, *BESIDE)
 
 
 def pipeline(seed: int) -> dict[str, Any]:
@@ -56,6 +63,21 @@ def pipeline(seed: int) -> dict[str, Any]:
         arguments["model"]["stage"] = changes.get("scorer", "scorer")
         stages.append(stage)
     return {**table, "seed": seed, "stages": stages}
+
+
+def run_beside(arm: str, seed: int, folder: Path) -> None:
+    """The rl stage with another reading of the same reward model, as an ordinary run."""
+    table = tomllib.loads(RECIPE.read_text(encoding="utf-8"))
+    rl = table.pop("stages")[-1]
+    del table["small"]
+    learned, gold = rl["environment"]["verifiers"]
+    learned["weight"], control = BESIDE[arm]
+    model = str(folder / "stages" / "scorer" / "model")
+    learned["arguments"] |= {"model": model, "length_control": control}
+    gold["weight"] = 0.0
+    environment = {**table.pop("environment"), "verifiers": [learned, gold]}
+    recipe = {**table, "seed": seed, "environment": environment, "training": rl["training"]}
+    gw.train(recipe, output=folder / "stages" / arm.replace(" ", "_"), resume=True)
 
 
 @dataclass(frozen=True)
@@ -123,11 +145,13 @@ def play(
     for seed in seeds:
         folder = output / str(seed)
         run = gw.train(pipeline(seed), output=folder, resume=True)
-        curves += [curve(arm, seed, folder) for arm in ARMS]
+        for arm in BESIDE:
+            run_beside(arm, seed, folder.absolute())
+        curves += [curve(arm, seed, folder) for arm in EVERY]
         lines.append(best_of_n(seed, folder))
         models = [each for each in run.summary["stages"] if each["kind"] == "reward_model"]
         scorers += [each["last"] for each in models]
-        for each in curves[-len(ARMS) :]:
+        for each in curves[-len(EVERY) :]:
             print(summary(each), flush=True)
     return curves, lines, scorers
 
@@ -197,9 +221,9 @@ def check(curves: Sequence[Curve]) -> None:
     """What the page claims, of every seed."""
     for each in curves:
         gain = each.gold[-1] - each.gold[0]
-        if each.arm == "shuffled pairs":
-            assert gain < 0.1, f"the control of seed {each.seed} raised gold by {gain:.0%}"
-        else:
+        if each.arm == "reversed pairs":
+            assert gain < 0.05, f"the control of seed {each.seed} raised gold by {gain:.0%}"
+        elif each.arm != "shuffled pairs":
             assert max(each.gold) - each.gold[0] > 0.15, f"{each.arm}, {each.seed}: gold never rose"
             assert each.proxy[-1] > each.proxy[0] + 0.5, f"{each.arm}, {each.seed}: proxy rose less"
 
@@ -210,7 +234,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="*", default=SEEDS)
     given = parser.parse_args()
     curves, lines, scorers = play(given.seeds, given.output)
-    arms = [each for arm in ARMS for each in curves if each.arm == arm]
+    arms = [each for arm in EVERY for each in curves if each.arm == arm]
     tables = {
         "arms": HEAD + "\n".join(map(summary, arms)) + "\n",
         "best of n": best_of_n_lines(lines),

@@ -30,7 +30,7 @@ experiment = load("reward_model_rl")
 RISEN = experiment.Curve(
     "no penalty", 0, [0, 16, 32], [0.0, 2.0, 4.0], [-1.0, 1.0, 2.0], [0.3, 0.6, 0.5], [15, 30, 40]
 )
-CONTROL = replace(RISEN, arm="shuffled pairs", gold=[0.3, 0.25, 0.2])
+CONTROL = replace(RISEN, arm="reversed pairs", gold=[0.3, 0.25, 0.2])
 
 
 def test_the_claims_are_checked() -> None:
@@ -57,14 +57,14 @@ def test_the_page_has_every_seed_of_every_arm_and_the_curve() -> None:
     rows = [
         line.split(" | ")
         for line in lines
-        if line.startswith(tuple(f"| {a} |" for a in experiment.ARMS))
+        if line.startswith(tuple(f"| {a} |" for a in experiment.EVERY))
     ]
     assert [(each[0].strip("| "), int(each[1])) for each in rows] == [
-        (arm, seed) for arm in experiment.ARMS for seed in experiment.SEEDS
+        (arm, seed) for arm in experiment.EVERY for seed in experiment.SEEDS
     ]
     shown = ElementTree.parse(experiment.CURVE).getroot()
     drawn = shown.findall(".//{http://www.w3.org/2000/svg}polyline")
-    assert len(drawn) == (2 * len(experiment.ARMS) + 1) * len(experiment.SEEDS)
+    assert len(drawn) == (2 * len(experiment.EVERY) + 1) * len(experiment.SEEDS)
     text = experiment.draw([RISEN, CONTROL], [[(1, 0.0, 0.3), (4, 0.64, 0.5)]])
     assert "best of n" in text
     table = {"arms": "x\n"}

@@ -302,3 +302,21 @@ def test_scores_are_of_the_last_token_whatever_stands_behind_it() -> None:
     together: Tensor = scores(policy, pairs).detach()
     alone = torch.cat([scores(policy, [pair]).detach() for pair in pairs], 1)
     torch.testing.assert_close(together, alone, rtol=1e-5, atol=1e-5)
+
+
+def test_reversed_pairs_give_the_negative_of_the_reward_model(tmp_path: Path) -> None:
+    """The head starts at 0, so the two fits mirror each other step by step: the control of a run
+    on a reward model is the same model with the weight -1."""
+    found = []
+    for sides in (("chosen", "rejected"), ("rejected", "chosen")):
+        rows = [
+            {"prompt": row["prompt"], "chosen": row[sides[0]], "rejected": row[sides[1]]}
+            for row in few_rows()[:40]
+        ]
+        data = write_rows(tmp_path / f"{sides[0]}.jsonl", rows)
+        run = trained(stage(data, training={"epochs": 2}, centring=0.01), tmp_path / sides[0])
+        cases = [Case(Prompt("p", ({"role": "user", "content": "13+4="},)), str(n)) for n in (0, 9)]
+        verifier = RewardModel(model=str(model_of(run.folder)), device="cpu", scale="raw")
+        found.append([score.value for score in verifier.score(cases)])
+    assert abs(found[0][0]) > 0.1
+    assert found[1] == pytest.approx([-value for value in found[0]], abs=1e-4)
