@@ -41,7 +41,7 @@ def svg(panels: Sequence[Panel]) -> str:
     """
     labels = list(dict.fromkeys(line.label for panel in panels for line in panel.lines))
     colours = {label: COLOURS[i % len(COLOURS)] for i, label in enumerate(labels)}
-    width, height = WIDTH * len(panels), HEIGHT + 16 * len(labels)
+    width, height = WIDTH * len(panels), HEIGHT + 16 * len(labels) + 8
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
         f'width="{width}" height="{height}" font-family="sans-serif" font-size="11">',
@@ -50,7 +50,7 @@ def svg(panels: Sequence[Panel]) -> str:
     for place, panel in enumerate(panels):
         parts += [f'<g transform="translate({WIDTH * place},0)">', *_panel(panel, colours), "</g>"]
     for place, (label, colour) in enumerate(colours.items()):
-        y = HEIGHT + 16 * place
+        y = HEIGHT + 16 * place + 8
         parts.append(f'<rect x="{_LEFT}" y="{y - 4}" width="18" height="3" fill="{colour}"/>')
         parts.append(_text(_LEFT + 24, y, label))
     return "\n".join([*parts, "</svg>\n"])
