@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from groupwise.stages.constitution import Constitution
 from groupwise.stages.distillation import Distillation
 from groupwise.stages.evaluation import Evaluate
 from groupwise.stages.models import Export, Merge
@@ -23,6 +24,7 @@ KINDS: dict[str, type[Stage]] = {
         Preference,
         RewardModelling,
         Process,
+        Constitution,
         Merge,
         Evaluate,
         Export,

@@ -36,6 +36,7 @@ class Pair:
     chosen: tuple[Message, ...]
     rejected: tuple[Message, ...]
     margin: float = 0.0
+    target: float = 1.0
 
 
 class Pairing(BaseModel):
@@ -160,6 +161,11 @@ class PairData(RowData):
         description="The column with a pair's margin, which a reward model keeps between the two "
         "scores; rows without it have 0.",
     )
+    target: str = Field(
+        "target",
+        description="The column with the probability that `chosen` is the better one (a soft "
+        "label, as a feedback model gives it); rows without it have 1.",
+    )
     pairing: Pairing = Field(
         default_factory=Pairing,
         description="How completions that a stage sampled become pairs; not for rows that are "
@@ -219,6 +225,11 @@ class PairData(RowData):
         margin = values.get(self.margin) or 0.0
         if isinstance(margin, bool) or not isinstance(margin, int | float):
             raise ValueError(f"has the {self.margin} {margin!r:.40}; give a number")
+        target = values.get(self.target)
+        target = 1.0 if target is None else target
+        if isinstance(target, bool) or not isinstance(target, int | float) or not 0 <= target <= 1:
+            raise ValueError(f"has the {self.target} {target!r:.40}; give a number from 0 to 1")
+        numbers = float(margin), float(target)
         prompt = values.get(self.prompt)
         if prompt is None:
             prompt, chosen, rejected = self._implied(chosen, rejected)
@@ -227,11 +238,11 @@ class PairData(RowData):
         tools = row_tools(values)
         if isinstance(prompt, str) and isinstance(chosen, str) and not self.chat:
             sides = [({"role": "assistant", "content": each},) for each in (chosen, rejected)]
-            return Pair(Prompt(row.where, text=prompt), sides[0], sides[1], float(margin))
+            return Pair(Prompt(row.where, text=prompt), sides[0], sides[1], *numbers)
         messages, first = self.turns(prompt, chosen)
         others, _ = self.turns(prompt, rejected)
         before = Prompt(row.where, tuple(messages[:first]), tools=tools)
-        return Pair(before, tuple(messages[first:]), tuple(others[first:]), float(margin))
+        return Pair(before, tuple(messages[first:]), tuple(others[first:]), *numbers)
 
     def _implied(self, chosen: Any, rejected: Any) -> tuple[Any, Any, Any]:
         """The prompt is the common beginning of two chats or two raw texts."""
@@ -259,12 +270,14 @@ class PairData(RowData):
 
 @dataclass(frozen=True, slots=True)
 class TokenPair:
-    """A pair as ids. `reference` is the summed log-probability of each under the reference."""
+    """A pair as ids. `reference` is the summed log-probability of each under the reference;
+    `target` the probability that the chosen answer is the better one."""
 
     chosen: TokenExample
     rejected: TokenExample
     margin: float = 0.0
     reference: tuple[float, float] = (0.0, 0.0)
+    target: float = 1.0
 
     @property
     def prompt_ids(self) -> tuple[int, ...]:
@@ -298,18 +311,20 @@ def token_pair(pair: Pair, template: Template) -> TokenPair:
         sides.append(made[0])
     if sides[0].prompt_ids != sides[1].prompt_ids:
         raise ValueError("has answers to two different prompts")
-    return TokenPair(sides[0], sides[1], pair.margin)
+    return TokenPair(sides[0], sides[1], pair.margin, target=pair.target)
 
 
 def no_contradiction() -> Callable[[TokenPair, str], None]:
     """A check of pairs one after the other: raises ValueError for two equal answers, and for the
-    reverse of an earlier pair."""
+    reverse of an earlier pair, where both are sure."""
     seen: dict[tuple[tuple[int, ...], ...], str] = {}
 
     def check(pair: TokenPair, where: str) -> None:
         chosen, rejected = (side.completion_ids for side in pair.sides)
         if chosen == rejected:
             raise ValueError("has a chosen answer that equals the rejected one")
+        if pair.target < 1:
+            return
         if earlier := seen.get((pair.prompt_ids, rejected, chosen)):
             raise ValueError(
                 f"reverses another pair; {earlier} prefers the other answer: keep one of the two"

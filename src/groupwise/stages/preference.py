@@ -83,7 +83,7 @@ class PairLoss:
         return sum(side.size for side in example.sides)
 
     def digest(self, example: TokenPair) -> bytes:
-        numbers = struct.pack("<3d", example.margin, *example.reference)
+        numbers = struct.pack("<4d", example.margin, example.target, *example.reference)
         return pair_ids(example) + numbers
 
     def sum_loss(
@@ -109,7 +109,7 @@ class PairLoss:
             shape=own.shape,
             beta=own.beta,
             margin=own.margin,
-            label_smoothing=own.label_smoothing,
+            label_smoothing=wrong_order(examples, own.label_smoothing).to(chosen),
         )
         gaps = (chosen - rejected).detach()
         return (own.coef * losses - own.nll * mean).sum(), {
@@ -118,6 +118,13 @@ class PairLoss:
             "chosen_logprob": float(sums[0].detach().sum()),
             "rejected_logprob": float(sums[1].detach().sum()),
         }
+
+
+def wrong_order(pairs: Sequence[TokenPair], smoothing: float) -> Tensor:
+    """[B] the probability that each pair is in the wrong order: 1 - target, and of `smoothing` of
+    the rest the reverse."""
+    wrong = torch.tensor([1 - each.target for each in pairs], dtype=torch.float64)
+    return wrong * (1 - smoothing) + (1 - wrong) * smoothing
 
 
 def pair_ids(pair: TokenPair) -> bytes:

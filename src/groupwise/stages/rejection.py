@@ -23,7 +23,7 @@ from groupwise.records import SUMMARY_KEYS, RunWriter
 from groupwise.stages.keeping import TraceStage, trace_counts
 from groupwise.stages.stage import CheckContext, StageContext, StageResult
 from groupwise.stages.traces import SAMPLED, Source, Trace, stored
-from groupwise.training.output import holds_run, open_record, same_data
+from groupwise.training.output import holds_run, same_data
 from groupwise.training.preparing import Prepared
 from groupwise.training.process import Interrupted, Interruption
 from groupwise.types import Prompt
@@ -31,7 +31,7 @@ from groupwise.types import Prompt
 HINTED, REPAIRED = "hinted", "repaired"
 
 
-def _fields(value: str, *names: str) -> str:
+def checked_fields(value: str, *names: str) -> str:
     """A wording with each of these fields once. Raises ValueError."""
     found = sorted(name for _, name, _, _ in string.Formatter().parse(value) if name is not None)
     if found != sorted(names):
@@ -57,7 +57,7 @@ class Rationalise(BaseModel):
     @field_validator("hint")
     @classmethod
     def _hint(cls, value: str) -> str:
-        return _fields(value, "prompt", "answer")
+        return checked_fields(value, "prompt", "answer")
 
     def asked(self, prompt: Prompt) -> Prompt:
         """The prompt with its answer hinted."""
@@ -90,7 +90,7 @@ class Repair(BaseModel):
     @field_validator("wording")
     @classmethod
     def _wording(cls, value: str) -> str:
-        return _fields(value, "reason")
+        return checked_fields(value, "reason")
 
     def asked(self, prompt: Prompt, failed: Trace) -> Prompt:
         """The chat up to the user's turn with the verifier's reason."""
@@ -162,22 +162,22 @@ class Rejection(TraceStage):
             "environment": about,
         }
         started = time.perf_counter()
-        with _record(context, identity) as (writer, interruption):
+        with stage_record(context, identity) as (writer, interruption):
             source = Source(
                 environment, self.chosen(prepared), self.sampling, self.seed, policy.template
             )
-            traces = _all(context, source, policy, interruption)
+            traces = all_traces(context, source, policy, interruption)
             if self.rationalise is not None:
                 again = self._hinted(source, traces)
-                traces += _all(context, again, policy, interruption)
+                traces += all_traces(context, again, policy, interruption)
             if self.repair is not None:
                 again = self._repaired(context, source, traces, policy)
-                traces += _all(context, again, policy, interruption)
+                traces += all_traces(context, again, policy, interruption)
             found, _ = self.kept(context, traces, policy.template, policy.max_length)
             counts = trace_counts(traces, found, self)
             writer.event("kept", counts=counts)
             seconds = round(time.perf_counter() - started, 3)
-            writer.summary(_summary("finished", seconds, int(counts["traces/tokens"])))
+            writer.summary(stage_summary("finished", seconds, int(counts["traces/tokens"])))
             writer.event("finished")
         environment.close()
         return StageResult({}, counts, None, about["data_hash"])
@@ -192,7 +192,7 @@ class Rejection(TraceStage):
         assert self.rationalise is not None
         failing = self._failing(source, traces)
         asked = [self.rationalise.asked(prompt) for prompt in failing]
-        sampling = _sized(source, self.rationalise.samples)
+        sampling = sized(source, self.rationalise.samples)
         learned = {prompt.id: prompt for prompt in failing}
         return replace(
             source, prompts=asked, sampling=sampling, learned=learned, visit=1, how=HINTED
@@ -220,18 +220,18 @@ class Rejection(TraceStage):
                 f"{len(failing) - len(asked)} of {len(failing)} failures are not repaired: with "
                 f"the verifier's reason they have more than {room} tokens"
             )
-        sampling = _sized(source, self.repair.samples)
+        sampling = sized(source, self.repair.samples)
         return replace(
             source, prompts=asked, sampling=sampling, learned=learned, visit=2, how=REPAIRED
         )
 
 
-def _sized(source: Source, samples: int | None) -> Any:
+def sized(source: Source, samples: int | None) -> Any:
     sampling = source.sampling
     return sampling if samples is None else sampling.model_copy(update={"group_size": samples})
 
 
-def _all(
+def all_traces(
     context: StageContext, source: Source, policy: Policy, interruption: Interruption
 ) -> list[Trace]:
     """Every trace of a source, stored in the stage's folder as `<how>.jsonl`."""
@@ -248,7 +248,7 @@ def _all(
 
 
 @contextmanager
-def _record(
+def stage_record(
     context: StageContext, identity: Mapping[str, Any]
 ) -> Iterator[tuple[RunWriter, Interruption]]:
     """The stage's record, begun or resumed; however the stage ends, it says how."""
@@ -258,7 +258,7 @@ def _record(
         now = {"template_reads_clock": False, **identity}
         for note in same_data(folder, now):
             context.warn(note)
-    record = open_record(folder, context.recipe_text, identity, resuming=resuming)
+    record = openstage_record(folder, context.recipe_text, identity, resuming=resuming)
     with record as writer, Interruption() as interruption:
         if resuming:
             writer.truncate_after(0)
@@ -269,10 +269,10 @@ def _record(
             stopped = isinstance(error, Interrupted | KeyboardInterrupt)
             status = "interrupted" if stopped else "failed"
             writer.event(status, error=str(error), traceback=traceback.format_exc())
-            writer.summary(_summary(status, None, None))
+            writer.summary(stage_summary(status, None, None))
             raise
 
 
-def _summary(status: str, seconds: float | None, tokens: int | None) -> dict[str, Any]:
+def stage_summary(status: str, seconds: float | None, tokens: int | None) -> dict[str, Any]:
     found = {"status": status, "steps": 0, "seconds": seconds, "tokens": tokens}
     return {**dict.fromkeys(SUMMARY_KEYS), **found}

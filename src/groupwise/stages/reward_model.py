@@ -28,7 +28,7 @@ from groupwise.stages.classifier import (
 from groupwise.stages.objective import micro_batches
 from groupwise.stages.pair_stage import PairStage
 from groupwise.stages.pairs import Pair, TokenPair
-from groupwise.stages.preference import pair_ids
+from groupwise.stages.preference import pair_ids, wrong_order
 from groupwise.stages.stage import CheckContext, StageContext, StageResult
 from groupwise.templates import Template
 
@@ -49,7 +49,7 @@ class RewardLoss:
         return 2 * max(_width(side) for side in example.sides)
 
     def digest(self, example: TokenPair) -> bytes:
-        return pair_ids(example) + repr(example.margin).encode()
+        return pair_ids(example) + repr((example.margin, example.target)).encode()
 
     def sum_loss(
         self, policy: Policy, examples: Sequence[TokenPair]
@@ -61,7 +61,7 @@ class RewardLoss:
             rejected,
             margins,
             centring=self.centring,
-            label_smoothing=self.label_smoothing,
+            label_smoothing=wrong_order(examples, self.label_smoothing).to(chosen),
         )
         gaps = (chosen - rejected).detach()
         return losses.sum(), {
@@ -130,7 +130,7 @@ class RewardModelling(PairStage):
             ids = tuple(answer_ids(tokenizer, text))
             given = tuple(prompt_ids(tokenizer, before))
             sides.append(TokenExample(given, ids, (True,) * len(ids)))
-        return TokenPair(sides[0], sides[1], pair.margin)
+        return TokenPair(sides[0], sides[1], pair.margin, target=pair.target)
 
     def run(self, context: StageContext) -> StageResult:
         policy = classifier_policy(self, context.model, "sequence")
