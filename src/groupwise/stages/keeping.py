@@ -264,19 +264,24 @@ class TraceStage(Rules, SamplingStage):
                 found.dropped.append({**row, "reason": f"not learnable: {error}"})
                 continue
             found.rows.append(row)
-        write_text(context.folder / ROWS, "".join(map(json_line, found.rows)))
-        write_text(context.folder / DROPPED, "".join(map(json_line, found.dropped)))
-        total = len(found.rows) + len(found.dropped)
-        for reason, number in found.reasons.items():
-            context.warn(f"{number} of {total} traces dropped: {reason}")
-        if not found.rows:
-            raise GroupwiseError(
-                f"all {len(found.dropped)} traces were dropped ({found.reasons}; {DROPPED} has "
-                "each with its reason): nothing is learned from. Sample more for a prompt "
-                '(sampling.group_size), loosen what drops them, set keep = "all", or start from a '
-                "better model"
-            )
+        write_kept(context, found)
         return found, examples
+
+
+def write_kept(context: StageContext, found: Kept) -> None:
+    """Both files of rows. Raises GroupwiseError where nothing is kept."""
+    write_text(context.folder / ROWS, "".join(map(json_line, found.rows)))
+    write_text(context.folder / DROPPED, "".join(map(json_line, found.dropped)))
+    total = len(found.rows) + len(found.dropped)
+    for reason, number in found.reasons.items():
+        context.warn(f"{number} of {total} rows dropped: {reason}")
+    if not found.rows:
+        raise GroupwiseError(
+            f"all {len(found.dropped)} rows were dropped ({found.reasons}; {DROPPED} has "
+            "each with its reason): nothing is learned from. Sample more for a prompt "
+            '(sampling.group_size), loosen what drops them (keep = "all"), or start from a '
+            "better model"
+        )
 
 
 def trace_counts(traces: Sequence[Trace], kept: Kept, rules: Rules) -> dict[str, float | int]:

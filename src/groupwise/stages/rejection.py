@@ -23,7 +23,7 @@ from groupwise.records import SUMMARY_KEYS, RunWriter
 from groupwise.stages.keeping import TraceStage, trace_counts
 from groupwise.stages.stage import CheckContext, StageContext, StageResult
 from groupwise.stages.traces import SAMPLED, Source, Trace, stored
-from groupwise.training.output import holds_run, same_data
+from groupwise.training.output import holds_run, open_record, same_data
 from groupwise.training.preparing import Prepared
 from groupwise.training.process import Interrupted, Interruption
 from groupwise.types import Prompt
@@ -258,7 +258,7 @@ def stage_record(
         now = {"template_reads_clock": False, **identity}
         for note in same_data(folder, now):
             context.warn(note)
-    record = openstage_record(folder, context.recipe_text, identity, resuming=resuming)
+    record = open_record(folder, context.recipe_text, identity, resuming=resuming)
     with record as writer, Interruption() as interruption:
         if resuming:
             writer.truncate_after(0)

@@ -362,10 +362,10 @@ class _Audit:
     def judges(
         self, number: int, labelled: Sequence[LabelledRow]
     ) -> tuple[list[Agreement], list[Shift]]:
-        """How the judges agree on the labelled texts (else on right and wrong answers), and what
-        orders behind wrong answers move; nothing under a budget, which is for a run's start."""
-        judges = judges_of(self.scorer.verifier)
-        if not judges or self.scorer.budget is not None or self._ended("judges"):
+        """How the judges agree on labelled texts (else right and wrong answers), and what orders
+        behind wrong answers move; nothing under a budget (a run's start) or where one raised."""
+        judges, scorer = judges_of(self.scorer.verifier), self.scorer
+        if not judges or scorer.budget is not None or scorer.raised or self._ended("judges"):
             return [], []
         prompts = _spread(self.prompts, number)
         tasks = self._tasks(prompts)

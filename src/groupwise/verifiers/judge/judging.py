@@ -49,11 +49,13 @@ class Question:
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """A judge's answer: a value from 0 to 1 for each completion that was shown, or why there is
-    none (`outcome` says whose doing that was)."""
+    none (`outcome` says whose doing that was). `first`: how much more the place that is shown
+    first got than the last one, over both orders."""
 
     values: tuple[float, ...] | None
     reason: str = ""
     outcome: Outcome = "infrastructure_error"
+    first: float = 0.0
 
 
 def nonce_of(*parts: str) -> str:

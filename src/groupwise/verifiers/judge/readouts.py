@@ -104,21 +104,21 @@ class JudgeVerifier(SettingsVerifier):
             for texts in (shown, shown[::-1])
         ]
         verdicts = self.ask(questions)
-        found, first, agree = list[Verdict](), list[float](), list[float]()
+        found, agree = list[Verdict](), list[float]()
         for one, other in zip(verdicts[::2], verdicts[1::2], strict=True):
             if one.values is None or other.values is None:
                 found.append(one if one.values is None else other)
                 continue
             forward, back = one.values, other.values[::-1]
-            first += [each.values[0] - each.values[-1] for each in (one, other) if each.values]
             agree.append(float(forward.index(max(forward)) == back.index(max(back))))
+            first = (forward[0] - forward[-1] + back[-1] - back[0]) / 2
             values = tuple(fmean(pair) for pair in zip(forward, back, strict=True))
-            found.append(Verdict(values, one.reason or other.reason))
-        unread = len(found) - len(agree)
-        self._logs.metrics[f"{self.name}/unread"] = float(unread)
+            found.append(Verdict(values, one.reason or other.reason, first=first))
+        logged = {"unread": float(len(found) - len(agree))}
         if agree:
-            self._logs.metrics[f"{self.name}/position_bias"] = fmean(first)
-            self._logs.metrics[f"{self.name}/orders_agree"] = fmean(agree)
+            logged["position_bias"] = fmean(each.first for each in found if each.values)
+            logged["orders_agree"] = fmean(agree)
+        self._logs.metrics.update({f"{self.name}/{key}": each for key, each in logged.items()})
         return found
 
     def _compared(self, cases: Sequence[Case]) -> list[Score]:
