@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,12 @@ from groupwise.errors import GroupwiseError, RecipeError
 from groupwise.examples import rule_judge
 from groupwise.policies import load_policy
 from groupwise.stages import traces
-from groupwise.stages.constitution import Constitution, Labelling
 from groupwise.stages.pairs import Pair, PairData, no_contradiction, token_pair
 from groupwise.stages.preference import LossSettings, PairLoss, wrong_order
 from groupwise.stages.principles import Principle, Refusals, drawn, read_principles
 from groupwise.types import Prompt
 from groupwise.verifiers.judge.judge import Judge
-from pipeline_helpers import pipeline
+from pipeline_helpers import pipeline, write_rows
 
 TWO = [
     {"text": "small", "critique": "big?", "revision": "again:"},
@@ -279,7 +277,7 @@ def test_files_of_principles(tmp_path: Path) -> None:
         ({**LABEL, "sampling": {"group_size": 1}}, "a pair has two answers"),
         ({**LABEL, "clamp": [0.6, 0.9]}, "on either side of 0.5"),
         ({**LABEL, "feedback": {"name": "number"}}, "'number' is not a judge"),
-        ({**REVISE, "skip": 10**6}, "leaves none of"),
+        ({**REVISE, "skip": 10**6}, "so none is left"),
         ({**REVISE, "principles": [{"text": "a", "critique": "{answer}"}]}, "answer"),
     ],
 )
@@ -291,8 +289,11 @@ def test_bad_settings_are_refused_before_weights_load(
 
 
 def test_raw_prompts_and_nothing_kept_are_named(tmp_path: Path) -> None:
-    unread: Sequence[Any] = ({**LABEL, "feedback": {"url": "http://127.0.0.1:9", "model": "m",
-                                                    "tries": 1}, "prompts": 2},)  # fmt: skip
+    data = write_rows(tmp_path / "rows.jsonl", [{"prompt": "3+4=", "answer": "7"}])
+    raw = {"name": "dataset", "path": str(data), "chat": False, "verifiers": [{"name": "number"}]}
+    with pytest.raises(RecipeError, match="is raw text, which has no turns"):
+        gw.train(pipeline(Path(), {**REVISE, "environment": raw}), output=tmp_path / "raw")
+    dead = {"url": "http://127.0.0.1:9", "model": "m", "tries": 1}
+    unread = {**LABEL, "feedback": dead, "prompts": 2}
     with pytest.raises(GroupwiseError, match=r"rows were dropped.*unread"):
-        gw.train(pipeline(Path(), *unread), output=tmp_path / "run")
-    assert Constitution.variants() == (Constitution, Labelling)
+        gw.train(pipeline(Path(), unread), output=tmp_path / "run")

@@ -148,8 +148,8 @@ class Constitution(SamplingStage):
         environment = prepared.environment
         policy = self.policy(context.model)
         about = environment.describe()
-        identity = {"model": context.model, "template_hash": policy.template.hash}
-        identity |= {"environment": about, **self.facts()}
+        identity = {"environment": about, "model": context.model, **self.facts()}
+        identity["template_hash"] = policy.template.hash
         started = time.perf_counter()
         with stage_record(context, identity) as (writer, interruption):
             chosen = self.chosen(prepared)
@@ -191,13 +191,13 @@ class Constitution(SamplingStage):
                 chat.turns.append({"role": "user", "content": words})
             said = work.said(chats, visit, f"{how}_{(visit - 1) // 2}")
             for name, chat in list(chats.items()):
-                trace = said.get(name)
-                fault = "too long for the model" if trace is None else _fault(trace)
-                if trace is None or fault:
+                reply = said.get(name)
+                fault = "too long for the model" if reply is None else _fault(reply)
+                if reply is None or fault:
                     found.dropped.append(chats.pop(name).row(f"no {how}: {fault}"))
                     continue
-                chat.turns.append({"role": "assistant", "content": trace.text})
-                chat.text = trace.text if how == "revision" else chat.text
+                chat.turns.append({"role": "assistant", "content": reply.text})
+                chat.text = reply.text if how == "revision" else chat.text
         for chat in chats.values():
             answer = {"role": "assistant", "content": chat.text}
             row = {"messages": [*map(dict, chat.prompt.messages), answer]}
@@ -211,7 +211,7 @@ class Constitution(SamplingStage):
 class Labelling(Constitution):
     """Pairs of the policy's answers, labelled by a feedback model."""
 
-    mode: Literal["label"] = Field(  # type: ignore[assignment]
+    mode: Literal["label"] = Field(
         "label", description='"revise" (rows for `supervised`) or "label" (pairs).'
     )
     feedback: dict[str, Any] = Field(
@@ -261,17 +261,17 @@ class Labelling(Constitution):
     def rows(self, work: Work, traces: Sequence[Trace]) -> tuple[Kept, dict[str, Any]]:
         found, pairs = Kept(), list[tuple[Chat, str]]()
         placed = list(work.placed(traces))
-        for (one, prompt, place), (other, again, _) in pairwise(placed):
+        for (one, prompt, place), (two, again, _) in pairwise(placed):
             if place % 2 or again is not prompt:
                 continue
             chat = Chat(prompt, drawn(self.principles, self.seed, prompt.id, place), one, one.text)
-            fault = _fault(one) or _fault(other)
+            fault = _fault(one) or _fault(two)
             reason = f"no answer: {fault}" if fault else ""
-            reason = reason or ("two equal answers" if one.text == other.text else "")
+            reason = reason or ("two equal answers" if one.text == two.text else "")
             if reason:
-                found.dropped.append({**chat.row(reason), "other": other.text})
+                found.dropped.append({**chat.row(reason), "other": two.text})
             else:
-                pairs.append((chat, other.text))
+                pairs.append((chat, two.text))
         judge = self.judge(work.context.models)
         low, high = self.bounds(judge)
         labels = list(self._labels(work, judge, pairs))
@@ -282,9 +282,9 @@ class Labelling(Constitution):
                 continue
             better, worse = (chat.text, other) if value > 0.5 else (other, chat.text)
             target = min(high, max(low, value))
-            pair = {"prompt": [*map(dict, chat.prompt.messages)], "chosen": better}
-            pair |= {"rejected": worse, "target": max(target, 1 - target)}
-            found.rows.append({**chat.row(why or "labelled"), **pair})
+            row = {**chat.row(why or "labelled"), "prompt": [*map(dict, chat.prompt.messages)]}
+            row |= {"chosen": better, "rejected": worse, "target": max(target, 1 - target)}
+            found.rows.append(row)
         judge.close()
         read = [first for value, _, first in labels if value is not None]
         return found, {
