@@ -139,10 +139,6 @@ class Constitution(SamplingStage):
             raise RecipeError(f"prompt {raw.id!r} is raw text, which has no turns; give chats")
         return found
 
-    def plan(self, prepared: Prepared) -> list[tuple[str, str]]:
-        count = len(self.chosen(prepared))
-        return [("prompts, answers", f"{count:,}, {count * self.sampling.group_size:,}")]
-
     def run(self, context: StageContext) -> StageResult:
         prepared: Prepared = context.prepared
         environment = prepared.environment

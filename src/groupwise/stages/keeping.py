@@ -221,6 +221,10 @@ class SamplingStage(Stage):
         prompts = prepared.environment.prompts()[self.skip :]
         return prompts if self.prompts is None else prompts[: self.prompts]
 
+    def plan(self, prepared: Prepared) -> list[tuple[str, str]]:
+        count = len(self.chosen(prepared))
+        return [("prompts, completions", f"{count:,}, {count * self.sampling.group_size:,}")]
+
 
 class TraceStage(Rules, SamplingStage):
     """A stage that keeps some of the completions."""
@@ -236,10 +240,6 @@ class TraceStage(Rules, SamplingStage):
                     f"{', '.join(labels)}"
                 )
         return found
-
-    def plan(self, prepared: Prepared) -> list[tuple[str, str]]:
-        count = len(self.chosen(prepared))
-        return [("prompts, completions", f"{count:,}, {count * self.sampling.group_size:,}")]
 
     def kept(
         self, context: StageContext, traces: Sequence[Trace], template: Template, longest: int
