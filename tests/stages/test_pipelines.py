@@ -294,7 +294,7 @@ def test_a_failure_names_its_stage_and_small_says_what_it_sets(data: Path, tmp_p
             notes.append(message)
 
     recipe = pipeline(data, {"kind": "rejection", "min_length": 100})
-    with pytest.raises(GroupwiseError, match=r"^stage 'rejection': all \d+ traces were dropped"):
+    with pytest.raises(GroupwiseError, match=r"^stage 'rejection': all \d+ rows were dropped"):
         gw.train(recipe, output=tmp_path / "run", small=True, callbacks=[Notes()])
     assert any("stages.0.keep = 'all'" in note for note in notes)
 
