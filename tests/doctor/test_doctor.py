@@ -256,3 +256,20 @@ def test_a_pipeline_is_asked_for_a_stage(tmp_path: Path) -> None:
     (tmp_path / "run" / "recipe.toml").write_text("seed = 0\n", "utf-8")
     with pytest.raises(RecipeError, match="stages/first"):
         diagnose(tmp_path / "run")
+
+
+def test_a_finding_is_said_once_while_the_run_goes_on(tmp_path: Path) -> None:
+    from groupwise.cli.live_doctor import LiveDoctor
+
+    write(tmp_path / "run", **FAULTS["truncation"])
+    said: list[str] = []
+    doctor = LiveDoctor(said.append)
+    doctor.folder, doctor.started = tmp_path / "run", -1e9
+    for step in range(18):
+        doctor.on_step({"step": step})
+    doctor.on_end({"steps": 18}, tmp_path / "run")
+    (line,) = said
+    assert line.startswith("doctor: truncation: 46% of the completions are cut")
+    (tmp_path / "run" / "metrics.jsonl").write_text("{broken\n{", "utf-8")
+    doctor.on_end({"steps": 18}, tmp_path / "run")
+    assert said[1].startswith("note: the doctor could not read the record")

@@ -79,6 +79,7 @@ def train(
     quiet: Annotated[bool, typer.Option(help="No progress, only the closing table.")] = False,
 ) -> None:
     """Train by a recipe: progress on standard error, the closing table on standard output."""
+    from groupwise.cli.live_doctor import LiveDoctor
     from groupwise.cli.overrides import parse_overrides
     from groupwise.cli.progress import ProgressDisplay
     from groupwise.cli.tables import closing_table, stages_table
@@ -94,7 +95,7 @@ def train(
             resume=resume,
             overwrite=overwrite,
             small=small,
-            callbacks=[display],
+            callbacks=[display, LiveDoctor(display.say)],
         )
     finally:
         display.stop()

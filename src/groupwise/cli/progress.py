@@ -70,21 +70,21 @@ class ProgressDisplay(Callback):
         self.stop()
         self.lines.clear()
         self.accuracies.clear()
-        self._say(f"stage {name} ({kind})")
+        self.say(f"stage {name} ({kind})")
 
     def on_start(self, prepared: Prepared, folder: Path) -> None:
         from groupwise.cli.plans import plan_of
 
-        self._say(plan_of(prepared).summary_line())
-        self._say(f"record: {folder}")
+        self.say(plan_of(prepared).summary_line())
+        self.say(f"record: {folder}")
 
     def on_ready(self, session: Session) -> None:
         policy = session.policy
-        self._say(
+        self.say(
             f"policy {policy.name} on {policy.device}, {str(policy.dtype).removeprefix('torch.')}; "
             f"{policy.num_parameters:,} parameters, {policy.num_trained:,} of them train"
         )
-        self._say(_NOTE, style="dim")
+        self.say(_NOTE, style="dim")
         steps = session.recipe.training.steps
         self.progress.update(self.task, total=steps, completed=session.first_step)
         if self.console.is_terminal:
@@ -94,9 +94,9 @@ class ProgressDisplay(Callback):
     def on_evaluation(self, version: int, values: Mapping[str, Value]) -> None:
         self.accuracies[version] = values
         if "fit/eval_loss" in values:
-            self._say(f"after {version} steps: held-out loss {values['fit/eval_loss']:.4f}")
+            self.say(f"after {version} steps: held-out loss {values['fit/eval_loss']:.4f}")
         elif self.live is None:
-            self._say(f"after {version} steps: {_accuracy(values)}")
+            self.say(f"after {version} steps: {_accuracy(values)}")
 
     def on_step(self, line: Mapping[str, Value]) -> None:
         self.lines.append(line)
@@ -109,15 +109,16 @@ class ProgressDisplay(Callback):
             return  # a step takes milliseconds
         shown = _SHOWN_FITTING if fitting else _SHOWN
         parts = [f"{label} {show(line.get(key), form)}" for key, label, form in shown]
-        self._say(f"step {line['step']}: {', '.join(parts)}")
+        self.say(f"step {line['step']}: {', '.join(parts)}")
 
     def on_warning(self, message: str) -> None:
-        self._say(f"note: {message}")
+        self.say(f"note: {message}")
 
     def on_end(self, summary: Mapping[str, Any], folder: Path) -> None:
         self.stop()
 
-    def _say(self, text: str, style: str | None = None) -> None:
+    def say(self, text: str, style: str | None = None) -> None:
+        """A line on standard error, above the live display."""
         self.console.print(text, style=style, highlight=False, soft_wrap=True, markup=False)
 
     def stop(self) -> None:
