@@ -68,7 +68,9 @@ SHORT = {"training.steps": 12, "evaluation.every": 0, "evaluation.max_prompts": 
          "evaluation.samples": 2, "checkpoints.every": 0}  # fmt: skip
 
 
-@pytest.mark.parametrize("arm", ["the recipe", "random reward"])
+@pytest.mark.parametrize(
+    "arm", ["the recipe", pytest.param("random reward", marks=pytest.mark.slow)]
+)
 def test_accuracy_and_length_rise_with_the_reward_for_accuracy(arm: str, tmp_path: Path) -> None:
     run = gw.train(experiment.RECIPE, {**SHORT, **ARMS[arm][1]()}, output=tmp_path / "run")
     steps = run.metrics().to_pandas()

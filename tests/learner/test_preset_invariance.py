@@ -97,12 +97,20 @@ def moved(learner: Learner, groups: list[Group], extra: int = 0) -> torch.Tensor
     return torch.cat([weight.detach().flatten() for weight in weights])
 
 
-CASES = [*((name, False) for name in PRESETS), ("ppo", True)]
+def different() -> list[Any]:
+    """The presets; those that ask for the same of the learner as an earlier one are slow."""
+    seen: list[Any] = []
+    found = [pytest.param("ppo", True, id="ppo-shared")]
+    for name in PRESETS:
+        a = preset(name)
+        marks = (replace(a.needs, keep=None), type(a.weight), type(a.ratio), a.kl, a.extras)
+        slow = [pytest.mark.slow] if marks in seen else []
+        found.append(pytest.param(name, False, marks=slow, id=name))
+        seen.append(marks)
+    return found
 
 
-@pytest.mark.parametrize(
-    ("name", "shared"), CASES, ids=[f"{n}-shared" if s else n for n, s in CASES]
-)
+@pytest.mark.parametrize(("name", "shared"), different())
 def test_gradient_depends_on_nothing_but_the_update(name: str, shared: bool) -> None:
     algorithm = preset(name, **({"transform": {"k": 2}} if name == "pass_at_k" else {}))
     size = algorithm.needs.group_size or 4

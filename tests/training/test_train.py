@@ -24,11 +24,11 @@ from run_helpers import Keep, StopAfter
 BASE: dict[str, Any] = {
     "seed": 5,
     "model": {"name": "tiny"},
-    "environment": {"name": "arithmetic", "level": "table"},
+    "environment": {"name": "arithmetic", "level": "table", "audit": False},
     "algorithm": {"preset": "grpo"},
     "sampling": {"group_size": 4, "max_tokens": 4},
     "training": {"prompts_per_step": 12, "steps": 8, "learning_rate": 1e-3},
-    "evaluation": {"every": 4, "samples": 2},
+    "evaluation": {"every": 4, "samples": 2, "max_prompts": 6},
     "checkpoints": {"every": 3, "keep": 5},
 }
 
@@ -129,10 +129,10 @@ def test_the_record_is_complete(unbroken: Path) -> None:
 def test_common_keys_are_the_same_for_every_algorithm(tmp_path: Path) -> None:
     """Fault 62."""
     keys = {}
-    for name in ("reinforce", "rloo", "grpo", "dr_grpo", "dapo", "gspo"):
+    for name in ("reinforce", "grpo", "dapo"):
         run = gw.train(
             BASE,
-            {"algorithm.preset": name, "training.steps": 1, "evaluation.samples": 1},
+            {"algorithm.preset": name, "training.steps": 1},
             output=tmp_path / name,
         )
         line = json.loads((run.folder / "metrics.jsonl").read_text())
@@ -140,7 +140,7 @@ def test_common_keys_are_the_same_for_every_algorithm(tmp_path: Path) -> None:
         assert line["reward"] is not None
         assert line["grad_norm"] is not None
         assert line["entropy"] is not None
-        if name in ("reinforce", "dr_grpo", "dapo", "gspo"):
+        if name != "grpo":
             assert line["kl"] is None
     assert all(found == set(COMMON_KEYS) for found in keys.values())
 

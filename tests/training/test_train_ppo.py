@@ -21,14 +21,14 @@ RECIPES = Path(__file__).parents[2] / "recipes"
 BASE: dict[str, Any] = {
     "seed": 5,
     "model": {"name": "tiny"},
-    "environment": {"name": "arithmetic", "level": "table"},
+    "environment": {"name": "arithmetic", "level": "table", "audit": False},
     "algorithm": {"preset": "ppo"},
     "sampling": {"group_size": 2, "max_tokens": 4},
     "training": {"prompts_per_step": 8, "steps": 4, "learning_rate": 1e-3, "passes": 2},
     "evaluation": {"samples": 1, "max_prompts": 4},
     "checkpoints": {"every": 2, "keep": 5},
 }
-TARGET: dict[str, Any] = {**BASE, "environment": {"name": "target_token"}}
+TARGET: dict[str, Any] = {**BASE, "environment": {"name": "target_token", "audit": False}}
 
 
 def same(one: Path, other: Path, step: int) -> None:
@@ -129,7 +129,7 @@ def test_one_completion_a_prompt_is_enough_for_a_critic(tmp_path: Path) -> None:
     assert run.summary["status"] == "finished"
 
 
-@pytest.mark.parametrize("name", ["rloo", "ppo", "process"])
+@pytest.mark.parametrize("name", ["ppo", "process", pytest.param("rloo", marks=pytest.mark.slow)])
 def test_the_target_token_recipes_learn(tmp_path: Path, name: str) -> None:
     """Each shipped recipe, small: the reward of the last 3 steps is well above the first 3's."""
     run = gw.train(RECIPES / f"target_token_{name}.toml", output=tmp_path / "run", small=True)

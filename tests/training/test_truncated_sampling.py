@@ -12,7 +12,7 @@ import groupwise as gw
 RECIPE: dict[str, Any] = {
     "seed": 3,
     "model": {"name": "tiny"},
-    "environment": {"name": "arithmetic", "level": "table"},
+    "environment": {"name": "arithmetic", "level": "table", "audit": False},
     "algorithm": {"preset": "grpo", "kl": {"estimator": "k3", "coef": 0.01}},
     "training": {"prompts_per_step": 12, "steps": 2, "learning_rate": 1e-3},
     "evaluation": {"every": 0, "samples": 1},
