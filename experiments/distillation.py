@@ -27,6 +27,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "forward_kl": {"form": "forward_kl"},
     "jsd": {"form": "jsd"},
     "reverse_kl, top 8 and the rest": {"form": "reverse_kl", "top_k": 8},
+    "reverse_kl, top 32 and the rest": {"form": "reverse_kl", "top_k": 32},
     "sampled": {"form": "sampled"},
 }
 

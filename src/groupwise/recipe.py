@@ -8,8 +8,6 @@ and a None inside free arguments, where `"none"` may be a text, is written `{ no
 from __future__ import annotations
 
 import datetime
-import json
-import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -32,12 +30,13 @@ from groupwise.environments import EnvironmentSettings
 from groupwise.errors import RecipeError
 from groupwise.learner import TrainingSettings
 from groupwise.policies import ModelSettings
+from groupwise.policies.source import stage_models
 from groupwise.records import CheckpointSettings, EvaluationSettings, RecordSettings
 from groupwise.records.compare import flatten
 from groupwise.samplers import SamplingSettings
 from groupwise.scorers import TeacherSettings
 from groupwise.selection import SelectionSettings
-from groupwise.suggestions import expectation, nearest
+from groupwise.suggestions import converted, expectation, list_text, nearest
 from groupwise.templates import TemplateSettings
 
 NONE = "none"
@@ -163,6 +162,7 @@ def load_recipe(
         raise RecipeError(
             "this is a pipeline ([[stages]]) or one of its stages, and the command takes a recipe "
             "of one RL run; name a run folder or recipe of an rl stage, as RUN/stages/NAME"
+            + ("" if isinstance(source, Mapping) else stage_models(Path(source).parent))
         )
     own_small = table.pop("small", None)
     if small:
@@ -290,11 +290,16 @@ _REQUIRED = {
 def validated(table: Mapping[str, Any], model: type[M]) -> M:
     """The model of some tables. Raises RecipeError: one line for each field that is wrong."""
     try:
-        return model.model_validate(_with_nones(table, model))
+        given = _with_nones(table, model)
+        made = model.model_validate(given)
     except ValidationError as error:
         # without its wrong entries a list is also too short, which is not what is wrong with it
         inner = [item for item in error.errors() if item["type"] != "too_short"] or error.errors()
         raise RecipeError("\n".join(_explain(item, model) for item in inner)) from error
+    wrong = list(converted(given, made))
+    if wrong:
+        raise RecipeError("\n".join(wrong))
+    return made
 
 
 def _explain(item: Mapping[str, Any], model: type[BaseModel]) -> str:
@@ -312,7 +317,7 @@ def _explain(item: Mapping[str, Any], model: type[BaseModel]) -> str:
     if item["type"] == "missing":
         return f"{field} is missing"
     if item["type"] in ("tuple_type", "list_type"):
-        return f"{field} = {item['input']!r}: expected a list; write {_list_text(item['input'])}"
+        return f"{field} = {item['input']!r}: expected a list; write {list_text(item['input'])}"
     if item["type"] == "value_error":
         message = str(item["ctx"]["error"])
         return message if not location or location[-1] in message else f"{field}: {message}"
@@ -322,13 +327,6 @@ def _explain(item: Mapping[str, Any], model: type[BaseModel]) -> str:
     if info is not None and NoneType in get_args(info.annotation):
         message += f'; "{NONE}" switches it off'
     return f"{field} = {item['input']!r}: {message}"
-
-
-def _list_text(value: Any) -> str:
-    """The list that a value meant for one was probably to be, as TOML."""
-    if isinstance(value, str) and re.fullmatch(r"\(.*\)", value.strip()):
-        return f"[{value.strip()[1:-1]}]"
-    return json.dumps([value], default=str)
 
 
 def _names_at(location: Sequence[str], model: type[BaseModel]) -> list[str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic.fields import FieldInfo
@@ -41,6 +43,8 @@ def expectation(item: Mapping[str, Any], info: FieldInfo | None = None) -> str:
     }
     if item["type"] in _EXPECTED:
         words = _EXPECTED[item["type"]].format(**context)
+    elif item["type"] == "value_error":
+        words = str(item["ctx"]["error"])
     else:
         words = f"{item['msg'][0].lower()}{item['msg'][1:]}"
     default = None if info is None or info.is_required() else info.get_default()
@@ -88,3 +92,29 @@ def slips(a: str, b: str) -> int:
             row.append(cost)
         rows.append(row)
     return rows[-1][-1]
+
+
+def list_text(value: Any) -> str:
+    """The list that a value meant for one was probably to be, as TOML."""
+    if isinstance(value, str) and re.fullmatch(r"\(.*\)", value.strip()):
+        return f"[{value.strip()[1:-1]}]"
+    return json.dumps([value], default=str)
+
+
+def converted(given: Any, made: Any, field: str = "") -> Iterator[str]:
+    """What is wrong with values that pydantic read as a number, or as true or false, though they
+    are of another type."""
+    if isinstance(given, Mapping):
+        table = made[0] if isinstance(made, tuple) and len(made) == 1 else made
+        for key, item in given.items():
+            inner = table.get(key) if isinstance(table, Mapping) else getattr(table, key, None)
+            yield from converted(item, inner, f"{field}.{key}" if field else key)
+    elif isinstance(given, list | tuple) and isinstance(made, list | tuple):
+        for place, (item, inner) in enumerate(zip(given, made, strict=False)):
+            yield from converted(item, inner, f"{field}.{place}")
+    elif isinstance(made, int | float) and (
+        isinstance(given, str)
+        or (isinstance(given, int | float) and isinstance(given, bool) != isinstance(made, bool))
+    ):
+        wanted = "true or false" if isinstance(made, bool) else "a number"
+        yield f"{field} = {given!r}: expected {wanted}; write {json.dumps(made)}"

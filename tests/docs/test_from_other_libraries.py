@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from transformers import TrainingArguments
-from trl import GRPOConfig, RLOOConfig
+from trl import DistillationConfig, GRPOConfig, RLOOConfig, SFTConfig
 
 from groupwise.algorithms import PRESETS, preset
 from groupwise.recipe import field_table
@@ -38,6 +38,21 @@ def test_every_field_of_trls_configs_is_translated_or_named_as_missing() -> None
         field.name for config in (GRPOConfig, RLOOConfig) for field in dataclasses.fields(config)
     }
     # RLOO's own spellings of clipping and rewards; `vllm_*` is one row.
+    named = set(re.findall(r"`([a-z_0-9]+)(?: = [^`]*)?`", PAGE))
+    missing = {name for name in own - inherited - named if not name.startswith("vllm_")}
+    assert not missing
+
+
+def test_every_field_of_trls_distillation_is_translated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
+    from trl.experimental.gkd import GKDConfig
+
+    inherited = {field.name for field in dataclasses.fields(SFTConfig)}
+    own = {
+        field.name
+        for config in (GKDConfig, DistillationConfig)
+        for field in dataclasses.fields(config)
+    }
     named = set(re.findall(r"`([a-z_0-9]+)(?: = [^`]*)?`", PAGE))
     missing = {name for name in own - inherited - named if not name.startswith("vllm_")}
     assert not missing

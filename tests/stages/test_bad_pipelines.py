@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,11 @@ import pytest
 
 import groupwise as gw
 from groupwise.errors import GroupwiseError, RecipeError
-from groupwise.policies import get_model
+from groupwise.policies import describe_model, get_model
 from groupwise.recipe import load_recipe
 from groupwise.stages import CheckContext, load_pipeline
 from groupwise.stages.recipe import stage_fields
+from groupwise.training.trained import evaluate_source, trained_policy
 from pipeline_helpers import pipeline, sum_rows, write_rows
 
 RL: dict[str, Any] = {"kind": "rl", "training": {"steps": 1}}
@@ -51,8 +53,19 @@ def refused(table: Any, tmp_path: Path, **given: Any) -> str:
         ([{"kind": 3}], "stages.0.kind = 3: expected a text"),
         ([RL, RL], "stages.1.name = 'rl': stages.0 has the same name; give each its own"),
         ([{**RL, "name": "base"}], "'base' stands for the top-level [model]"),
-        ([{**RL, "name": "a/b"}], "stages.0.name = 'a/b': give letters, digits, dots and dashes"),
-        ([{**RL, "from": "sfft"}], "stage 'rl': from = 'sfft' is not known; one of base, rl"),
+        *(
+            ([{**RL, "name": name}], f"stages.0.name = {name[:70]!r}: give a letter, then letters")
+            for name in ("a/b", "12", "...", "v1.5", "x" * 65)
+        ),
+        (
+            [{**RL, "name": "Start"}, {**RL, "name": "start"}],
+            "stages.0 has the same name but for its case ('Start'), so the same folder",
+        ),
+        ([{**RL, "from": "sfft"}], "stage 'rl': from = 'sfft' is not known; one of base"),
+        (
+            [{**RL, "name": "a"}, {**RL, "from": 1}],
+            "stage 'rl': from = 1: expected a text; one of base, a",
+        ),
         (
             [{**RL, "name": "first", "from": "second"}, {**RL, "name": "second"}],
             "the stages read each other in a circle: first -> second -> first",
@@ -100,6 +113,7 @@ def test_a_wrong_entry_of_a_list_is_one_line(tmp_path: Path, data: Path) -> None
     [
         ({"stages": []}, "stages = []: a pipeline has at least one [[stages]]"),
         ({"stages": {"kind": "rl"}}, "expected [[stages]] tables"),
+        ({"stages": ["a"]}, "stages.0 = 'a': expected a table; write each stage as [[stages]]"),
         ({"training": {"steps": 3}}, "a pipeline has no [training] of its own"),
         ({"modle": {}}, "the key 'modle' is not known; did you mean 'model'?"),
         ({"model": {}}, "the pipeline has no [model] table with a name"),
@@ -123,6 +137,13 @@ def test_the_top_level(tmp_path: Path, data: Path, change: Any, words: str) -> N
         ({"training": {"epochs": 2, "schedule_updates": 3}}, "the stage has 7 updates"),
         ({"model": {"adapter": {"dropout": 0.1}}}, "model.adapter.dropout = 0.1"),
         ({"turns": "first"}, "turns = 'first'"),
+        (
+            {"training": {"epochs": 2, "steps": 3}},
+            "training.steps = 3 and training.epochs = 2",
+        ),
+        ({"data": {"path": "x", "repeat": "2"}}, "data.repeat = '2': expected a number; write 2"),
+        ({"data": [{"path": "x", "limit": True}]}, "data.0.limit = True: expected a number; wr"),
+        ({"data": {"path": "x", "chat": 0}}, "data.chat = 0: expected true or false; write false"),
     ],
 )
 def test_supervised_settings(tmp_path: Path, data: Path, change: Any, words: str) -> None:
@@ -133,6 +154,10 @@ def test_supervised_settings(tmp_path: Path, data: Path, change: Any, words: str
 
 
 def test_rows_are_named_or_dropped_and_counted(tmp_path: Path) -> None:
+    broken = {"prompt": "1+1=", "completion": 2}
+    data = write_rows(tmp_path / "rows.jsonl", [*sum_rows(), broken])
+    said = refused(pipeline(data, {"kind": "supervised", "data": {"path": str(data)}}), tmp_path)
+    assert "line 56: has the completion 2; give a text or messages" in said
     rows: list[Any] = [*sum_rows(), {"prompt": "1+1="}, {"prompt": "1+1=", "completion": ""}]
     data = write_rows(tmp_path / "rows.jsonl", [*rows, {"prompt": "x" * 1100, "completion": "1"}])
     stage: dict[str, Any] = {"kind": "supervised", "data": {"path": str(data)}}
@@ -218,6 +243,18 @@ def test_small_is_the_kinds_own_or_the_recipes(data: Path) -> None:
     assert (sft.training.steps, rl.training.steps) == (6, 1)  # type: ignore[attr-defined]
 
 
+def test_an_option_replaces_the_fields_that_it_makes_void(data: Path) -> None:
+    rejection = {"kind": "rejection", "keep": "best", "best": 2, "at_least": 3.0}
+    sft = {"kind": "supervised", "data": {"path": str(data)}, "training": {"epochs": 4}}
+    table = pipeline(data, rejection, sft)
+    for given in ({"stages.supervised.training.steps": 3, "stages.0.keep": "all"}, {}):
+        made = [node.stage for node in load_pipeline(table, given, small=not given).nodes]
+        assert made[1].training.epochs is None  # type: ignore[attr-defined]
+        assert (made[0].keep, made[0].best) == ("all", 1)  # type: ignore[attr-defined]
+    both = {"stages.0.best": 3, "stages.0.keep": "best"}
+    assert load_pipeline(table, both).nodes[0].stage.best == 3  # type: ignore[attr-defined]
+
+
 def test_a_stage_may_stand_before_what_it_reads(data: Path) -> None:
     table = pipeline(data)
     table["stages"] = [table["stages"][2] | {"from": "rl"}, *table["stages"][:2]]
@@ -239,6 +276,19 @@ def test_another_environment_takes_none_of_the_defaults_arguments(data: Path) ->
 def test_commands_of_one_run_say_that_it_is_a_pipeline(data: Path) -> None:
     with pytest.raises(GroupwiseError, match="this is a pipeline"):
         load_recipe(pipeline(data))
+
+
+def test_a_pipelines_folder_names_the_models_in_it(data: Path, tmp_path: Path) -> None:
+    model = tmp_path / "run" / "stages" / "sft" / "model"
+    model.mkdir(parents=True)
+    (model / "config.json").touch()
+    (tmp_path / "run" / "recipe.toml").write_text(load_pipeline(pipeline(data)).to_toml())
+    said = re.escape(f"Models of its stages: {model}")
+    for call in (evaluate_source, trained_policy, describe_model):  # eval, export, suggest
+        with pytest.raises(RecipeError, match=said):
+            call(str(tmp_path / "run"))
+    with pytest.raises(RecipeError, match=said):
+        describe_model(str(model.parent))
 
 
 def test_every_field_of_every_kind_is_explained() -> None:

@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 import groupwise as gw
+from groupwise.cli.plans import plan_of
 from groupwise.errors import GroupwiseError, RecipeError
 from groupwise.stages import check_pipeline, load_pipeline, traces
 from groupwise.stages.keeping import Rules, keep
@@ -79,6 +80,19 @@ class Break(Callback):
 def trace(text: str, accuracy: float | None = 1.0, prompt: str = "p", fault: str = "") -> Trace:
     outcome = {1.0: "correct", 0.0: "incorrect", None: "not_applicable"}[accuracy]
     return Trace(prompt, {"prompt": "3+4=", "completion": text}, text, accuracy, outcome, fault)
+
+
+def test_the_plan_counts_the_teachers_and_the_reference_of_every_stage() -> None:
+    stage: dict[str, Any] = {"kind": "distillation", "mode": "on_policy", "training": {"steps": 1}}
+    stage["algorithm"] = {"preset": "on_policy_distillation"}
+    teacher = {**stage, "name": "a", "teacher": {"name": "tiny"}}
+    own = {**stage, "name": "b", "mode": "self", "teacher": {"context": "answer"}}
+    rl = {"kind": "rl", "algorithm": {"kl_coef": 0.1}, "training": {"steps": 1}}
+    made = check_pipeline(load_pipeline(pipeline(Path(), teacher, own, rl)))
+    for name, kind in (("a", "teachers"), ("b", "teachers"), ("rl", "reference")):
+        held = plan_of(made[name]).memory.always
+        assert held[kind] == held["weights"] > 0
+    assert "teachers" not in plan_of(made["rl"]).memory.always
 
 
 def test_every_trace_is_kept_or_dropped_with_its_reason() -> None:

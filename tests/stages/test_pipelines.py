@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -283,6 +284,28 @@ def test_changed_rows_of_a_finished_stage_are_refused_on_resume(data: Path, tmp_
     path = run.folder / "stages" / "rejection" / "data.jsonl"
     path.write_text(path.read_text() + path.read_text().splitlines()[0] + "\n")
     with pytest.raises(RecipeError, match="'rejection' is finished, but its rows changed since"):
+        gw.train(recipe, output=run.folder, resume=True)
+
+
+@pytest.mark.parametrize("kind", ["supervised", "evaluate"])
+def test_changed_data_of_a_finished_stage_is_refused_on_resume(
+    tmp_path: Path, data: Path, kind: str
+) -> None:
+    """The stage is not run again, so what it read would differ from what its record says."""
+    rows = [{"prompt": f"{n}+1=", "answer": str(n + 1), "completion": "2"} for n in range(4)]
+    own = write_rows(tmp_path / "own.jsonl", rows)
+    stage: dict[str, Any] = {"kind": kind, "data": {"path": str(own)}, "training": {"steps": 1}}
+    what = f"rows of data.0.path = {str(own)!r}"
+    if kind == "evaluate":
+        verifiers = [{"name": "number"}]
+        environment = {"name": "dataset", "path": str(own), "verifiers": verifiers}
+        stage, what = {"kind": kind, "environment": environment}, "environment's data"
+    recipe = pipeline(data, stage)
+    run = gw.train(recipe, output=tmp_path / "run")
+    gw.train(recipe, output=run.folder, resume=True)
+    write_rows(own, [*rows[:3], {**rows[3], "prompt": "3 + 1 = "}])
+    said = re.escape(f"stage {kind!r} is finished, but its {what} changed since")
+    with pytest.raises(RecipeError, match=said):
         gw.train(recipe, output=run.folder, resume=True)
 
 

@@ -330,6 +330,10 @@ def test_a_hint_and_a_repair_change_only_what_is_asked() -> None:
     [
         ({"keep": "some"}, "keep = 'some'"),
         ({"keep": "all", "at_least": 0.5}, 'at_least = 0.5 with keep = "all"'),
+        ({"best": 3}, r'best = 3 has no effect with keep = "correct"; set keep = "best"'),
+        ({"at_least": 5}, r'at_least = 5 with keep = "correct" is an accuracy'),
+        ({"prompts": 5000}, "prompts = 5000: the environment has 44 training prompts; give at mo"),
+        ({"prompts": 40, "skip": 5}, "44 training prompts, 39 after skip = 5; give at most 39"),
         ({"skip": 44}, "skip = 44: the environment has 44 training prompts"),
         ({"min_length": 9, "max_length": 8}, "max_length = 8 is below min_length = 9"),
         ({"filters": [{"verifier": "number"}]}, "filter on 'number' has no bound"),
@@ -359,7 +363,7 @@ def test_raw_prompts_and_prompts_without_an_answer(
     path.write_text("".join(f'{{"prompt": "{n}+1="}}\n' for n in range(4)), encoding="utf-8")
     data = {"name": "dataset", "path": str(path), "chat": False}
     data["verifiers"] = [{"name": "regex", "arguments": {"pattern": "1"}}]
-    recipe = pipeline(Path(), {**STAGE, **changes}, environment=data)
+    recipe = pipeline(Path(), {**STAGE, "prompts": 4, **changes}, environment=data)
     with pytest.raises(RecipeError, match=message):
         check_pipeline(load_pipeline(recipe))
 

@@ -55,6 +55,17 @@ def test_right_answers_raise_accuracy_and_shuffled_ones_do_not(tmp_path: Path) -
     assert accuracies["right"] > 0.8 > 0.3 > accuracies["shuffled"]
 
 
+def test_loss_before_and_after_is_of_the_same_rows(tmp_path: Path) -> None:
+    """Of the first update's rows: the second update's are others, with a loss of their own."""
+    data = write_rows(tmp_path / "rows.jsonl", sum_rows(17))
+    guard = {"evaluation": {"samples": 1, "max_prompts": 1}}
+    found = fitted(data, tmp_path / "run", stage(data, steps=2, learning_rate=1e-9), **guard)
+    losses = gw.open_run(tmp_path / "run/stages/sft").metrics()["loss"].to_pylist()
+    assert abs(losses[0] - losses[1]) > 0.01
+    assert found["first"]["loss"] == losses[0]
+    assert found["last"]["loss"] == pytest.approx(losses[0], abs=1e-4)
+
+
 def test_patience_stops_and_keeps_the_best_weights(tmp_path: Path) -> None:
     """Held-out sums with other answers than the trained ones: their loss soon rises."""
     rows = [*sum_rows(17), *[{**row, "prompt": f"{row['prompt']} "} for row in sum_rows()]]

@@ -21,6 +21,7 @@ def guards(name: str, output: Path) -> dict[str, tuple[float, float]]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_a_tenth_of_the_completions_brings_the_student_next_to_its_teacher(tmp_path: Path) -> None:
     """And an untrained teacher, the student itself, teaches nothing."""
     found = guards("on_policy_distillation", tmp_path / "run")
@@ -46,6 +47,7 @@ def test_a_tenth_of_the_completions_brings_the_student_next_to_its_teacher(tmp_p
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_traces_beat_rl_at_equal_compute_and_the_students_own_teach_nothing(tmp_path: Path) -> None:
     found = guards("distil_r1", tmp_path / "run")
     start = found["distilled"][0]

@@ -6,7 +6,7 @@ from groupwise.algorithms import Algorithm, preset
 from groupwise.planning import Comparison, Plan, PlanInputs, plan, shape_from_config
 from groupwise.policies import choose_device, choose_dtype
 from groupwise.records import memory_bytes
-from groupwise.training.preparing import Prepared, fit_of
+from groupwise.training.preparing import Prepared, fit_of, teacher_parameters
 
 
 def plan_of(prepared: Prepared, algorithm: Algorithm | None = None) -> Plan:
@@ -45,6 +45,7 @@ def plan_of(prepared: Prepared, algorithm: Algorithm | None = None) -> Plan:
             dtype="bfloat16" if "bfloat16" in str(dtype) else "float32",
             reference=needs.ref_logprobs or training.measure_kl,
             critic=training.critic if needs.values else None,
+            teacher_parameters=teacher_parameters(recipe, model),
             gradient_checkpointing=(
                 recipe.model.gradient_checkpointing if fit is None else fit.gradient_checkpointing
             ),

@@ -30,7 +30,7 @@ class MemoryInputs:
     """What decides memory. `tokens` are those of one forward and backward pass, `rows` the
     completions decoded at once, `row_tokens` the longest prompt and completion together;
     `adapter_parameters` those of an adapter, which then alone train, None without one; `critic`
-    None for a method without one."""
+    None for a method without one; `teacher_parameters` those of all teachers that are loaded."""
 
     shape: ModelShape
     dtype: DTypeName
@@ -42,6 +42,7 @@ class MemoryInputs:
     row_tokens: int
     adapter_parameters: int | None = None
     critic: CriticKind | None = None
+    teacher_parameters: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ class MemoryPlan:
 def memory_plan(inputs: MemoryInputs) -> MemoryPlan:
     """Bytes by kind for one process that samples and learns with the same weights.
 
-    Weights, gradients, moments and the reference are float32 (they are the masters). In bfloat16
+    Weights, gradients, moments, the reference and teachers are float32 (the masters). In bfloat16
     the sampler holds a low-precision copy of the matrices, and so does a forward pass that a
     backward pass follows. A critic of its own adds its weights, moments and gradients; its pass
     follows the policy's, so activations are those of one of them. Under an adapter the model is
@@ -94,6 +95,7 @@ def memory_plan(inputs: MemoryInputs) -> MemoryPlan:
         "adapter": adapter * 4,
         "optimizer moments": trained * 4 * _MOMENTS[inputs.optimizer],
         "reference": trained * 4 if inputs.reference else 0,
+        "teachers": inputs.teacher_parameters * 4,
         "critic weights": critic * 4,
         "critic moments": critic * 4 * _MOMENTS[inputs.optimizer],
         "sampler's copy": copies,

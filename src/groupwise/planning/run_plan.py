@@ -60,6 +60,7 @@ class PlanInputs:
     dtype: DTypeName = "float32"
     reference: bool = False
     critic: CriticKind | None = None
+    teacher_parameters: int = 0
     gradient_checkpointing: bool = False
     greedy_rollouts: bool = False
     max_rounds: int | None = None
@@ -151,6 +152,7 @@ def plan(inputs: PlanInputs) -> Plan:
             row_tokens=row_tokens,
             adapter_parameters=inputs.adapter_parameters,
             critic=inputs.critic,
+            teacher_parameters=inputs.teacher_parameters,
         )
     )
     updates = inputs.passes * inputs.minibatches

@@ -74,7 +74,7 @@ def source_of(name: str) -> str:
         if not (path / "config.json").is_file():
             raise RecipeError(
                 f"model.name: the folder {name!r} has no config.json; give a folder that "
-                "save_pretrained wrote"
+                f"save_pretrained wrote{stage_models(path)}"
             )
         return str(path)
     if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
@@ -85,6 +85,14 @@ def source_of(name: str) -> str:
             f"model.name = {name!r}: not a built-in model or a folder; did you mean {near!r}?"
         )
     return name
+
+
+def stage_models(folder: Path) -> str:
+    """What to add to a message about a pipeline's folder or a stage's: its models' folders."""
+    found = [*folder.glob("model/config.json"), *folder.glob("stages/*/model/config.json")]
+    if not found:
+        return ""
+    return f". Models of its stages: {', '.join(str(each.parent) for each in sorted(found))}"
 
 
 def cannot_load(name: str, source: str, error: Exception) -> str:

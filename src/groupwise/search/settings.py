@@ -67,7 +67,7 @@ class SearchSettings(Arguments):
     @classmethod
     def _known(cls, value: str) -> str:
         if value not in METHODS:
-            raise ValueError(unknown(f"method {value!r}", value, METHODS))
+            raise ValueError(unknown(f"method = {value!r}", value, METHODS))
         return value
 
     @model_validator(mode="after")

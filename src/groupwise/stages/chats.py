@@ -64,7 +64,7 @@ class ChatData(RowData):
         prompt, completion = values[self.prompt], values[self.completion]
         if isinstance(prompt, str) and isinstance(completion, str) and not self.chat:
             return [raw_example(template, prompt, completion)]
-        messages, first = self.turns(prompt, completion)
+        messages, first = self.turns(prompt, completion, self.completion)
         return chat_examples(template, messages, turns, values, first)
 
 

@@ -143,6 +143,12 @@ class DataStage(FitStage):
             self.training.check(len(heldout), len(train))
         return known
 
+    def sources(self, prepared: Any) -> dict[str, str]:
+        return {
+            f"rows of data.{place}.path = {self.data[place].path!r}": found.hash
+            for place, found in prepared.items()
+        }
+
     def found(
         self, source: RowData, folder: Path | None, template: Template, longest: int
     ) -> tuple[Found[Any], str | None]:

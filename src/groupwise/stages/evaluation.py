@@ -54,6 +54,9 @@ class Evaluate(Stage):
             context.pending,
         )
 
+    def sources(self, prepared: Prepared) -> dict[str, str]:
+        return {"environment's data": prepared.environment.describe()["data_hash"]}
+
     def measure(self, prepared: Prepared, model: str) -> EvaluationResult:
         """The evaluation of a model, the same prompts and noise for every one."""
         return evaluate_prepared(prepared, self.policy(model))

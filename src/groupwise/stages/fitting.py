@@ -77,7 +77,11 @@ class Progress:
 
 @dataclass(slots=True)
 class Fitted:
-    """What a fit ended with: metrics of its first and last step, and the step of the weights."""
+    """What a fit ended with: metrics before and after it, and the step of the weights.
+
+    Both compare the same rows: `loss` is of the first update's examples, `fit/eval_...` of the
+    held-out ones.
+    """
 
     first: dict[str, Value]
     last: dict[str, Value]
@@ -125,7 +129,7 @@ class _Fit(Generic[E]):
         count, size = len(self.examples), self.settings.examples_per_step
         end = (step + 1) * size
         if self.settings.steps is None:
-            end = min(end, max(step * size + 1, round(self.settings.epochs * count)))
+            end = min(end, max(step * size + 1, round(self.settings.num_passes * count)))
         places = [divmod(place, count) for place in range(step * size, end)]
         if any(each and not at for each, at in places):
             passed("epoch")
@@ -186,16 +190,19 @@ class _Fit(Generic[E]):
             )
 
     @torch.no_grad()
-    def evaluate(self) -> dict[str, float]:
-        """The loss over the held-out examples, and what the objective records of them."""
-        total = sum(self.objective.count(each) for each in self.heldout)
-        values = {_LOSS: 0.0}
-        for part in self.parts(self.heldout):
+    def measure(self, examples: Sequence[E]) -> dict[str, float]:
+        """The loss over examples, and what the objective records of them."""
+        total = sum(self.objective.count(each) for each in examples)
+        values = {"loss": 0.0}
+        for part in self.parts(examples):
             loss, sums = self.objective.sum_loss(self.policy, part)
             for name, number in {"loss": float(loss), **sums}.items():
-                key = f"fit/eval_{name}"
-                values[key] = values.get(key, 0.0) + number / total
+                values[name] = values.get(name, 0.0) + number / total
         return values
+
+    def evaluate(self) -> dict[str, float]:
+        """What `measure` finds on the held-out examples, as it is recorded."""
+        return {f"fit/eval_{name}": v for name, v in self.measure(self.heldout).items()}
 
     # --- the loop ---------------------------------------------------------------------------------
 
@@ -369,12 +376,13 @@ def fit(
                 made.restore(writer)
             _watched(made, writer, resuming)
             step = made.keep_best(writer)
+        after = made.measure(made.batch(0))["loss"] if made.total else None
     finally:
         torch.set_num_threads(threads)
         give_back_freed_memory()
     lines = open_run(context.folder).metrics().to_pylist()
     first = {"loss": lines[0]["loss"]} if lines else {}
-    last = {"loss": lines[-1]["loss"]} if lines else {}
+    last = {"loss": after} if lines else {}
     if made.evaluations:
         first |= made.evaluations.get(0, {})
         last |= made.evaluations.get(step, {})

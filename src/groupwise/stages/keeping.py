@@ -94,6 +94,16 @@ class Rules(BaseModel):
                 f'at_least = {self.at_least:g} with keep = "all", which asks for no verdict; set '
                 'keep = "correct" (accuracy) or "best" (reward)'
             )
+        if self.keep == "correct" and self.at_least is not None and not 0 < self.at_least <= 1:
+            raise ValueError(
+                f'at_least = {self.at_least:g} with keep = "correct" is an accuracy, above 0 and '
+                'at most 1; give 1, or set keep = "best" for a reward'
+            )
+        if self.keep != "best" and self.best != 1:
+            raise ValueError(
+                f'best = {self.best} has no effect with keep = "{self.keep}"; set keep = "best", '
+                f"or per_prompt = {self.best}"
+            )
         if self.max_length is not None and self.max_length < self.min_length:
             raise ValueError(
                 f"max_length = {self.max_length} is below min_length = {self.min_length}"
@@ -209,12 +219,22 @@ class SamplingStage(Stage):
             ),
             context.pending,
         )
+        count = len(found.environment)
         if not self.chosen(found):
             raise RecipeError(
-                f"skip = {self.skip}: the environment has {len(found.environment)} training "
-                "prompts, so none is left; give less"
+                f"skip = {self.skip}: the environment has {count} training prompts, so none is "
+                "left; give less"
+            )
+        if self.prompts is not None and self.prompts > count - self.skip:
+            behind = f", {count - self.skip} after skip = {self.skip}" if self.skip else ""
+            raise RecipeError(
+                f"prompts = {self.prompts}: the environment has {count} training prompts{behind}; "
+                f"give at most {count - self.skip}, or leave it out for all of them"
             )
         return found
+
+    def sources(self, prepared: Any) -> dict[str, str]:
+        return {"environment's data": prepared.environment.describe()["data_hash"]}
 
     def chosen(self, prepared: Prepared) -> list[Prompt]:
         """The prompts that are sampled from."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeVar
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from groupwise.errors import RecipeError
@@ -21,10 +21,12 @@ class FittingSettings(OptimizerSettings):
 
     learning_rate: float = Field(2e-5, gt=0, description="Peak learning rate.")
     examples_per_step: int = Field(16, ge=1, description="Examples of one optimiser update.")
-    epochs: float = Field(1.0, gt=0, description="How often the examples are learned from.")
-    steps: int | None = Field(
-        None, ge=0, description="Updates; where left out, as many as `epochs` need."
+    epochs: float | None = Field(
+        None,
+        gt=0,
+        description="How often the examples are learned from: once, without this and `steps`.",
     )
+    steps: int | None = Field(None, ge=0, description="Updates, in place of epochs.")
     evaluate_every: int = Field(
         0,
         ge=0,
@@ -41,11 +43,25 @@ class FittingSettings(OptimizerSettings):
         0.0, ge=0, description="By how much the loss must fall to count as lower."
     )
 
+    @model_validator(mode="after")
+    def _one_length(self) -> FittingSettings:
+        if self.steps is not None and self.epochs is not None:
+            raise ValueError(
+                f"training.steps = {self.steps} and training.epochs = {self.epochs:g} both say how "
+                "long the stage is; give one of the two"
+            )
+        return self
+
     def total_steps(self, num_examples: int) -> int:
         """Updates of the whole stage."""
         if self.steps is not None:
             return self.steps
-        return math.ceil(self.epochs * num_examples / self.examples_per_step)
+        return math.ceil(self.num_passes * num_examples / self.examples_per_step)
+
+    @property
+    def num_passes(self) -> float:
+        """Epochs of a stage without `steps`."""
+        return 1.0 if self.epochs is None else self.epochs
 
     def check(self, num_heldout: int | None, num_examples: int | None = None) -> None:
         """Raises RecipeError where fields contradict each other; None = not known yet."""

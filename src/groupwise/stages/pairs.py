@@ -239,8 +239,8 @@ class PairData(RowData):
         if isinstance(prompt, str) and isinstance(chosen, str) and not self.chat:
             sides = [({"role": "assistant", "content": each},) for each in (chosen, rejected)]
             return Pair(Prompt(row.where, text=prompt), sides[0], sides[1], *numbers)
-        messages, first = self.turns(prompt, chosen)
-        others, _ = self.turns(prompt, rejected)
+        messages, first = self.turns(prompt, chosen, self.chosen)
+        others, _ = self.turns(prompt, rejected, self.rejected)
         before = Prompt(row.where, tuple(messages[:first]), tools=tools)
         return Pair(before, tuple(messages[first:]), tuple(others[first:]), *numbers)
 

@@ -38,7 +38,13 @@ _DEFAULTS = (
     "seed", "model", "template", "environment", "algorithm", "sampling", "selection",
     "evaluation", "checkpoints", "teacher",
 )  # fmt: skip
-_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+_REPLACES = {
+    "training.steps": ("training.epochs",),
+    "training.epochs": ("training.steps",),
+    "keep": ("at_least", "best"),
+}
+"""Fields of a stage that lose their meaning where an option or `--small` sets another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +129,11 @@ def load_pipeline(
     table = read_table(source)
     names = _names(table)
     if small:
-        for dotted, value in small_settings(table).items():
-            set_field(table, _numbered(dotted, names), value)
+        made = small_settings(table)
+        _set_all(table, {_numbered(dotted, names): value for dotted, value in made.items()})
     table.pop("small", None)
-    for dotted, value in (overrides or {}).items():
-        set_field(table, _numbered(dotted, names), parse_value(value))
+    given = {_numbered(dotted, names): parse_value(v) for dotted, v in (overrides or {}).items()}
+    _set_all(table, given)
     _check_top(table)
     names = _names(table)
     nodes = tuple(_node(place, names, table) for place in range(len(names)))
@@ -156,8 +162,14 @@ def named(where: str) -> Iterator[None]:
 def _names(table: Mapping[str, Any]) -> list[str]:
     """The stages' names, each with a kind that there is. Raises RecipeError."""
     stages = table["stages"]
-    if not isinstance(stages, list) or not all(isinstance(each, dict) for each in stages):
+    if not isinstance(stages, list):
         raise RecipeError(f"stages = {stages!r:.60}: expected [[stages]] tables with a kind each")
+    for place, entry in enumerate(stages):
+        if not isinstance(entry, dict):
+            raise RecipeError(
+                f"stages.{place} = {entry!r:.60}: expected a table; write each stage as [[stages]] "
+                'with its fields below, as kind = "rl"'
+            )
     if not stages:
         raise RecipeError('stages = []: a pipeline has at least one [[stages]]; kind = "rl"')
     names: list[str] = []
@@ -171,13 +183,15 @@ def _names(table: Mapping[str, Any]) -> list[str]:
         name = entry.get("name", kind)
         if not isinstance(name, str) or not _NAME.fullmatch(name) or name == BASE:
             raise RecipeError(
-                f"{where}.name = {name!r}: give letters, digits, dots and dashes, as "
-                f'"cold_start"; {BASE!r} stands for the top-level [model]'
+                f"{where}.name = {str(name)[:70]!r}: give a letter, then letters, digits, _ and -, "
+                f'64 at most, as "cold_start"; {BASE!r} stands for the top-level [model]'
             )
-        if name in names:
+        same = [other for other in names if other.lower() == name.lower()]
+        if same:
+            case = "" if same[0] == name else f" but for its case ({same[0]!r}), so the same folder"
             raise RecipeError(
-                f"{where}.name = {name!r}: stages.{names.index(name)} has the same name; give each "
-                "its own"
+                f"{where}.name = {name!r}: stages.{names.index(same[0])} has the same name{case}; "
+                "give each its own"
             )
         names.append(name)
     return names
@@ -215,6 +229,21 @@ def _numbered(dotted: str, names: Sequence[str]) -> str:
     return f"stages.{names.index(name)}.{field}"
 
 
+def _set_all(table: dict[str, Any], values: Mapping[str, Any]) -> None:
+    """Set dotted fields; those of the same stages that they replace are left out."""
+    for dotted in values:
+        first, _, rest = dotted.partition(".")
+        place, _, field = rest.partition(".")
+        for other in _REPLACES.get(field, ()) if first == "stages" else ():
+            *parents, last = other.split(".")
+            inner: Any = dict(enumerate(table["stages"])).get(int(place), {})
+            for name in parents:
+                inner = inner.get(name, {})
+            inner.pop(last, None)
+    for dotted, value in values.items():
+        set_field(table, dotted, value)
+
+
 def _check_top(table: Mapping[str, Any]) -> None:
     if "training" in table:
         raise RecipeError(
@@ -243,8 +272,11 @@ def _node(place: int, names: Sequence[str], table: Mapping[str, Any]) -> Node:
             )
         if start is None and own_name is None:
             start = names[place - 1] if place else BASE
-        if start is not None and start not in (*names, BASE):
-            raise RecipeError(unknown(f"from = {start!r}", str(start), [*names, BASE]))
+        others = [BASE, *(each for each in names if each != name)]
+        if start is not None and start not in (*others, name):
+            if not isinstance(start, str):
+                raise RecipeError(f"from = {start!r}: expected a text; one of {', '.join(others)}")
+            raise RecipeError(unknown(f"from = {start!r}", start, others))
         for key in ("kind", "name"):
             entry.pop(key, None)
         stage = validated(_inherited(table, entry, kind), kind)

@@ -36,6 +36,9 @@ class Reinforcement(Recipe, Stage):
         prepared.environment.close()  # the run opens its own
         return prepared
 
+    def sources(self, prepared: Prepared) -> dict[str, str]:
+        return {"environment's data": prepared.environment.describe()["data_hash"]}
+
     def run(self, context: StageContext) -> StageResult:
         about = context.prepared.environment.describe()
         run = train(

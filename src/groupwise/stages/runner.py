@@ -277,6 +277,7 @@ class _Runner:
             "scorers": {
                 use.stage: weights_of(self.left[use.stage]) for use in node.stage.model_uses()
             },
+            "sources": self._sources(node),
         }
         found = read_lineage(self.places[node.name])
         if found is None:
@@ -343,6 +344,10 @@ class _Runner:
             "starting weights": parent,
             "model": (found["weights_hash"], weights),
             "rows": (found["rows_hash"], _rows_hash(self.places[found["stage"]])),
+            **{
+                what: (before, origin["sources"].get(what))
+                for what, before in found.get("sources", {}).items()
+            },
         }.items():
             if before != now:
                 raise RecipeError(
@@ -350,6 +355,14 @@ class _Runner:
                     f"({str(before)[:12]} then, {str(now)[:12]} now): the rest would not be the "
                     "rest of that pipeline. Restore it, or start again with --overwrite"
                 )
+
+    def _sources(self, node: Node) -> dict[str, str]:
+        """What a stage and its guard read from outside the pipeline, as hashes."""
+        found = dict(node.stage.sources(self.prepared[node.name]))
+        if self.pipeline.guard is not None and node.stage.changes_weights:
+            guard = self.pipeline.guard.sources(self.prepared[BASE])
+            found |= {f"guard's {what}": value for what, value in guard.items()}
+        return found
 
     def _guard(self, name: str, model: str) -> dict[str, Value]:
         """The guard's values of a model, measured once."""

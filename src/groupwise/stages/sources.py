@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,13 +79,14 @@ class RowData(BaseModel):
         with kept_directory():
             return read_rows(source, self.limit), source.named, None
 
-    def turns(self, prompt: Any, answer: Any) -> tuple[list[Message], int]:
-        """The chat of a prompt and what follows it, texts or messages, and the number of the
-        prompt's messages. Raises ValueError saying what is wrong."""
+    def turns(self, prompt: Any, answer: Any, called: str = "") -> tuple[list[Message], int]:
+        """The chat of a prompt and what follows it (the column `called`), texts or messages, and
+        the number of the prompt's messages. Raises ValueError saying what is wrong."""
         before = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
         after = [{"role": "assistant", "content": answer}] if isinstance(answer, str) else answer
-        if not isinstance(before, list | tuple) or not isinstance(after, list | tuple):
-            raise ValueError(f"has the {self.prompt} {before!r:.60}; give a text or messages")
+        for what, value in ((self.prompt, before), (called, after)):
+            if not isinstance(value, list | tuple):
+                raise ValueError(f"has the {what} {value!r:.60}; give a text or messages")
         messages = self.messages_of([*before, *after])
         return messages, len(messages) - len(after)
 
@@ -106,6 +109,8 @@ class Found(Generic[E]):
     examples: list[E] = field(default_factory=list[E])
     dropped: dict[str, int] = field(default_factory=dict[str, int])
     rows: int = 0
+    hash: str = ""
+    """SHA-256 of the rows as they were read."""
 
     def warn(self, context: StageContext) -> None:
         for reason, number in self.dropped.items():
@@ -119,7 +124,10 @@ def examples_of(
 
     Raises RecipeError naming rows that cannot be used, where they are not dropped.
     """
-    found, bad = Found[E](rows=len(rows)), list[str]()
+    digest = hashlib.sha256()
+    for row in rows:
+        digest.update(json.dumps(row.values, sort_keys=True, default=str).encode())
+    found, bad = Found[E](rows=len(rows), hash=digest.hexdigest()), list[str]()
     for row in rows:
         try:
             examples = list(make(row))

@@ -144,6 +144,11 @@ class Stage(BaseModel):
         """
         return None
 
+    def sources(self, prepared: Any) -> Mapping[str, str]:
+        """Hashes of the data that it reads from outside the pipeline, by what they are of; a
+        finished stage is compared with them on resume."""
+        return {}
+
     def plan(self, prepared: Any) -> list[tuple[str, str]]:
         """What the stage will do, as rows of quantity and value."""
         return []

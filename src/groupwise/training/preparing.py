@@ -11,7 +11,7 @@ from groupwise.evaluation import EvaluationSets, evaluation_sets
 from groupwise.planning import Fit, MemoryInputs, fit_learning, shape_from_config
 from groupwise.policies import ModelInfo, choose_device, choose_dtype, describe_model
 from groupwise.recipe import Recipe
-from groupwise.scorers import check_classifiers, check_teachers
+from groupwise.scorers import SELF, check_classifiers, check_teachers
 from groupwise.selection import curriculum_of
 from groupwise.templates import Template
 from groupwise.training.process import kept_directory
@@ -186,6 +186,20 @@ def fit_of(recipe: Recipe, model: ModelInfo, longest_prompt: int) -> Fit | None:
             row_tokens=longest_prompt + recipe.sampling.max_tokens,
             adapter_parameters=None if model.adapter is None else model.adapter.parameters,
             critic=training.critic if needs.values else None,
+            teacher_parameters=teacher_parameters(recipe, model),
         ),
         int(training.memory_budget * 1e9),
+    )
+
+
+def teacher_parameters(recipe: Recipe, model: ModelInfo) -> int:
+    """Parameters that the recipe's teachers hold beside the policy; one that teaches itself is a
+    copy of what trains."""
+    if recipe.teacher is None:
+        return 0
+    own = model.num_parameters if model.adapter is None else model.adapter.parameters
+    remote = recipe.model.trust_remote_code
+    return sum(
+        own if name == SELF else describe_model(name, trust_remote_code=remote).num_parameters
+        for name in recipe.teacher.names
     )

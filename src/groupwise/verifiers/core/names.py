@@ -43,9 +43,10 @@ def validated(model: type[Settings], arguments: Mapping[str, Any], where: str) -
         info = model.model_fields.get(str(first["loc"][0]) if first["loc"] else "")
         field = ".".join(str(part) for part in first["loc"]) or "arguments"
         message = f"{where}: {field} = {first.get('input')!r}: {expectation(first, info)}"
-        if first["type"] == "value_error" and not first["loc"]:
-            message = f"{where}: {first['ctx']['error']}"
+        meaning = f" ({info.description})" if info is not None and info.description else ""
+        if first["type"] == "value_error":
+            said, meaning = str(first["ctx"]["error"]), ""
+            message = f"{where}: {said}" if field in ("arguments", said.split()[0]) else message
         if first["type"] == "missing":
             message = f"{where}: {field} is missing"
-        meaning = f" ({info.description})" if info is not None and info.description else ""
         raise RecipeError(message + meaning) from error
