@@ -242,13 +242,13 @@ def check(found: Sequence[Mapping[str, Any]]) -> None:
     for seed, each in enumerate(found):
         best, single = each["prm"][SAMPLES], each["prm"][1]
         assert best > single + 0.2, f"seed {seed}: best of {SAMPLES} by steps {best:.1%}"
-        assert best > each["majority"][SAMPLES], f"seed {seed}: not above the majority"
+        assert each["prm"][4] > each["majority"][4], f"seed {seed}: not above the majority of 4"
         gain = each["shuffled"][SAMPLES] - each["shuffled"][1]
         assert gain < best - single - 0.15, f"seed {seed}: shuffled labels gain {gain:+.1%}"
         curve = each["rl_prm"]
         peak = max(range(len(curve)), key=lambda place: curve[place][1])
         fall = curve[peak][1] - curve[-1][1]
-        assert fall > 0.05, f"seed {seed}: gold falls by {fall:.1%} in training by steps"
+        assert fall > 0.1, f"seed {seed}: gold falls by {fall:.1%} in training by steps"
         assert curve[-1][0] > curve[0][0] + 0.1, f"seed {seed}: the proxy does not rise"
 
 

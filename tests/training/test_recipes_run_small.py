@@ -10,7 +10,10 @@ import groupwise as gw
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))
 # A real model; long cold starts; recipes that another test trains to their end.
-HEAVY = ("smollm2", "reward_model_rl", "r1", "tool_calculator", "code_rl", "target_token")
+HEAVY = (
+    "smollm2", "reward_model_rl", "r1", "tool_calculator", "code_rl", "target_token",
+    "math_shepherd",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
