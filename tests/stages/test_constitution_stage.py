@@ -291,8 +291,9 @@ def test_bad_settings_are_refused_before_weights_load(
 def test_raw_prompts_and_nothing_kept_are_named(tmp_path: Path) -> None:
     data = write_rows(tmp_path / "rows.jsonl", [{"prompt": "3+4=", "answer": "7"}])
     raw = {"name": "dataset", "path": str(data), "chat": False, "verifiers": [{"name": "number"}]}
+    one = {**REVISE, "environment": raw, "prompts": 1}
     with pytest.raises(RecipeError, match="is raw text, which has no turns"):
-        gw.train(pipeline(Path(), {**REVISE, "environment": raw}), output=tmp_path / "raw")
+        gw.train(pipeline(Path(), one), output=tmp_path / "raw")
     dead = {"url": "http://127.0.0.1:9", "model": "m", "tries": 1}
     unread = {**LABEL, "feedback": dead, "prompts": 2}
     with pytest.raises(GroupwiseError, match=r"rows were dropped.*unread"):
