@@ -9,6 +9,7 @@ run again.
 from __future__ import annotations
 
 import math
+import tomllib
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -53,6 +54,18 @@ def random_reward(prompts: Sequence[Any], completions: Sequence[Any], **_: Any) 
     """0 or 1 by the bits of the texts: it says nothing about the answer, and repeats exactly."""
     pairs = zip(prompts, completions, strict=True)
     return [float(zlib.crc32(repr(pair).encode()) % 2) for pair in pairs]
+
+
+def at_random(recipe: Path) -> dict[str, Any]:
+    """A control: the recipe's verifiers are reported, and the reward is `random_reward`."""
+    tables = tomllib.loads(recipe.read_text(encoding="utf-8"))["environment"]["verifiers"]
+    reported = [{**table, "weight": 0.0} for table in tables]
+    return {"environment.verifiers": [*reported, {"name": "arms:random_reward"}]}
+
+
+def is_accurate(row: Mapping[str, Any]) -> bool:
+    """What the recipe's verifier of that label says, whatever the reward is."""
+    return bool(row["rewards"]["accuracy"] == 1)
 
 
 def is_correct(row: Mapping[str, Any]) -> bool:

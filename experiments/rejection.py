@@ -27,6 +27,7 @@ PAGE, CURVE = ROOT / "docs" / "rejection.md", ROOT / "docs" / "rejection.svg"
 SEEDS = (0, 1, 2)
 STUDENT = 4.303
 """The 97.5 % point of Student's t with 2 degrees of freedom."""
+REPAIR = "<!-- From here on written by experiments/repair.py. -->"
 Curve = list[tuple[int, float]]
 """Sampled tokens so far, and the accuracy on held-out prompts."""
 
@@ -87,9 +88,9 @@ def accuracy_at(curve: Curve, tokens: int) -> float:
     raise ValueError(f"{tokens} tokens are beyond the curve's {curve[-1][0]}")
 
 
-def interval(values: list[float]) -> tuple[float, float, float]:
+def interval(values: list[float], student: float = STUDENT) -> tuple[float, float, float]:
     """Mean and 95 % interval over the seeds, by Student's t."""
-    half = STUDENT * stdev(values) / math.sqrt(len(values))
+    half = student * stdev(values) / math.sqrt(len(values))
     return fmean(values), fmean(values) - half, fmean(values) + half
 
 
@@ -267,7 +268,8 @@ def main() -> None:
     }
     check(curves)
     draw(curves)
-    PAGE.write_text(page(found, curves), encoding="utf-8")
+    _, mark, repairs = PAGE.read_text(encoding="utf-8").partition(REPAIR)
+    PAGE.write_text(page(found, curves) + mark + repairs, encoding="utf-8")
 
 
 if __name__ == "__main__":

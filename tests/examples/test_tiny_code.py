@@ -7,6 +7,7 @@ import pytest
 import groupwise as gw
 from groupwise.examples.tiny_models import (
     CODE_PIECES,
+    MESSAGE,
     PROGRAM,
     TABLE,
     CodeRecipe,
@@ -14,7 +15,7 @@ from groupwise.examples.tiny_models import (
     code_tokens,
     parts,
 )
-from groupwise.policies.tiny import BOS, END
+from groupwise.policies.tiny import BOS, END, Row
 
 NAME = "groupwise.examples.tiny_models:tiny_code"
 
@@ -27,27 +28,48 @@ def test_words_and_programs_are_a_few_tokens():
         for text in (words, expression):
             for k in {low, high}:
                 assert "".join(code_tokens(text, k)) == text.replace("{k}", str(k))
-    assert len(CODE_PIECES) == len(set(CODE_PIECES)) == 27
+    assert len(CODE_PIECES) == len(set(CODE_PIECES)) == 29
+
+
+def asked(row: Row) -> tuple[int, int]:
+    """The line of the table that a row asks for, and its number."""
+    tokens = [token for token, _ in row]
+    assert tokens[:3] == [BOS, "<|user|>", "solve(x): "]
+    question = tokens[3 : tokens.index(END)]
+    k = "".join(token for token in question if len(token) == 1) or "0"
+    words = [line[0].replace("{k}", k) for line in TABLE]
+    return words.index("".join(question)), int(k)
+
+
+def program(line: int, k: int) -> list[str]:
+    return [PROGRAM, *code_tokens(TABLE[line % len(TABLE)][1], k), END]
 
 
 def test_labels_are_right_for_the_share_that_is_stated():
-    recipe, draw = CodeRecipe(), random.Random(0)
+    recipe, draw = CodeRecipe(repairs=0.0), random.Random(0)
     right = mistaken = 0
     for _ in range(2000):
         row = code_row(recipe, draw)
-        question = [token for token, weight in row if not weight]
+        line, k = asked(row)
         answer = [token for token, weight in row if weight]
-        assert question[:3] == [BOS, "<|user|>", "solve(x): "]
-        assert (answer[0], answer[-1]) == (PROGRAM, END)
-        words, expression = "".join(question[3:-2]), "".join(answer[1:-1])
-        digits = [token for token in question[3:] if len(token) == 1]
-        k = "".join(digits) or "0"
-        line = next(each for each in TABLE if each[0].replace("{k}", k) == words)
-        following = TABLE[(TABLE.index(line) + 1) % len(TABLE)]
-        right += line[1].replace("{k}", k) == expression
-        mistaken += following[1].replace("{k}", k) == expression
+        right += answer == program(line, k)
+        mistaken += answer == program(line + 1, k)
     assert right / 2000 == pytest.approx(recipe.right, abs=0.03)
     assert mistaken / 2000 == pytest.approx(recipe.mistaken, abs=0.03)
+
+
+def test_a_repair_follows_a_wrong_program_and_is_right_for_its_share():
+    recipe, draw = CodeRecipe(repairs=1.0), random.Random(0)
+    right = 0
+    for _ in range(1000):
+        row = code_row(recipe, draw)
+        tokens = [token for token, _ in row]
+        answer = [token for token, weight in row if weight]
+        failed = tokens[tokens.index(PROGRAM) : tokens.index(MESSAGE[0]) - 1]
+        assert failed != program(*asked(row))
+        assert tokens[-len(answer) :] == answer
+        right += answer == program(*asked(row))
+    assert right / 1000 == pytest.approx(recipe.repaired, abs=0.05)
 
 
 @pytest.mark.slow

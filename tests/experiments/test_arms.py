@@ -26,6 +26,7 @@ def load(name: str) -> ModuleType:
 
 arms = load("arms")
 minimal, dapo = load("minimal_two"), load("dapo_full")
+repository, code_rl = load("repository"), load("code_rl")
 
 
 def row(arm: str, *after: float, before: float = 0.25) -> Any:
@@ -54,6 +55,11 @@ HIGH, MIDDLE, LOW = (0.9, 1.0, 0.9), (0.5, 0.6, 0.5), (0.25, 0.25, 0.25)
         (dapo, RUNGS, (HIGH, *RUNGS[1:]), "not ahead of GRPO"),
         (dapo, RUNGS, (MIDDLE, LOW, *RUNGS[2:]), "no gain"),
         (dapo, RUNGS, (*RUNGS[:5], (1.2, 1.1, 1.15)), "told apart"),
+        (repository, (HIGH, MIDDLE, LOW), (LOW, LOW, LOW), "no gain"),
+        (repository, (HIGH, MIDDLE, LOW), (HIGH, HIGH, LOW), "does not help"),
+        (repository, (HIGH, MIDDLE, LOW), (HIGH, MIDDLE, MIDDLE), "from noise"),
+        (code_rl, (HIGH, LOW), (LOW, LOW), "no gain"),
+        (code_rl, (HIGH, LOW), (HIGH, MIDDLE), "from noise"),
     ],
 )
 def test_the_claim_is_checked(experiment: ModuleType, good: Any, bad: Any, words: str) -> None:
@@ -72,7 +78,19 @@ def test_the_last_rung_is_the_recipe() -> None:
         assert getattr(rung.algorithm, name) == getattr(whole.algorithm, name), name
 
 
-@pytest.mark.parametrize("experiment", [minimal, dapo])
+def test_the_control_reports_the_recipes_verdict_and_rewards_noise() -> None:
+    for experiment in (repository, code_rl):
+        recipe = load_recipe(experiment.RECIPE, experiment.ARMS["random reward"])
+        weights = {each.name: each.weight for each in recipe.environment.verifiers}
+        (own,) = load_recipe(experiment.RECIPE).environment.verifiers
+        assert own.label == "accuracy"
+        assert weights == {own.name: 0.0, "arms:random_reward": 1.0}
+    row = {"rewards": {"accuracy": 0.0, "random_reward": 1.0}, "outcome": "correct"}
+    assert not arms.is_accurate(row)
+    assert arms.is_accurate({"rewards": {"accuracy": 1.0, "random_reward": 0.0}})
+
+
+@pytest.mark.parametrize("experiment", [minimal, dapo, repository, code_rl])
 def test_the_page_shows_every_arm_and_seed(experiment: ModuleType) -> None:
     lines = experiment.PAGE.read_text(encoding="utf-8").splitlines()
     cells = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")]
@@ -86,14 +104,18 @@ def test_the_page_shows_every_arm_and_seed(experiment: ModuleType) -> None:
 
 
 @pytest.mark.slow
-def test_groups_of_two_learn_and_noise_teaches_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("experiment", "steps"), [(minimal, 12), (repository, 20), (code_rl, 15)],
+    ids=lambda each: getattr(each, "__name__", None),
+)  # fmt: skip
+def test_the_recipe_learns_and_noise_teaches_nothing(
+    experiment: ModuleType, steps: int, tmp_path: Path
+) -> None:
     gained = []
-    reported = {"name": "tagged", "label": "accuracy", "weight": 0.0}
-    random = {"environment.verifiers": [reported, {"name": "arms:random_reward"}]}
-    for number, reward in enumerate(({}, random)):
-        changes = {"training.steps": 12, "evaluation.every": 0, "evaluation.max_prompts": 4,
+    for number, reward in enumerate(({}, arms.at_random(experiment.RECIPE))):
+        changes = {"training.steps": steps, "evaluation.every": 0, "evaluation.max_prompts": 4,
                    "evaluation.samples": 1, **reward}  # fmt: skip
-        run = gw.train(minimal.RECIPE, changes, output=tmp_path / str(number))
+        run = gw.train(experiment.RECIPE, changes, output=tmp_path / str(number))
         right = run.metrics().to_pandas()["verifier/accuracy"]
         gained.append(right.iloc[-4:].mean() - right.iloc[:4].mean())
     assert gained[0] > 0.12

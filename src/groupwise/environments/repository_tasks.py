@@ -43,6 +43,9 @@ def read_tasks(path: str) -> dict[str, Task]:
     return tasks
 
 
+NAMES = "abcdefgh"
+"""The functions of made-up files, one letter each."""
+NUMBERS = range(2, 10)
 OPERATIONS: dict[str, str] = {
     "add": "x + {}", "subtract": "x - {}", "times": "x * {}", "divide by": "x // {}",
     "modulo": "x % {}",
@@ -75,14 +78,14 @@ def made_up(num_train: int, num_heldout: int, num_files: int, seed: int) -> dict
 
 def draw_task(draw: random.Random, num_files: int) -> Task:
     """A made-up task: one test and one hidden test a function; the broken one fails its test."""
-    names = draw.sample("abcdefgh", num_files)
+    names = draw.sample(NAMES, num_files)
     files: dict[str, str] = {}
     gold: dict[str, str] = {}
     tests: list[str] = []
     hidden: list[str] = []
     broken = draw.choice(names)
     for name in names:
-        words, number = draw.choice(list(OPERATIONS)), draw.randint(2, 9)
+        words, number = draw.choice(list(OPERATIONS)), draw.choice(NUMBERS)
         given = draw.choice([each for each in OPERATIONS if (each == words) != (name == broken)])
         files[f"{name}.py"] = module(name, words, given, number)
         if name == broken:

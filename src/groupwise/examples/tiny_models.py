@@ -49,6 +49,8 @@ TABLE = tuple((o.words, o.expression, o.low, o.high) for o in OPERATIONS["number
 """Words, expression, and the smallest and largest number `k` in them."""
 QUESTION = "solve(x): "
 PROGRAM = "def solve(x):\n    return "
+MESSAGE = ("code: case ", " of 6: gave ")
+"""What the `code` verifier says of a wrong program: the case's number, and the wrong value."""
 
 
 def parts(text: str) -> list[str]:
@@ -59,7 +61,7 @@ def parts(text: str) -> list[str]:
 CODE_PIECES = tuple(
     dict.fromkeys(
         part
-        for text in (QUESTION, PROGRAM, *(line[0] for line in TABLE), *(line[1] for line in TABLE))
+        for text in (QUESTION, PROGRAM, *MESSAGE, *(text for line in TABLE for text in line[:2]))
         for part in parts(text)
         if len(part) > 1 and part != "{k}"
     )
@@ -69,12 +71,18 @@ CODE_PIECES = tuple(
 
 @dataclass(frozen=True)
 class CodeRecipe(TinyRecipe):
-    """Of a line's labels the share `right` is its program and `mistaken` that of the next line."""
+    """Of a line's labels the share `right` is its program and `mistaken` that of the next line.
+
+    In the share `repairs` of the rows a wrong program and the verifier's message come first, and
+    `repaired` of the labels are right.
+    """
 
     updates: int = 600
     batch: int = 96
     right: float = 0.35
     mistaken: float = 0.45
+    repairs: float = 0.25
+    repaired: float = 0.5
 
 
 def tiny_code(recipe: CodeRecipe | None = None) -> Path:
@@ -82,7 +90,8 @@ def tiny_code(recipe: CodeRecipe | None = None) -> Path:
 
     Twelve kinds of functions of a whole number are asked for in a few words (`solve(x): add 7`).
     It writes a program that runs, copies the number, takes the right operation about a third of the
-    time, and its most likely program is wrong. Built here in seconds.
+    time, and its most likely program is wrong. Told that one failed, it is right half of the time.
+    Built here in seconds.
     """
     recipe = recipe or CodeRecipe()
 
@@ -102,16 +111,25 @@ def code_tokens(text: str, k: int) -> list[str]:
 
 
 def code_row(recipe: CodeRecipe, draw: random.Random) -> Row:
-    """A question and the program that is its label."""
+    """A question, a wrong program and its message in some rows, and the program that is learned."""
     line = draw.randrange(len(TABLE))
     words, _, low, high = TABLE[line]
     k = draw.randint(low, high)
-    chance = draw.random()
-    if chance >= recipe.right:
-        away = 1 if chance < recipe.right + recipe.mistaken else draw.randrange(2, len(TABLE))
-        line = (line + away) % len(TABLE)
-    question = read(BOS, "<|user|>", QUESTION, *code_tokens(words, k), END, "<|assistant|>")
-    return question + learned([PROGRAM, *code_tokens(TABLE[line][1], k), END])
+
+    def program(right: float) -> list[str]:
+        chance, away = draw.random(), 0
+        if chance >= right:
+            is_next = chance < right + (1 - right) * recipe.mistaken / (1 - recipe.right)
+            away = 1 if is_next else draw.randrange(2, len(TABLE))
+        return [PROGRAM, *code_tokens(TABLE[(line + away) % len(TABLE)][1], k), END]
+
+    row = read(BOS, "<|user|>", QUESTION, *code_tokens(words, k), END, "<|assistant|>")
+    if draw.random() >= recipe.repairs:
+        return row + learned(program(recipe.right))
+    case, gave = MESSAGE
+    said = [case, str(draw.randint(1, 2)), gave, *str(draw.randint(-99, 9999))]
+    row += read(*program(0.0), "<|user|>", *said, END, "<|assistant|>")
+    return row + learned(program(recipe.repaired))
 
 
 # --- tiny_tools: products, by a calculator or by guessing ----------------------------------------
