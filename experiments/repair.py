@@ -1,6 +1,6 @@
-"""Repair of failed programs against more samples, at equal sampled tokens; 5 seeds.
+"""Repair of failed programs against more samples, at equal sampled tokens; 10 seeds.
 
-`tiny_code` answers every training prompt of recipes/code_rl.toml; a supervised stage learns what
+`tiny_code` answers training prompts of recipes/code_rl.toml; a supervised stage learns what
 passes. Prompts without a passing program are asked again, with a failed one and its error
 (`repair`), or again from the start (as many tokens). Writes its section of docs/rejection.md.
 
@@ -22,9 +22,10 @@ import groupwise as gw
 
 RECIPE = ROOT / "recipes" / "code_rl.toml"
 RUNS = ROOT / "runs" / "repair"
-SEEDS = (0, 1, 2, 3, 4)
-STUDENT = 2.776
-"""The 97.5 % point of Student's t with 4 degrees of freedom."""
+SEEDS = tuple(range(10))
+STUDENT = 2.262
+"""The 97.5 % point of Student's t with 9 degrees of freedom."""
+PROMPTS = 40
 SAMPLES = 2
 WITH, WITHOUT = "with repair", "without repair"
 
@@ -40,7 +41,7 @@ def pipeline(seed: int, samples: int, *, repair: bool) -> dict[str, Any]:
     return {
         "seed": seed,
         "model": code["model"],
-        "environment": {**code["environment"], "num_heldout": 60},
+        "environment": {**code["environment"], "num_train": PROMPTS},
         "evaluation": {"samples": 8, "splits": ["heldout"]},
         "stages": [
             drawn,
@@ -97,8 +98,8 @@ def section(found: dict[str, list[Any]]) -> str:
 
 ## Repair
 
-`tiny_code` ([what it is](code_rl.md)) writes {SAMPLES} programs for each of 140 functions. Where
-none passes, `with repair` sends a failed one back with its error (`code: case 1 of 6: gave 57`),
+`tiny_code` ([what it is](code_rl.md)) writes {SAMPLES} programs for each of {PROMPTS} functions.
+Where none passes, `with repair` sends a failed one back with its error (`case 1 of 6: gave 57`),
 and samples {SAMPLES} more; what passes is learned as the answer to the question. `without repair`
 samples {SAMPLES + 1} programs at once: {dearer:+.1%} tokens. A supervised stage then learns the
 rows, 4 times each.
@@ -107,7 +108,7 @@ rows, 4 times each.
 
 Right are {again:.0%} of the repairs and {first:.0%} of the first programs (`tiny_code` was taught
 repairs that are right half of the time). Held out after learning, with repair less without, per
-seed: {mean:+.1%} ({low:+.1%} to {high:+.1%}; {len(SEEDS)} seeds, 60 held-out functions, 8 samples
+seed: {mean:+.1%} ({low:+.1%} to {high:+.1%}; {len(SEEDS)} seeds, 30 held-out functions, 8 samples
 each). {verdict(low, high)}
 
 Run it: `python experiments/repair.py`.

@@ -55,11 +55,11 @@ HIGH, MIDDLE, LOW = (0.9, 1.0, 0.9), (0.5, 0.6, 0.5), (0.25, 0.25, 0.25)
         (dapo, RUNGS, (HIGH, *RUNGS[1:]), "not ahead of GRPO"),
         (dapo, RUNGS, (MIDDLE, LOW, *RUNGS[2:]), "no gain"),
         (dapo, RUNGS, (*RUNGS[:5], (1.2, 1.1, 1.15)), "told apart"),
-        (repository, (HIGH, MIDDLE, LOW), (LOW, LOW, LOW), "no gain"),
-        (repository, (HIGH, MIDDLE, LOW), (HIGH, HIGH, LOW), "does not help"),
-        (repository, (HIGH, MIDDLE, LOW), (HIGH, MIDDLE, MIDDLE), "from noise"),
-        (code_rl, (HIGH, LOW), (LOW, LOW), "no gain"),
-        (code_rl, (HIGH, LOW), (HIGH, MIDDLE), "from noise"),
+        *[
+            (each, (HIGH, LOW), bad, words)
+            for each in (repository, code_rl)
+            for bad, words in (((LOW, LOW), "no gain"), ((HIGH, MIDDLE), "from noise"))
+        ],
     ],
 )
 def test_the_claim_is_checked(experiment: ModuleType, good: Any, bad: Any, words: str) -> None:

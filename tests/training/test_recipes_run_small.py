@@ -11,7 +11,7 @@ import groupwise as gw
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))
 # A real model; long cold starts; recipes that another test trains to their end.
 HEAVY = (
-    "smollm2", "reward_model_rl", "r1", "tool_calculator", "code_rl", "target_token",
+    "smollm2", "reward_model_rl", "r1", "tool_calculator", "code_rl", "repository", "target_token",
     "math_shepherd",
 )  # fmt: skip
 

@@ -49,8 +49,8 @@ TABLE = tuple((o.words, o.expression, o.low, o.high) for o in OPERATIONS["number
 """Words, expression, and the smallest and largest number `k` in them."""
 QUESTION = "solve(x): "
 PROGRAM = "def solve(x):\n    return "
-MESSAGE = ("code: case ", " of 6: gave ")
-"""What the `code` verifier says of a wrong program: the case's number, and the wrong value."""
+MESSAGE = ("accuracy: case ", " of 6: gave ")
+"""What is said of a wrong program in recipes/code_rl.toml: the case, and the wrong value."""
 
 
 def parts(text: str) -> list[str]:
