@@ -2,7 +2,7 @@
 
 Checks what it claims and writes docs/code_rl.md and docs/code_rl.svg.
 
-    python experiments/code_rl.py    # about ten minutes of one core; needs matplotlib
+    python experiments/code_rl.py    # some minutes of one core; needs matplotlib
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Checks what it claims and writes docs/repository.md and docs/repository.svg.
 
-    python experiments/repository.py    # about ten minutes of one core; needs matplotlib
+    python experiments/repository.py    # some minutes of one core; needs matplotlib
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ gives a file, whole; the tests run in the [sandbox](security.md), and the messag
 fails comes back (`case 3 of 3: assert b(41) == 5: AssertionError`); it may give one more file. The
 reward is 1 where all tests pass at the end, and the hidden ones, of which no message tells.
 
-The policy is `tiny_repository`, built in under a minute from made-up rows of two turns: a file at
-random, and for 30 % of the second turns the one that the message names; 45 % of the labels write
-what the comment says. A first try that breaks another file cannot be made good in the second.
+The policy is `tiny_repository`, built in a minute from made-up rows of two turns: a file at random,
+in half of the second turns the one that the message names; 45 % of the labels write what the
+comment says. A first try that breaks another file cannot be made good in the second.
 
 ![Repaired, held out, and turns, over the steps](repository.svg)
 
@@ -80,9 +80,9 @@ def page(rows: Sequence[Row]) -> str:
 What the second turn gives, all seeds:
 
 {turns(rows)}
-The first turn has to guess the file, one of three; what is gained beyond it is gained by reading
-the message. That the output is used is what this shows, not how well a model codes: the policy
-knows nothing beyond its rows.
+The first turn has to guess the file, one of three, unless a policy sees the wrong line by itself;
+what is gained beyond that is gained by reading the message. That the output is used is what this
+shows, not how well a model codes: the policy knows nothing beyond its rows.
 
 A run took {seconds:.0f} s on 2 cores that were shared with other work. Your own repositories:
 `environment.path`, a file of tasks ([environments](environments.md#repository)).
