@@ -269,7 +269,7 @@ def main() -> None:
     check(curves)
     draw(curves)
     _, mark, repairs = PAGE.read_text(encoding="utf-8").partition(REPAIR)
-    PAGE.write_text(page(found, curves) + mark + repairs, encoding="utf-8")
+    PAGE.write_text(f"{page(found, curves)}\n{mark}{repairs}", encoding="utf-8")
 
 
 if __name__ == "__main__":

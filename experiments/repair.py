@@ -1,8 +1,8 @@
 """Repair of failed programs against more samples, at equal sampled tokens; 5 seeds.
 
 `tiny_code` answers training prompts of recipes/code_rl.toml; a supervised stage learns what
-passes. Prompts without a passing program are asked again, with a failed one and its error
-(`repair`), or again from the start (as many tokens). Writes its section of docs/rejection.md.
+passes. Prompts without a passing program are asked again, with a failed one and its error; the
+other arm samples as many tokens at once. Writes its section of docs/rejection.md.
 
     python experiments/repair.py    # some minutes of one core
 """
@@ -133,7 +133,7 @@ def main() -> None:
             found[arm].append(run)
             print(arm, seed, *cells(run), f"{float(run.summary['seconds']):.0f} s", flush=True)
     before = PAGE.read_text(encoding="utf-8").partition(REPAIR)[0]
-    PAGE.write_text(before + section(found), encoding="utf-8")
+    PAGE.write_text(f"{before.rstrip()}\n\n{section(found)}", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ def learned(row: Row) -> list[list[str]]:
 
 
 def test_labels_have_the_shares_that_are_stated() -> None:
-    recipe, draw = RepositoryRecipe(told=1.0), random.Random(0)
+    recipe, draw = RepositoryRecipe(named=1.0), random.Random(0)
     followed = right = 0
     for _ in range(1000):
         row = repair_row(recipe, draw)

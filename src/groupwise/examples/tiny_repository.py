@@ -50,7 +50,7 @@ _FILE = re.compile(r"def (\w)\(x\):  # (.+) (\d)\n")
 @dataclass(frozen=True)
 class RepositoryRecipe(TinyRecipe):
     """A label takes a file at random, in the share `follows` of the second turns the one that the
-    message names; in the share `right` it writes what the file's comment says. The share `told` of
+    message names; in the share `right` it writes what the file's comment says. The share `named` of
     the rows has a message that names a file.
 
     Of the `updates`, the first `lookups` teach to find a file by its name, and the next `clean`
@@ -66,7 +66,7 @@ class RepositoryRecipe(TinyRecipe):
     num_files: int = 3
     follows: float = 0.5
     right: float = 0.45
-    told: float = 0.75
+    named: float = 0.75
 
 
 def tiny_repository(recipe: RepositoryRecipe | None = None) -> Path:
@@ -117,7 +117,7 @@ def repair_row(recipe: RepositoryRecipe, draw: random.Random) -> Row:
     named = f"{task.tests[number][5]}.py"
     message = f"case {number + 1} of {len(task.tests)}: "
     message += f"{task.tests[number].splitlines()[1]}: AssertionError"
-    if draw.random() >= recipe.told:
+    if draw.random() >= recipe.named:
         message, named = FAILED, draw.choice(list(task.files))
     second = named if draw.random() < recipe.follows else draw.choice(list(task.files))
     row = read(BOS, "<|user|>", *tokens(question), END, "<|assistant|>")
