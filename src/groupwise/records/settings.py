@@ -71,6 +71,12 @@ class RecordSettings(BaseModel):
         description="Steps between those whose rollouts are recorded with what the updates did "
         "to each token (learner_logprobs, entropies, loss_weights); 0 = never.",
     )
+    loggers: tuple[Literal["tensorboard", "wandb", "trackio", "mlflow"], ...] = Field(
+        (), description="Where each step's metrics go as well; wandb is offline without a key."
+    )
+    metric_names: Literal["groupwise", "trl"] = Field(
+        "groupwise", description="What the loggers call the metrics: trl as GRPOTrainer does."
+    )
 
 
 class EvaluationSettings(BaseModel):

@@ -22,6 +22,7 @@ from groupwise.recipe import find_recipe, load_recipe
 from groupwise.records import Run, RunWriter, open_run
 from groupwise.training.auditing import audit_before, audit_warnings
 from groupwise.training.callbacks import Callback
+from groupwise.training.loggers import loggers_of
 from groupwise.training.output import open_record, run_folder, same_data, same_run
 from groupwise.training.preparing import Prepared, prepare
 from groupwise.training.process import Interrupted, Interruption, kept_directory
@@ -46,6 +47,7 @@ def train(
     check_callbacks(callbacks)
     source = recipe if isinstance(recipe, Mapping) else find_recipe(str(recipe))
     resolved = load_recipe(source, overrides, small=small)
+    callbacks = [*callbacks, *loggers_of(resolved.record)]
     folder, resuming = run_folder(source, output, resume=resume, overwrite=overwrite)
     place = folder.absolute()  # a reward function or a tool may change the working directory
 
