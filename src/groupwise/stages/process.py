@@ -130,7 +130,7 @@ class Process(DataStage):
 
     @classmethod
     def variant(cls, table: Mapping[str, Any]) -> type[Stage]:
-        if ("data" in table) == ("rollouts" in table):
+        if bool(table.get("data")) == ("rollouts" in table):
             raise RecipeError(
                 "give data (rows with labelled steps) or rollouts (labels from completions), one "
                 "of two"
