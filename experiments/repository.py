@@ -17,7 +17,7 @@ RECIPE = ROOT / "recipes" / "repository.toml"
 PAGE, CURVE = ROOT / "docs" / "repository.md", ROOT / "docs" / "repository.svg"
 RUNS = ROOT / "runs" / "repository"
 OUTPUT, RANDOM = "the recipe", "random reward"
-SEEDS = {OUTPUT: (0, 1, 2), RANDOM: (0,)}
+SEEDS = {OUTPUT: (0, 1, 2), RANDOM: (0, 1, 2)}
 ARMS: Mapping[str, Mapping[str, Any]] = {OUTPUT: {}, RANDOM: at_random(RECIPE)}
 
 

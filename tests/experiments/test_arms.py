@@ -107,7 +107,7 @@ def test_the_page_shows_every_arm_and_seed(experiment: ModuleType) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("experiment", "steps"), [(minimal, 12), (repository, 20), (code_rl, 15)],
+    ("experiment", "steps"), [(minimal, 12), (dapo, 12), (repository, 20), (code_rl, 15)],
     ids=lambda each: getattr(each, "__name__", None),
 )  # fmt: skip
 def test_the_recipe_learns_and_noise_teaches_nothing(

@@ -355,3 +355,15 @@ def test_every_column_is_documented_and_a_newer_record_is_refused(tmp_path: Path
         open_run(tmp_path / "run")
     about.unlink()  # a record of version 1 may lack the file
     assert open_run(tmp_path / "run").steps == []
+
+
+def test_jupyter_shows_a_run_as_a_table_without_its_markup(tmp_path: Path) -> None:
+    folder = tmp_path / "<b>run"
+    with RunWriter.create(folder, RECIPE, {}) as writer:
+        write_steps(writer, range(2))
+        assert "unfinished, 2 steps" in open_run(folder)._repr_html_()
+        given = dict.fromkeys(SUMMARY_KEYS) | {"status": "finished", "steps": 2}
+        writer.summary(given | {"eval/heldout_first": 0.25, "eval/heldout_last": 0.5})
+    shown = open_run(folder)._repr_html_()
+    assert "<tr><th>eval/heldout</th><td>25.0% to 50.0%</td></tr>" in shown
+    assert "&lt;b&gt;run" in shown

@@ -38,8 +38,8 @@ def rate_too_low(facts: Facts) -> Finding | None:
         f"after {facts.num_steps} steps the KL to the start is {values[-1]:.1e} nats a token: "
         "nothing moved",
         {"kl/token": values[-1], "training.learning_rate": rate}, facts.span, "likely",
-        "a higher learning rate (1e-6 suits full models of billions, 1e-5 and more adapters, 1e-4 "
-        "and more tiny models)",
+        "a higher learning rate, ten times at a time (usual: 1e-6 for models of billions, 1e-5 for "
+        "small ones and adapters, 3e-4 for tiny)",
         {"training.learning_rate": float(f"{rate * 10:.2g}")},
     )  # fmt: skip
 

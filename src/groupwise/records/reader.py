@@ -6,6 +6,7 @@ import json
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,21 @@ class Run:
         if not path.exists():
             return {"status": "unfinished", "steps": len(self.steps)}
         return _read_object(path)
+
+    def _repr_html_(self) -> str:
+        """How Jupyter shows a run: its folder, status and accuracies before and after."""
+        summary = self.summary
+        rows = [
+            ("folder", str(self.folder)),
+            ("status", f"{summary['status']}, {summary['steps']} steps"),
+        ]
+        for name in ("accuracy", "greedy", "heldout"):
+            values = [summary.get(f"eval/{name}_{when}") for when in ("first", "last")]
+            if None not in values:
+                rows.append((f"eval/{name}", f"{values[0]:.1%} to {values[1]:.1%}"))
+        rows += [(name, str(run.summary["status"])) for name, run in self.stages.items()]
+        cells = "".join(f"<tr><th>{escape(a)}</th><td>{escape(b)}</td></tr>" for a, b in rows)
+        return f"<table>{cells}</table>"
 
     @property
     def stages(self) -> dict[str, Run]:
