@@ -146,10 +146,10 @@ drawn, its words and the verifier; splits, levels, examples, ids and checks are 
 OWN_END = """\
 ```
 
-The prompt ends with `instructions`, which ask for `<answer></answer>` tags by default; a verifier of your
-own that reads no tags needs `instructions_text = ""`, or a sentence that fits it. A verifier in the same file
-is `VerifierSettings(name="twice:MyVerifier")`. `num_train` and `num_heldout` are 1000 and 200 by default: lower
-them where there are fewer tasks.
+The prompt ends with `instructions`, which ask for `<answer></answer>` tags by default; a verifier
+of your own that reads no tags needs `instructions_text = ""`, or a sentence that fits it. A
+verifier in the same file is `VerifierSettings(name="twice:MyVerifier")`. `num_train` and
+`num_heldout` are 1000 and 200 by default: lower them where there are fewer tasks.
 
 To list prompts instead of drawing them, derive a class from `groupwise.environments.Environment`:
 its constructor takes the prompts by split and a verifier. Before the model loads it is
