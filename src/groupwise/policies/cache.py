@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+
+from safetensors import SafetensorError
 
 from groupwise.errors import GroupwiseError
 
@@ -52,6 +55,13 @@ def cached_folder(name: str, build: Callable[[Path], None]) -> Path:
         except OSError:
             if not target.is_dir():
                 raise
+    except (OSError, SafetensorError) as error:
+        if os.strerror(errno.ENOSPC) not in str(error):
+            raise
+        raise GroupwiseError(
+            f"the disk of the model cache {str(target.parent)!r} is full; free some space, or set "
+            "GROUPWISE_CACHE to a folder on another disk"
+        ) from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return target

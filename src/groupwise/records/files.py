@@ -63,6 +63,27 @@ def _write(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
 
+def append_whole(path: Path, line: bytes) -> None:
+    """Append a line, or raise OSError and leave the file as it was."""
+    before = path.stat().st_size if path.exists() else 0
+    try:
+        with path.open("ab") as file:
+            file.write(line)
+    except OSError:
+        if path.exists():
+            os.truncate(path, before)
+        raise
+
+
+def cut_torn_line(path: Path) -> None:
+    """Cut what follows the last newline: half a line of a killed process."""
+    if path.exists():
+        content = path.read_bytes()
+        whole = content.rfind(b"\n") + 1
+        if whole < len(content):
+            os.truncate(path, whole)
+
+
 def json_line(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(", ", ": "))
     return whole_text(text) + "\n"

@@ -7,8 +7,11 @@ run will do again, so its record equals the unbroken run's.
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
@@ -16,6 +19,8 @@ from typing import Any, Self
 from groupwise.errors import GroupwiseError, RecipeError
 from groupwise.instants import passed
 from groupwise.records.files import (
+    append_whole,
+    cut_torn_line,
     fsync_file,
     fsync_folder,
     json_line,
@@ -74,7 +79,7 @@ class RunWriter:
                 "another folder"
             )
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # rollouts are private
             writer = cls(folder)
         except OSError as error:
             raise RecipeError(f"output = {str(folder)!r} cannot be written: {error}") from error
@@ -97,7 +102,9 @@ class RunWriter:
         if not (folder / "recipe.toml").exists():
             raise RecipeError(f"{folder} holds no run to resume (no recipe.toml)")
         writer = cls(folder)
-        lines = list(read_json_lines(folder / "metrics.jsonl", torn="ignore"))
+        for name in ("metrics.jsonl", "events.jsonl"):
+            cut_torn_line(folder / name)  # else the next line would be joined to half a line
+        lines = list(read_json_lines(folder / "metrics.jsonl"))
         writer._last_step = lines[-1]["step"] if lines else -1
         return writer
 
@@ -123,8 +130,7 @@ class RunWriter:
     def rollouts(self, step: int, rows: Sequence[Mapping[str, Any]]) -> Path:
         """Write a step's rollouts as one file, whole or not at all."""
         path = self.folder / "rollouts" / f"step_{step:06d}.parquet"
-        write_table(path, rows_table(rows))
-        self._unsynced.add(path)
+        self._write_table(path, rows)
         return path
 
     def evaluation(
@@ -134,9 +140,7 @@ class RunWriter:
         for name in values:
             find_metric(name)
         if rows:
-            path = self.folder / "evaluations" / f"version_{version:06d}.parquet"
-            write_table(path, rows_table(rows))
-            self._unsynced.add(path)
+            self._write_table(self.folder / "evaluations" / f"version_{version:06d}.parquet", rows)
         cleaned = {name: clean_value(name, value) for name, value in values.items()}
         self.event("evaluation", version=version, values=cleaned)
 
@@ -154,7 +158,22 @@ class RunWriter:
             name: clean_value(name, value) if isinstance(value, float) else value
             for name, value in values.items()
         }
-        write_json(self.folder / "summary.json", cleaned)
+        with self._writing():
+            write_json(self.folder / "summary.json", cleaned)
+
+    def ended_early(
+        self, status: str, error: BaseException, summary: Mapping[str, Any], **fields: Any
+    ) -> None:
+        """Record that the run was "interrupted" or "failed". Where the record itself cannot be
+        written that is logged, so that `error` is still what the caller raises."""
+        try:
+            trace = "".join(traceback.format_exception(error))
+            self.event(status, **fields, error=str(error), traceback=trace)
+            self.summary(summary)
+        except GroupwiseError as failure:
+            logging.getLogger("groupwise").warning(
+                "the end of the run is not recorded: %s", failure
+            )
 
     def truncate_after(self, step: int) -> None:
         """Keep what the first `step` steps wrote; the resumed run writes the rest again.
@@ -187,12 +206,13 @@ class RunWriter:
     def sync(self) -> None:
         """Force everything written so far to the disk. Call it before writing a checkpoint."""
         folders = {self.folder}
-        for path in sorted(self._unsynced):
-            if path.exists():
-                fsync_file(path)
-                folders.add(path.parent)
-        for folder in folders:
-            fsync_folder(folder)
+        with self._writing():
+            for path in sorted(self._unsynced):
+                if path.exists():
+                    fsync_file(path)
+                    folders.add(path.parent)
+            for folder in folders:
+                fsync_folder(folder)
         self._unsynced.clear()
 
     def close(self) -> None:
@@ -210,9 +230,26 @@ class RunWriter:
 
     def _append(self, name: str, value: Mapping[str, Any]) -> None:
         path = self.folder / name
-        with path.open("ab") as file:
-            file.write(json_line(value).encode("utf-8"))
+        line = json_line(value).encode("utf-8")
+        with self._writing():
+            append_whole(path, line)
         self._unsynced.add(path)
+
+    def _write_table(self, path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+        table = rows_table(rows)
+        with self._writing():
+            write_table(path, table)
+        self._unsynced.add(path)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise GroupwiseError(
+                f"the record in {self.folder} could not be written: {error}; what was recorded "
+                "before is intact. Free some space, then resume the run with --resume"
+            ) from error
 
     def _rewrite(self, name: str, values: Sequence[Any]) -> None:
         write_text(self.folder / name, "".join(json_line(value) for value in values))
@@ -227,7 +264,12 @@ def _delete_from(folder: Path, prefix: str, first: int) -> None:
 
 def _lock_folder(folder: Path) -> int:
     """A lock file's descriptor, locked until the process ends where the system has such locks."""
-    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise RecipeError(
+            f"output = {str(folder)!r} cannot be written: {error.strerror}; name a folder that can"
+        ) from error
     try:
         import fcntl
     except ImportError:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -397,8 +396,7 @@ def _watched(made: _Fit[Any], writer: RunWriter, resuming: bool) -> None:
             made.run(writer, interruption)
     except BaseException as error:
         status = "interrupted" if isinstance(error, Interrupted | KeyboardInterrupt) else "failed"
-        writer.event(status, error=str(error), traceback=traceback.format_exc())
-        writer.summary(made.summary(status))
+        writer.ended_early(status, error, made.summary(status))
         raise
     writer.summary(made.summary("finished"))
     writer.event("finished", steps=made.progress.step, stopped_early=made.progress.stopped)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import string
 import time
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -268,8 +267,7 @@ def stage_record(
         except BaseException as error:
             stopped = isinstance(error, Interrupted | KeyboardInterrupt)
             status = "interrupted" if stopped else "failed"
-            writer.event(status, error=str(error), traceback=traceback.format_exc())
-            writer.summary(stage_summary(status, None, None))
+            writer.ended_early(status, error, stage_summary(status, None, None))
             raise
 
 

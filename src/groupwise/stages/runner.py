@@ -8,7 +8,6 @@ resumes, and the next ones start.
 from __future__ import annotations
 
 import tomllib
-import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -244,9 +243,7 @@ class _Runner:
         except BaseException as error:
             stopped = isinstance(error, Interrupted | KeyboardInterrupt)
             self.done[name]["status"] = status = "interrupted" if stopped else "failed"
-            trace = traceback.format_exc()
-            self.writer.event(status, stage=name, error=str(error), traceback=trace)
-            self._summary(status)
+            self.writer.ended_early(status, error, self._summary(status), stage=name)
             if isinstance(error, Interrupted):
                 what = str(error).partition("; resume it")[0]
                 raise Interrupted(
@@ -259,7 +256,7 @@ class _Runner:
         finally:
             if self.prepared[BASE] is not None:
                 self.prepared[BASE].environment.close()
-        self._summary("finished")
+        self.writer.summary(self._summary("finished"))
         self.writer.event("finished")
 
     def stage(self, node: Node) -> None:
@@ -374,7 +371,7 @@ class _Runner:
             self.writer.event("guard", name=name, values=self.guards[model])
         return self.guards[model]
 
-    def _summary(self, status: str) -> None:
+    def _summary(self, status: str) -> dict[str, Any]:
         stages = list(self.done.values())
         finished = [each for each in stages if each["status"] == "finished"]
         nodes = self.pipeline.order[::-1]
@@ -382,23 +379,21 @@ class _Runner:
         sums = [open_run(self.places[each["name"]]).summary for each in finished]
         first = finished[0]["first"] if finished else {}
         last = finished[-1]["last"] if finished else {}
-        self.writer.summary(
-            {
-                **dict.fromkeys(SUMMARY_KEYS),
-                **{
-                    f"eval/{name}_{when}": values.get(f"guard/{name}")
-                    for name in ("accuracy", "greedy", "heldout")
-                    for when, values in (("first", first), ("last", last))
-                },
-                **{
-                    name: sum(each[name] or 0 for each in sums)
-                    for name in ("steps", "seconds", "tokens")
-                },
-                "status": status,
-                "output": next(filter(None, models), None),
-                "stages": stages,
-            }
-        )
+        return {
+            **dict.fromkeys(SUMMARY_KEYS),
+            **{
+                f"eval/{name}_{when}": values.get(f"guard/{name}")
+                for name in ("accuracy", "greedy", "heldout")
+                for when, values in (("first", first), ("last", last))
+            },
+            **{
+                name: sum(each[name] or 0 for each in sums)
+                for name in ("steps", "seconds", "tokens")
+            },
+            "status": status,
+            "output": next(filter(None, models), None),
+            "stages": stages,
+        }
 
 
 def _rows_hash(place: Path) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -151,8 +150,7 @@ def _run(
         writer.event("finished", steps=summary["steps"])
     except BaseException as error:
         status = "interrupted" if isinstance(error, Interrupted | KeyboardInterrupt) else "failed"
-        writer.event(status, error=str(error), traceback=traceback.format_exc())
-        writer.summary(loop.report.summary(status))
+        writer.ended_early(status, error, loop.report.summary(status))
         raise
     return summary
 
