@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -20,7 +21,7 @@ from torch import nn
 from groupwise import checkpoints
 from groupwise.checkpoints import (
     CheckpointWarning,
-    best_checkpoint,
+    best_checkpoints,
     checkpoint_steps,
     clean_leftovers,
     is_complete,
@@ -264,8 +265,22 @@ def test_no_pickle_and_no_leftovers(tmp_path: Path):
     assert {p.suffix for p in path.iterdir()} == {".safetensors", ".json"}
 
 
-@pytest.mark.parametrize("damage", ["truncate", "flip", "remove", "no manifest", "bad manifest"])
-def test_a_damaged_checkpoint_is_skipped_with_a_warning(tmp_path: Path, damage: str):
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        ("truncate", "model.safetensors has not its size"),
+        ("flip", "model.safetensors has not its hash"),
+        ("swap", "state.json has not its hash"),
+        ("other step", "it was written after 0 steps"),
+        ("remove", "model.safetensors cannot be read (No such file or directory)"),
+        ("no manifest", "manifest.json cannot be read (No such file or directory)"),
+        ("bad manifest", "manifest.json is damaged"),
+        ("empty manifest", "manifest.json is damaged"),
+        ("leaving manifest", "passwd cannot be read (No such file or directory)"),
+    ],
+)
+def test_a_damaged_checkpoint_is_skipped_and_named(tmp_path: Path, damage: str, why: str):
+    """And where it is asked for by name, that is an error."""
     older, newer = save(tmp_path, 1), save(tmp_path, 2)
     file = newer / "model.safetensors"
     content = file.read_bytes()
@@ -275,12 +290,30 @@ def test_a_damaged_checkpoint_is_skipped_with_a_warning(tmp_path: Path, damage: 
         file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     elif damage == "remove":
         file.unlink()
+    elif damage == "swap":
+        for path in (older, newer):
+            (path / "state.json").rename(path / "state.json.other")
+        (older / "state.json.other").rename(newer / "state.json")
+        (newer / "state.json.other").rename(older / "state.json")
+        shutil.rmtree(older)
+        save(tmp_path, 1)
+    elif damage == "other step":
+        shutil.rmtree(newer)
+        save(tmp_path, 0).rename(newer)
     elif damage == "no manifest":
         (newer / "manifest.json").unlink()
-    else:
+    elif damage == "bad manifest":
         (newer / "manifest.json").write_text("{")
-    with pytest.warns(CheckpointWarning, match="step_000002 is damaged or incomplete"):
+    else:
+        manifest = json.loads((newer / "manifest.json").read_text())
+        outside = manifest["files"] | {"../../../etc/passwd": {"bytes": 1, "sha256": ""}}
+        manifest["files"] = {} if damage == "empty manifest" else outside
+        (newer / "manifest.json").write_text(json.dumps(manifest))
+    found = re.escape(f"step_000002 is damaged or incomplete ({why}): skipped")
+    with pytest.warns(CheckpointWarning, match=found):
         assert newest_complete(tmp_path) == older
+    with pytest.raises(GroupwiseError, match=re.escape(f"not a complete checkpoint: {why}")):
+        load_checkpoint(newer)
 
 
 def test_the_newest_is_the_one_with_most_steps(tmp_path: Path):
@@ -412,17 +445,25 @@ def test_the_newest_and_the_best_stay(tmp_path: Path):
         save(tmp_path, step, **{"eval/accuracy": reward, "loss": loss})
         prune(tmp_path, keep=1, best="eval/accuracy", direction="higher")
     assert checkpoint_steps(tmp_path) == [2, 3]
-    assert best_checkpoint(tmp_path, "eval/accuracy", "higher") == tmp_path / "step_000002"
+    assert best_checkpoints(tmp_path, "eval/accuracy", "higher")[0] == tmp_path / "step_000002"
     save(tmp_path, 4, **{"eval/accuracy": 0.95})
     prune(tmp_path, keep=1, best="eval/accuracy", direction="higher")
     assert checkpoint_steps(tmp_path) == [4]
 
 
+def test_several_of_the_best_stay(tmp_path: Path):
+    for step, reward in enumerate([0.9, 0.2, 0.7, 0.8, 0.1, 0.3], start=1):
+        save(tmp_path, step, reward=reward)
+        prune(tmp_path, keep=1, best="reward", direction="higher", keep_best=3)
+    assert checkpoint_steps(tmp_path) == [1, 3, 4, 6]
+
+
 def test_best_by_the_lower_value_and_without_a_value(tmp_path: Path):
     for step, kl in enumerate([0.3, None, 0.1, 0.1], start=1):
         save(tmp_path, step, kl=kl)
-    assert best_checkpoint(tmp_path, "kl", "lower") == tmp_path / "step_000003"
-    assert best_checkpoint(tmp_path, "reward", "higher") is None
+    ranked = best_checkpoints(tmp_path, "kl", "lower")
+    assert [path.name for path in ranked] == ["step_000003", "step_000004", "step_000001"]
+    assert best_checkpoints(tmp_path, "reward", "higher") == []
     prune(tmp_path, keep=1, best="reward", direction="higher")
     assert checkpoint_steps(tmp_path) == [4]
 

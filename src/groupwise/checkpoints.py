@@ -1,4 +1,4 @@
-"""Checkpoints: whole or not at all, never fewer than one, the best one kept.
+"""Checkpoints: whole or not at all, never fewer than one, the best kept.
 
 A checkpoint is a folder `step_NNNNNN` (after N steps) of safetensors and JSON, no pickle. It is
 filled under a temporary name, every file is forced to the disk, and then it is renamed: a killed
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 _FORMAT = 1
+_FILES = ("model.safetensors", "optimizer.safetensors", "extra.safetensors")
+_FILES += ("optimizer.json", "state.json")
 _TEMPORARY, _DELETING = ".saving-", ".deleting-"
 
 
@@ -187,14 +189,15 @@ def save_checkpoint(
     return target
 
 
-def load_checkpoint(path: str | Path) -> Checkpoint:
-    """Read a checkpoint folder back.
+def load_checkpoint(path: str | Path, *, hashed: bool = False) -> Checkpoint:
+    """Read a checkpoint folder back; `hashed` = its hashes were compared just before.
 
-    Raises GroupwiseError where it is incomplete or of a format that this version cannot read.
+    Raises GroupwiseError where it is damaged or of a format that this version cannot read.
     """
     path = Path(path)
-    if not is_complete(path, content=False):
-        raise GroupwiseError(f"{path} is not a complete checkpoint")
+    wrong = damage(path, content=not hashed)
+    if wrong is not None:
+        raise GroupwiseError(f"{path} is not a complete checkpoint: {wrong}; name another step")
     about = json.loads((path / "state.json").read_text("utf-8"))
     if about["format"] != _FORMAT:
         raise GroupwiseError(f"{path} has format {about['format']}; this version reads {_FORMAT}")
@@ -223,19 +226,28 @@ def checkpoint_steps(folder: str | Path) -> list[int]:
     )
 
 
-def is_complete(path: Path, *, content: bool = True) -> bool:
-    """Whether every file of the manifest is there with its size and, with `content`, its hash."""
+def damage(path: Path, *, content: bool = True) -> str | None:
+    """What is wrong with a checkpoint: a file that is not there, or has not the size or, with
+    `content`, the hash of the manifest, or another step than the folder's name. None = whole."""
     try:
-        manifest = json.loads((path / "manifest.json").read_text("utf-8"))
-        for name, entry in manifest["files"].items():
-            file = path / name
+        files = json.loads((path / "manifest.json").read_text("utf-8"))["files"]
+        for name in sorted({*_FILES, *files}):
+            file, entry = path / Path(name).name, files[name]
             if file.stat().st_size != entry["bytes"]:
-                return False
+                return f"{name} has not its size"
             if content and file_hash(file) != entry["sha256"]:
-                return False
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
-    return True
+                return f"{name} has not its hash"
+        step = json.loads((path / "state.json").read_text("utf-8"))["step"]
+    except OSError as error:
+        return f"{Path(error.filename).name} cannot be read ({error.strerror})"
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return "manifest.json is damaged"
+    return None if path.name == _name(step) else f"it was written after {step} steps"
+
+
+def is_complete(path: Path, *, content: bool = True) -> bool:
+    """Whether `damage` finds nothing."""
+    return damage(path, content=content) is None
 
 
 def newest_complete(folder: str | Path) -> Path | None:
@@ -245,31 +257,27 @@ def newest_complete(folder: str | Path) -> Path | None:
     """
     for step in reversed(checkpoint_steps(folder)):
         path = Path(folder) / _name(step)
-        if is_complete(path):
+        wrong = damage(path)
+        if wrong is None:
             return path
-        warnings.warn(f"{path} is damaged or incomplete: skipped", CheckpointWarning, stacklevel=2)
+        text = f"{path} is damaged or incomplete ({wrong}): skipped"
+        warnings.warn(text, CheckpointWarning, stacklevel=2)
     return None
 
 
-def best_checkpoint(
+def best_checkpoints(
     folder: str | Path, metric: str, direction: Literal["higher", "lower"]
-) -> Path | None:
-    """The complete checkpoint with the best value of a metric; of equals, the earliest.
-
-    Checkpoints that were written without a value of the metric do not count.
-    """
-    best: tuple[float, Path] | None = None
+) -> list[Path]:
+    """The complete checkpoints with a value of a metric, best first; of equals, the earliest."""
+    found: list[tuple[float, Path]] = []
     for step in checkpoint_steps(folder):
         path = Path(folder) / _name(step)
         if not is_complete(path, content=False):
             continue
         value = json.loads((path / "state.json").read_text("utf-8"))["metrics"].get(metric)
-        if value is None:
-            continue
-        rank = float(value) if direction == "higher" else -float(value)
-        if best is None or rank > best[0]:
-            best = (rank, path)
-    return best[1] if best else None
+        if value is not None:
+            found.append((-float(value) if direction == "higher" else float(value), path))
+    return [path for _, path in sorted(found, key=lambda each: each[0])]
 
 
 def prune(
@@ -278,8 +286,10 @@ def prune(
     keep: int,
     best: str | None = None,
     direction: Literal["higher", "lower"] | None = None,
+    keep_best: int = 1,
 ) -> list[Path]:
-    """Delete all but the newest `keep` complete checkpoints and the best one; returns what went.
+    """Delete all but the newest `keep` complete checkpoints and the `keep_best` best ones by the
+    metric `best`; returns what went.
 
     Damaged ones older than the newest complete one go too. A deletion that fails is a
     `CheckpointWarning`, never an error; with no complete checkpoint nothing is deleted.
@@ -293,8 +303,7 @@ def prune(
         return []
     stay = set(complete[-keep:])
     if best is not None:
-        found = best_checkpoint(folder, best, direction or "higher")
-        stay |= {found} if found is not None else set()
+        stay |= set(best_checkpoints(folder, best, direction or "higher")[:keep_best])
     older = paths[: paths.index(complete[-1])]
     return [path for path in older if path not in stay and _delete(path)]
 

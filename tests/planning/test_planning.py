@@ -102,7 +102,7 @@ def test_evaluations_and_checkpoints():
     assert made.checkpoints_written == 4
     assert made.disk_bytes == 3 * made.checkpoint_bytes
     assert plan(INPUTS).disk_bytes == made.checkpoint_bytes
-    best = plan(replace(INPUTS, checkpoint_every=4, checkpoints_kept=1, best_kept=True))
+    best = plan(replace(INPUTS, checkpoint_every=4, checkpoints_kept=1, best_kept=1))
     assert best.disk_bytes == 3 * made.checkpoint_bytes
 
 

@@ -25,6 +25,7 @@ def test_defaults_are_the_designs():
         "every": 20,
         "keep": 2,
         "best": None,
+        "keep_best": 1,
         "best_direction": None,
     }
     settings = EvaluationSettings()
@@ -58,6 +59,8 @@ def test_loss_is_no_measure_of_the_best():
     assert CheckpointSettings(best="loss", best_direction="lower").direction == "lower"
     with pytest.raises(ValidationError, match="best is not"):
         CheckpointSettings(best_direction="lower")
+    with pytest.raises(ValidationError, match="keep_best is set and best is not"):
+        CheckpointSettings(keep_best=3)
 
 
 def test_limits():

@@ -55,7 +55,7 @@ class PlanInputs:
     evaluation_samples: int = 1
     checkpoint_every: int = 0
     checkpoints_kept: int = 1
-    best_kept: bool = False
+    best_kept: int = 0
     optimizer: Optimizer = "adamw"
     dtype: DTypeName = "float32"
     reference: bool = False

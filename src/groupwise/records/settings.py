@@ -6,7 +6,7 @@ reads them and shares a floor with that code.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -28,8 +28,11 @@ class CheckpointSettings(BaseModel):
     )
     best: str | None = Field(
         None,
-        description="A metric; the checkpoint with its best value stays too, however old "
+        description="A metric; the checkpoints with its best values stay too, however old "
         "(for example eval/heldout).",
+    )
+    keep_best: int = Field(
+        1, ge=1, description="With `best`: so many of the best stay, beside the newest."
     )
     best_direction: Literal["higher", "lower"] | None = Field(
         None,
@@ -40,8 +43,9 @@ class CheckpointSettings(BaseModel):
     @model_validator(mode="after")
     def _known_metric(self) -> CheckpointSettings:
         if self.best is None:
-            if self.best_direction is not None:
-                raise ValueError("best_direction is set and best is not; name the metric in best")
+            for name, unset in (("best_direction", None), ("keep_best", 1)):
+                if getattr(self, name) != unset:
+                    raise ValueError(f"{name} is set and best is not; name the metric in best")
             return self
         metric = find_metric(self.best)
         if metric.better is None and self.best_direction is None:
@@ -51,6 +55,12 @@ class CheckpointSettings(BaseModel):
                 '"lower"'
             )
         return self
+
+    @property
+    def retention(self) -> dict[str, Any]:
+        """Which checkpoints stay, as arguments of `checkpoints.prune`."""
+        names = ("keep", "best", "direction", "keep_best")
+        return {name: getattr(self, name) for name in names}
 
     @property
     def direction(self) -> Literal["higher", "lower"] | None:

@@ -20,7 +20,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from groupwise.checkpoints import (
-    best_checkpoint,
+    best_checkpoints,
     load_checkpoint,
     prune,
     restore_model,
@@ -280,10 +280,10 @@ class _Fit(Generic[E]):
         writer.event("checkpoint", version=self.progress.step, path=path.name)
 
     def prune(self, folder: Path) -> None:
-        best, direction = self.checkpoints.best, self.checkpoints.direction
+        rules = self.checkpoints.retention
         if self.settings.patience is not None:
-            best, direction = _LOSS, "lower"
-        prune(folder, keep=self.checkpoints.keep, best=best, direction=direction)
+            rules |= {"best": _LOSS, "direction": "lower"}
+        prune(folder, **rules)
 
     # --- start, resume and end --------------------------------------------------------------------
 
@@ -291,7 +291,7 @@ class _Fit(Generic[E]):
         """Weights, moments and progress of the newest checkpoint; the record is cut to it."""
         path, notes = checkpoint_to_resume(writer)
         if path is not None:
-            found = load_checkpoint(path)
+            found = load_checkpoint(path, hashed=True)
             same_base(found.state, self.base)
             restore_training_state(self.policy.model, self.optimizer, found)
             self.progress = Progress(**found.state["progress"])
@@ -308,9 +308,9 @@ class _Fit(Generic[E]):
         """Put back the weights with the lowest held-out loss; returns their step."""
         step = self.progress.step
         if self.settings.patience is not None:
-            path = best_checkpoint(writer.folder / "checkpoints", _LOSS, "lower")
-            if path is not None:
-                best = load_checkpoint(path)
+            paths = best_checkpoints(writer.folder / "checkpoints", _LOSS, "lower")
+            if paths:
+                best = load_checkpoint(paths[0])
                 restore_model(self.policy.model, best)
                 step = best.step
         self.policy.version = step

@@ -11,7 +11,7 @@ import torch
 from groupwise.checkpoints import (
     checkpoint_steps,
     clean_leftovers,
-    is_complete,
+    damage,
     load_checkpoint,
     prune,
     restore_training_state,
@@ -166,14 +166,14 @@ def _restore(session: Session, writer: RunWriter, resuming: bool) -> list[str]:
         path, notes = checkpoint_to_resume(writer)
         step = 0
         if path is not None:
-            checkpoint = load_checkpoint(path)
+            checkpoint = load_checkpoint(path, hashed=True)
             step = checkpoint.step
             session.load_counters(checkpoint.state, step)
             restore_training_state(session.policy.model, session.learner.optimizer, checkpoint)
             session.load_extra_tensors(checkpoint.extra_tensors)
             if not notes:  # killed between a save and its pruning
                 kept = session.recipe.checkpoints
-                prune(path.parent, keep=kept.keep, best=kept.best, direction=kept.direction)
+                prune(path.parent, **kept.retention)
         writer.truncate_after(step)
         notes.append(f"resumed at step {step}")
     session.sampler.load(session.policy, session.policy.version)
@@ -193,10 +193,11 @@ def checkpoint_to_resume(writer: RunWriter) -> tuple[Path | None, list[str]]:
         path = folder / f"step_{step:06d}"
         if step > recorded:
             notes.append(f"{path.name} skipped: metrics.jsonl holds {recorded} whole steps")
-        elif is_complete(path):
+            continue
+        wrong = damage(path)
+        if wrong is None:
             return path, notes
-        else:
-            notes.append(f"{path.name} skipped: it is damaged or incomplete")
+        notes.append(f"{path.name} skipped: it is damaged or incomplete ({wrong})")
     if steps:
         raise GroupwiseError(
             f"{writer.folder} cannot be resumed: {'; '.join(notes)}. Nothing was changed; start it "

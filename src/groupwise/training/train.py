@@ -208,7 +208,7 @@ class Loop:
             extra_tensors=self.session.extra_tensors(),
             metrics=dict(self.report.last_line),
         )
-        prune(folder, keep=settings.keep, best=settings.best, direction=settings.direction)
+        prune(folder, **settings.retention)
         self.report.writer.event("checkpoint", version=version, path=path.name)
         trim_freed_memory()
 

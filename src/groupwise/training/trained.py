@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.checkpoints import (
-    best_checkpoint,
+    best_checkpoints,
     checkpoint_steps,
     load_checkpoint,
     newest_complete,
@@ -92,7 +92,7 @@ def _checkpoint_path(folder: Path, recipe: Recipe, step: int | None, best: bool)
         metric, direction = recipe.checkpoints.best, recipe.checkpoints.direction
         if metric is None or direction is None:
             raise RecipeError("the run's recipe names no checkpoints.best; give a step")
-        found = best_checkpoint(folder, metric, direction)
+        found = next(iter(best_checkpoints(folder, metric, direction)), None)
     else:
         found = newest_complete(folder)
     if found is None:
