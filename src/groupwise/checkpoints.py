@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 _FORMAT = 1
-_FILES = ("model.safetensors", "optimizer.safetensors", "extra.safetensors")
-_FILES += ("optimizer.json", "state.json")
+_FILES = {f"{name}.safetensors" for name in ("model", "optimizer", "extra")}
+_FILES |= {"optimizer.json", "state.json"}
 _TEMPORARY, _DELETING = ".saving-", ".deleting-"
 
 
@@ -231,7 +231,7 @@ def damage(path: Path, *, content: bool = True) -> str | None:
     `content`, the hash of the manifest, or another step than the folder's name. None = whole."""
     try:
         files = json.loads((path / "manifest.json").read_text("utf-8"))["files"]
-        for name in sorted({*_FILES, *files}):
+        for name in sorted(_FILES | files.keys()):
             file, entry = path / Path(name).name, files[name]
             if file.stat().st_size != entry["bytes"]:
                 return f"{name} has not its size"

@@ -155,6 +155,7 @@ def load_policy(
             model, found = AutoModelForCausalLM.from_pretrained(
                 info.source,
                 dtype=torch.float32,
+                use_safetensors=True,  # the older format is a pickle
                 trust_remote_code=trust_remote_code,
                 ignore_mismatched_sizes=True,
                 output_loading_info=True,

@@ -60,6 +60,7 @@ def load_classifier(name: str, task: Task, device: str, trust_remote_code: bool)
             model, info = kinds[task].from_pretrained(
                 name,
                 dtype=torch.float32,
+                use_safetensors=True,  # the older format is a pickle
                 trust_remote_code=trust_remote_code,
                 output_loading_info=True,
             )

@@ -1,0 +1,194 @@
+"""Nobody gets in: no pickle is loaded, a record is never code, what is private stays private."""
+
+from __future__ import annotations
+
+import ast
+import os
+import pickle
+import shutil
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import groupwise as gw
+from groupwise.cli.app import run as command
+from groupwise.errors import RecipeError
+from groupwise.policies import get_model, load_policy
+from groupwise.records import RunWriter, open_run
+
+SOURCE = Path(gw.__file__).parent
+LOADERS = {
+    "pickle.load", "pickle.loads", "pickle.Unpickler", "torch.load", "joblib.load", "dill.load",
+    "dill.loads", "cloudpickle.load", "cloudpickle.loads", "marshal.load", "marshal.loads",
+    "shelve.open", "pd.read_pickle", "pandas.read_pickle", "yaml.load", "yaml.unsafe_load",
+    "runpy.run_path", "eval", "exec",
+}  # fmt: skip
+RUN_HERE = {
+    "sandbox/guest/tester.py": "in the sandbox",
+    "sandbox/guest/solution.py": "in the sandbox",
+    "sandbox/probes.py": "in the sandbox",
+    "environments/tools/python.py": "in the sandbox",
+    "environments/repository_files.py": "in the sandbox",
+    "environments/repository_tasks.py": "an operation of its own table on a number",
+    "environments/functions.py": "a program that it made itself",
+}
+"""Where source is evaluated, and why that is no text of a file's or a model's."""
+
+
+def loads_in(tree: ast.AST) -> Iterator[str]:
+    """Names of calls that make objects or code of bytes or texts; `import pickle as p` is seen."""
+    names: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {each.asname or each.name: each.name for each in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {each.asname or each.name: f"{node.module}.{each.name}" for each in node.names}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
+            first, dot, rest = ast.unparse(node.func).partition(".")
+            name = names.get(first, first) + dot + rest
+            allowed = any(each.arg in ("allow_pickle", "weights_only") for each in node.keywords)
+            if name in LOADERS or (name in ("numpy.load", "np.load") and allowed):
+                yield name
+
+
+def test_no_pickle_is_loaded_and_no_text_of_a_file_is_evaluated() -> None:
+    assert list(loads_in(ast.parse("import pickle as p\np.loads(b'')"))) == ["pickle.loads"]
+    assert list(loads_in(ast.parse("from torch import load\nload('x')"))) == ["torch.load"]
+    found = {
+        (path.relative_to(SOURCE).as_posix(), name)
+        for path in SOURCE.rglob("*.py")
+        for name in loads_in(ast.parse(path.read_text(encoding="utf-8")))
+    }
+    assert {file for file, _ in found} <= set(RUN_HERE)
+    assert {name for _, name in found} <= {"eval", "exec"}
+
+
+class Bomb:
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(Path.cwd() / "ran"),)
+
+
+def test_weights_that_are_a_pickle_run_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "model"
+    entry = get_model("tiny")
+    assert entry is not None
+    shutil.copytree(entry.get(), folder)
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"lm_head.weight": Bomb()}, protocol=2))
+    with pytest.raises(RecipeError, match=r"cannot be loaded .*no file named model\.safetensors"):
+        load_policy(str(folder))
+    assert not (tmp_path / "ran").exists()
+    pickle.loads((folder / "pytorch_model.bin").read_bytes())  # it is one
+    assert (tmp_path / "ran").is_dir()
+
+
+NAMED = """
+[model]
+name = "evil_module:model"
+[environment]
+name = "evil_module:environment"
+verifiers = [{ name = "evil_module:reward" }]
+[algorithm]
+preset = "grpo"
+surrogate = { kind = "evil_module:surrogate" }
+"""
+
+
+def row(index: int) -> dict[str, Any]:
+    return {
+        "step": 0, "version": 0, "kind": "training", "prompt_id": "p", "visit": 0,
+        "group_index": index, "prompt": "3+4=", "answer": "7", "prompt_ids": [5],
+        "completion_ids": [7, 8], "mask": [True] * 2, "sampler_logprobs": [-1.0] * 2,
+        "text": "7" if index else "8", "finish_reason": "stop", "reward": float(index),
+        "rewards": {"number": float(index)}, "outcome": "correct" if index else "incorrect",
+        "reason": "", "advantage": 2.0 * index - 1.0,
+    }  # fmt: skip
+
+
+def record(folder: Path, text: str = NAMED) -> Path:
+    with RunWriter.create(folder, text, {}) as writer:
+        writer.rollouts(0, [row(0), row(1)])
+        writer.metrics(0, {"reward": 0.5, "completions/count": 2})
+    return folder
+
+
+def test_reading_somebodys_run_imports_nothing_that_it_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    (tmp_path / "evil_module.py").write_text("import pathlib; pathlib.Path('ran').touch()")
+    a, b = str(record(tmp_path / "a")), str(record(tmp_path / "b"))
+    commands = {
+        "report": ["report", a, "--output", str(tmp_path / "r.html")],
+        "doctor": ["doctor", a, "--json"],
+        "diff": ["diff", a, b],
+        "replay": ["replay", a, "--verifier", "number"],
+        "update": ["replay", a, "--step", "0", "--algorithm", "dapo"],
+    }
+    codes = {name: command(arguments) for name, arguments in commands.items()}
+    run = open_run(a)
+    assert run.recipe["model"]["name"] == "evil_module:model"
+    run.query("select count(*) from rollouts")
+    assert not (tmp_path / "ran").exists()
+    assert "evil_module" not in sys.modules
+    assert codes["report"] == codes["diff"] == 0
+    assert codes["replay"] in (0, 2)  # the recipe's own algorithm is refused, not imported
+
+
+def test_a_link_in_a_folder_is_not_followed_when_it_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("mine")
+    folder = record(tmp_path / "run")
+    (folder / "checkpoints").symlink_to(tmp_path / "mine")
+    from groupwise.training.output import clear
+
+    clear(folder)
+    assert not folder.exists()
+    assert (tmp_path / "mine" / "thesis.txt").read_text() == "mine"
+
+
+def test_a_run_folder_is_the_owners_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        folder = record(tmp_path / "parent" / "run")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE((folder / ".lock").stat().st_mode) == 0o600
+
+
+SECRET = "hunter2-not-for-the-record"
+VARIABLES = ("HF_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY", "GROUPWISE_JUDGE_KEY")
+
+
+def test_secrets_of_the_environment_reach_no_file_and_no_sandbox(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name in VARIABLES:
+        monkeypatch.setenv(name, SECRET)
+    recipe = {
+        "model": {"name": "tiny"},
+        "environment": {"name": "arithmetic", "level": "table", "audit": False},
+        "algorithm": {"preset": "grpo"},
+        "sampling": {"group_size": 2, "max_tokens": 4},
+        "training": {"prompts_per_step": 2, "steps": 1},
+        "evaluation": {"every": 0, "samples": 1, "max_prompts": 2},
+    }
+    gw.train(recipe, output=tmp_path / "run")
+    assert command(["report", str(tmp_path / "run")]) == 0
+    files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
+    assert len(files) > 8
+    assert [path for path in files if SECRET.encode() in path.read_bytes()] == []
+    assert SECRET not in "".join(capfd.readouterr())
+    source = f"def f(x):\n    import os\n    return sorted(set({VARIABLES!r}) & set(os.environ))"
+    result = gw.run_code(source, tests=[((1,), [])], entry="f", kind="calls")
+    assert (result.outcome, result.passed) == ("passed", 1)
