@@ -197,6 +197,10 @@ def test_a_model_with_another_tokenizer_is_refused(tmp_path: Path, data: Path) -
     assert "stage 'rl': model.name" in message
     assert "has another tokenizer than the model of 'evaluate' before it" in message
     assert "token '7' has the id" in message
+    rows = [{"prompt": "1+1=", "steps": ["2"], "labels": [1]}]
+    steps = {"kind": "process", "data": {"path": str(write_rows(tmp_path / "steps.jsonl", rows))}}
+    message = refused(pipeline(data, EVALUATE, {**steps, "model": {"name": folder}}), tmp_path)
+    assert f"stage 'process': model.name = {folder!r} has another tokenizer" in message
     merge = {"kind": "merge", "models": [{"name": folder}]}
     assert "has another tokenizer than the input" in refused(pipeline(data, merge), tmp_path)
 

@@ -131,7 +131,9 @@ def test_bad_uses_are_refused_before_weights_load(
     export = {"name": "plain", "kind": "export"}
     for stages, words in (
         ([made, using(stage="scorre")], "the stage 'scorre' is not known; did you mean 'scorer'?"),
-        ([export, using(stage="plain")], "model.stage = 'plain' leaves no model for it"),
+        ([export, using(stage="plain")], """'plain' leaves no model for it; name a stage that"""),
+        ([export, using(stage="plain")], 'trains one (kind "reward_model")'),
+        ([made, using("process_reward_model")], 'trains one (kind "process")'),
         ([made, using(stage="base")], "model.stage = 'base' leaves no model for it"),
         ([made, using("process_reward_model")], "model.stage = 'scorer' leaves no model for it"),
         ([made, using("local_judge")], "leaves a model for the verifier 'reward_model', and this"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -99,19 +101,42 @@ def test_a_search_takes_the_folder(run: Any, method: str) -> None:
     assert found.unscored == 0
 
 
-def test_bad_folders_are_refused_before_weights_load(run: Any) -> None:
-    model = str(run.folder / "stages" / "prm" / "model")
-    recipe = {
-        "model": {"name": "tiny"},
-        "environment": {
-            "name": "arithmetic",
-            "level": "table",
-            "verifiers": [
-                {"name": "process_reward_model", "arguments": {"model": model, "label": 2}}
-            ],
-        },
-        "algorithm": {"preset": "grpo_process"},
-        "training": {"steps": 1},
-    }
-    with pytest.raises(RecipeError, match=r"label = 2: .* has labels 0 to 1"):
-        gw.train(recipe, output=run.folder / "other")
+def test_bad_folders_are_refused_before_weights_load(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another number of labels, another model's tokenizer, a model of whole texts."""
+
+    def load(*_: Any, **__: Any) -> None:
+        raise AssertionError("weights were loaded")
+
+    monkeypatch.setattr("groupwise.training.session.load_policy", load)
+    monkeypatch.setattr("groupwise.scorers.classifiers.load_classifier", load)
+    folder = run.folder / "stages" / "prm" / "model"
+
+    def changed(name: str, **config: Any) -> str:
+        own = shutil.copytree(folder, tmp_path / name)
+        found = json.loads((own / "config.json").read_text("utf-8"))
+        (own / "config.json").write_text(json.dumps(found | config), "utf-8")
+        return str(own)
+
+    one_label = changed("one", id2label={"0": "good"}, label2id={"good": 0})
+    swapped = changed("swapped", vocab_size=8)
+    whole = changed("whole", architectures=["LlamaForSequenceClassification"])
+    for model, label, words in (
+        (str(folder), 2, "label = 2: '{}' has labels 0 to 1"),
+        (one_label, 1, "label = 1: '{}' has labels 0 to 0"),
+        (swapped, 1, "model = '{}': its tokenizer has 104 ids and its embeddings 8: the tok"),
+        (whole, 1, "model = '{}' is not a token classifier (its architectures: LlamaForSeq"),
+    ):
+        arguments = {"model": model, "label": label}
+        verifier = {"name": "process_reward_model", "arguments": arguments}
+        recipe = {
+            "model": {"name": "tiny"},
+            "environment": {"name": "arithmetic", "level": "table", "verifiers": [verifier]},
+            "algorithm": {"preset": "grpo_process"},
+            "training": {"steps": 1},
+        }
+        with pytest.raises(RecipeError) as caught:
+            gw.train(recipe, output=tmp_path / "other")
+        assert words.format(model) in str(caught.value)
+        assert not (tmp_path / "other").exists()

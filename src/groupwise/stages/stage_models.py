@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 from groupwise.environments import EnvironmentSettings
 from groupwise.errors import RecipeError
 
-SCORERS = ("reward_model", "process_reward_model")
-"""Verifiers that read a model with a head of its own; any other reads a policy."""
+SCORERS = {"reward_model": "reward_model", "process_reward_model": "process"}
+"""Verifiers that read a model with a head of its own, with the kind of stage that trains it; any
+other reads a policy."""
 
 
 class ModelUse(NamedTuple):
@@ -37,8 +38,8 @@ def check_use(use: ModelUse, leaves_policy: bool, leaves_scorer: str | None) -> 
     named = f"verifier {use.verifier!r}: model.stage = {use.stage!r}"
     if use.verifier in SCORERS and leaves_scorer != use.verifier:
         raise RecipeError(
-            f"{named} leaves no model for it; name a stage that trains one (a stage of kind "
-            '"reward_model" for the verifier reward_model)'
+            f"{named} leaves no model for it; name a stage that trains one (kind "
+            f'"{SCORERS[use.verifier]}")'
         )
     if use.verifier not in SCORERS and ":" not in use.verifier and not leaves_policy:
         raise RecipeError(
