@@ -1,6 +1,8 @@
 """Reward functions in TRL's form, as users write them."""
 
 import asyncio
+import os
+import signal
 
 
 def has_answer(completions, answer, **kwargs):
@@ -109,3 +111,9 @@ async def swallows_its_cancellation(completions, **kwargs):
         except BaseException:  # noqa: BLE001, S110 (what users write)
             pass
     return [1.0] * len(completions)
+
+
+def killed_by_the_system(completions, **_):
+    if "kill" in completions:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return [float(len(text)) for text in completions]

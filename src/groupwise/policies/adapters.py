@@ -58,6 +58,8 @@ def load_weights(model: nn.Module, folder: Path) -> None:
     from peft.utils.save_and_load import load_peft_weights
     from safetensors import SafetensorError
 
+    if not (folder / ADAPTER_WEIGHTS).is_file():  # peft would read the older format, a pickle
+        raise RecipeError(f"the adapter in {str(folder)!r} cannot be loaded: no {ADAPTER_WEIGHTS}")
     try:
         found = load_peft_weights(str(folder), device="cpu")
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:

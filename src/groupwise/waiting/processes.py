@@ -81,12 +81,21 @@ class Worker:
                 return Reply(*self._replies.recv())
             reply = Reply("timeout")
         except (EOFError, OSError):
-            reply = Reply("died", self._process.poll())
+            reply = Reply("died", self._end())
         except BaseException:  # an interruption: its reply must not be read as the next job's
             self.close()
             raise
         self.close()
         return reply
+
+    def _end(self) -> str:
+        """How a process whose pipe has closed came to its end, in words."""
+        with suppress(subprocess.TimeoutExpired):
+            code = self._process.wait(timeout=1.0)
+            if code < 0:
+                return f"its process was killed (signal {-code})"
+            return f"its process ended with exit code {code}"
+        return "its process closed its pipe"
 
     def close(self) -> None:
         """Kills and reaps the process, closes its pipes. Safe to call twice."""
