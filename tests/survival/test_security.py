@@ -120,7 +120,7 @@ def record(folder: Path, text: str = NAMED) -> Path:
     return folder
 
 
-def test_reading_somebodys_run_imports_nothing_that_it_names(
+def test_reading_a_run_that_was_given_imports_nothing_that_it_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
