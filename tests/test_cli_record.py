@@ -45,6 +45,42 @@ def test_replay_of_an_imported_record(capsys: Any, tmp_path: Path) -> None:
     assert "incorrect -> correct: 1" in capsys.readouterr().out
 
 
+def test_a_pipeline_is_refused_with_its_stages(capsys: Any, tmp_path: Path) -> None:
+    stage = imported(capsys, tmp_path, [1.0, 0.0])
+    folder = tmp_path / "pipeline"
+    for path in (folder, folder / "stages" / "rl"):
+        path.mkdir(parents=True)
+        (path / "recipe.toml").write_text("seed = 0\n")
+    for command, verb in (
+        (["diff", str(folder), str(stage)], "compare"),
+        (["diff", str(stage), str(folder)], "compare"),
+        (["replay", str(folder), "--verifier", "number"], "replay"),
+        (["replay", str(folder), "--step", "0", "--algorithm", "grpo"], "replay"),
+        (["doctor", str(folder)], "diagnose"),
+    ):
+        assert run(command) == 2
+        named = f"is a pipeline; {verb} one of its stages: {folder / 'stages' / 'rl'}"
+        assert named in capsys.readouterr().err
+
+
+def test_what_a_policy_wrote_is_not_obeyed_by_the_terminal(capsys: Any, tmp_path: Path) -> None:
+    source = tmp_path / "theirs.jsonl"
+    row = {
+        "prompt": "3+4=",
+        "response": "7",
+        "score": 0.0,
+        "answer": "7",
+        "reason": "\x1b[2J\u202eno",
+    }
+    source.write_text(json.dumps(row) + "\n")
+    folder = tmp_path / "record"
+    assert run(["import", "jsonl", str(source), "--output", str(folder)]) == 0
+    assert run(["replay", str(folder), "--verifier", "number", "--algorithm", "grpo"]) == 0
+    printed = capsys.readouterr().out
+    assert "before 0.0 incorrect: \\x1b[2J\\u202eno" in printed
+    assert "\x1b" not in printed
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

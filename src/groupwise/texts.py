@@ -32,6 +32,15 @@ def whole_texts(value: Any) -> Any:
     return value
 
 
+def visible(text: str) -> str:
+    """The text with every character that a terminal would obey, hide or reorder by, written out.
+
+    >>> visible("a\x1b[2J b\u202ec")
+    'a\\\\x1b[2J b\\\\u202ec'
+    """
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 def shortened(text: str, characters: int) -> str:
     """At most so many characters, and how many more there were.
 

@@ -199,6 +199,13 @@ def test_a_planted_fault_is_named(tmp_path: Path, kind: str) -> None:
     assert kind in [finding.kind for finding in (*found.findings, *found.waiting)]
 
 
+def test_one_long_step_is_no_trend(tmp_path: Path) -> None:
+    planted: dict[str, Any] = dict(FAULTS["length_exploited"])
+    planted["metrics"] = {"completions/tokens_mean": lambda step: 30 if step == STEPS - 1 else 12}
+    found = _long_is_good(tmp_path / "run", planted)
+    assert "length_exploited" not in [finding.kind for finding in found.findings]
+
+
 def _repeating(folder: Path) -> Diagnosis:
     write(folder)
     for step in range(12, STEPS):

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from groupwise.errors import GroupwiseError, RecipeError
@@ -179,6 +181,38 @@ def test_a_broken_line_in_the_middle_is_an_error(run_folder: Path):
     path.write_text(path.read_text().replace('{"step": 1', "{step: 1"))
     with pytest.raises(ValueError, match="line 2 is not JSON"):
         open_run(run_folder).metrics()
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("recipe.toml", "seed = ", "recipe.toml cannot be read"),
+        ("environment.json", '{"a": ', "environment.json cannot be read"),
+        ("environment.json", "[1]", "an object is expected"),
+        ("environment.json", '{"record_version": "2"}', "is no whole number"),
+        ("summary.json", "", "summary.json cannot be read"),
+        ("metrics.jsonl", "1\n", "line 1 is no object with 'step'"),
+        ("metrics.jsonl", '{"step": 0, "reward": "high"}\n', "metric 'reward' is no number"),
+        ("events.jsonl", '{"kind": "started"}\n{}\n', "line 2 is no object with 'kind'"),
+        ("rollouts/step_000001.parquet", "half", "step_000001.parquet cannot be read"),
+    ],
+)
+def test_a_damaged_file_is_named(run_folder: Path, file: str, content: str, message: str):
+    (run_folder / file).write_text(content)
+
+    def read() -> None:
+        run = open_run(run_folder)
+        _ = (run.recipe, run.environment, run.summary, run.metrics(), run.events(), run.rollouts())
+
+    with pytest.raises(RecipeError, match=message):
+        read()
+
+
+def test_another_program_s_parquet_is_no_rollouts(run_folder: Path):
+    table = pa.table({"step": [1], "text": ["7"]})
+    pq.write_table(table, run_folder / "rollouts" / "step_000001.parquet")
+    with pytest.raises(RecipeError, match="holds no rollouts: it lacks prompt_id, group_index"):
+        open_run(run_folder).rollouts()
 
 
 def test_an_existing_run_is_not_overwritten(run_folder: Path):

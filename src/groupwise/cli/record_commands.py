@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from groupwise.errors import RecipeError
+from groupwise.texts import visible
 
 if TYPE_CHECKING:
     from groupwise.replay import UpdateReplay, VerdictReplay
@@ -172,8 +173,8 @@ def _verdict_text(found: VerdictReplay, show: int) -> str:
     for change in found.changes[:show]:
         lines += [
             "",
-            f"step {change.step}, prompt {change.prompt_id}, completion {change.group_index}, "
-            f"answer {change.answer!r:.80}",
+            f"step {change.step}, prompt {visible(change.prompt_id)}, "
+            f"completion {change.group_index}, answer {change.answer!r:.80}",
             f"  {change.text!r:.300}",
             f"  before {_verdict(change.before)}",
             f"  after  {_verdict(change.after)}",
@@ -183,7 +184,8 @@ def _verdict_text(found: VerdictReplay, show: int) -> str:
 
 def _verdict(verdict: tuple[float | None, str, str]) -> str:
     value, outcome, reason = verdict
-    return f"{value} {outcome}: {reason:.160}" if reason else f"{value} {outcome}"
+    shown = f"{value} {outcome}: {reason:.160}" if reason else f"{value} {outcome}"
+    return visible(shown)
 
 
 def _update_text(found: UpdateReplay, show: int) -> str:
@@ -206,7 +208,8 @@ def _update_text(found: UpdateReplay, show: int) -> str:
     for row in moved[:show]:
         lines += [
             "",
-            f"prompt {row['prompt_id']}, completion {row['group_index']}: {row['text']!r:.200}",
+            f"prompt {visible(row['prompt_id'])}, completion {row['group_index']}: "
+            f"{row['text']!r:.200}",
             f"  {own:<12} {_weights(row['before'])}",
             f"  {other:<12} {_weights(row['after'])}",
         ]
@@ -214,5 +217,5 @@ def _update_text(found: UpdateReplay, show: int) -> str:
 
 
 def _weights(values: list[float], most: int = 12) -> str:
-    shown = " ".join(f"{value:+.4f}" for value in values[:most])
+    shown = " ".join(f"{value:+.3g}" for value in values[:most])
     return shown if len(values) <= most else f"{shown} ... ({len(values)} tokens)"

@@ -10,8 +10,8 @@ from typing import Any
 from groupwise.doctor import broken, drift, signal, tuning
 from groupwise.doctor.facts import Facts
 from groupwise.doctor.finding import LEVELS, Finding
-from groupwise.errors import RecipeError
-from groupwise.records import Run, open_run
+from groupwise.records import Run, check_single, open_run
+from groupwise.texts import visible
 
 RULES: tuple[Callable[[Facts], Finding | None], ...] = (
     *broken.RULES, *signal.RULES, *drift.RULES, *tuning.RULES,
@@ -62,7 +62,7 @@ def _finding_lines(finding: Finding) -> list[str]:
     if finding.samples:
         shown = ", ".join(f"step {s.step} {s.prompt_id}[{s.group_index}]" for s in finding.samples)
         lines.append(f"  read: {shown}")
-    return lines
+    return [visible(part) for line in lines for part in line.split("\n")]
 
 
 def diagnose(run: Run | str | Path) -> Diagnosis:
@@ -71,11 +71,7 @@ def diagnose(run: Run | str | Path) -> Diagnosis:
     Raises RecipeError for a folder without a record, or a pipeline's (name one of its stages).
     """
     run = run if isinstance(run, Run) else open_run(run)
-    if run.stages:
-        raise RecipeError(
-            f"{run.folder} is a pipeline; diagnose one of its stages: "
-            + ", ".join(str(stage.folder) for stage in run.stages.values())
-        )
+    check_single(run, "diagnose")
     facts = Facts(run)
     if not facts.lines:
         return Diagnosis(str(run.folder), 0, (), ())

@@ -307,7 +307,9 @@ def length_exploited(facts: Facts) -> Finding | None:
         ]
         found = _correlation(pairs)
         length = facts.trend("completions/tokens_mean")
-        if found is None or found < 0.5 or length is None or length.late < 1.15 * length.early:
+        if found is None or found < 0.5 or length is None or length.z < CLEAR:
+            continue
+        if length.late < 1.15 * length.early:
             continue
         return Finding(
             "length_exploited", "drift",

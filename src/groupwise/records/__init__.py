@@ -18,6 +18,7 @@ from groupwise.records.metrics import Value as Value
 from groupwise.records.metrics import complete_step as complete_step
 from groupwise.records.metrics import find_metric as find_metric
 from groupwise.records.reader import Run as Run
+from groupwise.records.reader import check_single as check_single
 from groupwise.records.reader import open_run as open_run
 from groupwise.records.rows import REQUIRED_COLUMNS as REQUIRED_COLUMNS
 from groupwise.records.rows import rollout_rows as rollout_rows

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from groupwise.records.files import read_json_lines
 from groupwise.records.metrics import is_measured
-from groupwise.records.reader import Run, open_run
+from groupwise.records.reader import Run, check_single, open_run
 from groupwise.texts import shortened
 
 if TYPE_CHECKING:
@@ -81,12 +80,14 @@ class Diff:
 def diff(run_a: Run | str | Path, run_b: Run | str | Path) -> Diff:
     """Compare two runs (or run folders) down to the first step that differs.
 
-    Raises RecipeError where a folder holds no run.
+    Raises RecipeError where a folder holds no run, or a pipeline (name one of its stages).
     """
     a = run_a if isinstance(run_a, Run) else open_run(run_a)
     b = run_b if isinstance(run_b, Run) else open_run(run_b)
-    lines_a = {line["step"]: line for line in read_json_lines(a.folder / "metrics.jsonl")}
-    lines_b = {line["step"]: line for line in read_json_lines(b.folder / "metrics.jsonl")}
+    check_single(a, "compare")
+    check_single(b, "compare")
+    lines_a = {line["step"]: line for line in a.metric_lines()}
+    lines_b = {line["step"]: line for line in b.metric_lines()}
     first: int | None = None
     causes: tuple[Difference, ...] = ()
     for step in sorted(lines_a.keys() & lines_b.keys()):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+from groupwise.errors import RecipeError
 from groupwise.instants import passed
 from groupwise.texts import whole_text
 
@@ -93,7 +94,7 @@ def read_json_lines(path: Path, *, torn: Literal["warn", "ignore"] = "warn") -> 
     """The values of a JSON-lines file, in order; nothing where the file is absent.
 
     A last line without its newline is the torn end of an interrupted write: it is skipped, with a
-    warning unless `torn` is "ignore". A broken line elsewhere raises ValueError with its number.
+    warning unless `torn` is "ignore". A broken line elsewhere raises RecipeError with its number.
     """
     if not path.exists():
         return
@@ -106,7 +107,7 @@ def read_json_lines(path: Path, *, torn: Literal["warn", "ignore"] = "warn") -> 
             try:
                 yield json.loads(raw)
             except ValueError as error:
-                raise ValueError(f"{path}: line {number} is not JSON: {error}") from error
+                raise RecipeError(f"{path}: line {number} is not JSON: {error}") from error
 
 
 def file_hash(path: str | Path) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -34,11 +34,12 @@ class Run:
     @property
     def recipe_text(self) -> str:
         """The resolved recipe as it was written, TOML."""
-        return (self.folder / "recipe.toml").read_text("utf-8")
+        return _read(self.folder / "recipe.toml", str)
 
     @property
     def recipe(self) -> dict[str, Any]:
-        return tomllib.loads(self.recipe_text)
+        recipe: dict[str, Any] = _read(self.folder / "recipe.toml", tomllib.loads)
+        return recipe
 
     @property
     def environment(self) -> dict[str, Any]:
@@ -76,11 +77,15 @@ class Run:
 
     @property
     def steps(self) -> list[int]:
-        return [line["step"] for line in read_json_lines(self.folder / "metrics.jsonl")]
+        return [line["step"] for line in self.metric_lines()]
+
+    def metric_lines(self) -> list[dict[str, Any]]:
+        """The lines of `metrics.jsonl`, one a step."""
+        return _lines(self.folder / "metrics.jsonl", "step", int)
 
     def metrics(self) -> pa.Table:
         """One row per step, one column per metric; counts are integers, the rest floats."""
-        return _values_table(list(read_json_lines(self.folder / "metrics.jsonl")), COMMON_KEYS)
+        return _values_table(self.metric_lines(), COMMON_KEYS)
 
     def evaluations(self) -> pa.Table:
         """One row per evaluation, by `version` (0 = before training), one column per metric."""
@@ -107,7 +112,7 @@ class Run:
 
     def events(self, kind: str | None = None) -> list[dict[str, Any]]:
         """What happened, in order, each with `time` and `kind`; of one kind where given."""
-        events: list[dict[str, Any]] = list(read_json_lines(self.folder / "events.jsonl"))
+        events = _lines(self.folder / "events.jsonl", "kind", str)
         return [event for event in events if kind is None or event["kind"] == kind]
 
     def query(self, sql: str) -> pa.Table:
@@ -127,13 +132,16 @@ class Run:
 def open_run(folder: str | Path) -> Run:
     """Open a run's record.
 
-    Raises RecipeError where the folder holds none.
+    Raises RecipeError where the folder holds none; what is read of it later raises it, with the
+    file's name, where that file is damaged.
     """
     folder = Path(folder)
-    if not (folder / "recipe.toml").exists():
+    if not (folder / "recipe.toml").is_file():
         raise RecipeError(f"{folder} holds no run: a run folder has a recipe.toml")
     about = folder / "environment.json"
     version = _read_object(about).get("record_version", 1) if about.exists() else 1
+    if not isinstance(version, int):
+        raise RecipeError(f"{about}: record_version = {version!r} is no whole number")
     if version > RECORD_VERSION:
         raise RecipeError(
             f"{folder} is a record of version {version}, and this groupwise reads up to "
@@ -142,22 +150,51 @@ def open_run(folder: str | Path) -> Run:
     return Run(folder)
 
 
+def check_single(run: Run, does: str) -> None:
+    """Refuse a pipeline's folder, with those of its stages; `does` is the command's verb.
+
+    Raises RecipeError.
+    """
+    if run.stages:
+        raise RecipeError(
+            f"{run.folder} is a pipeline; {does} one of its stages: "
+            + ", ".join(str(stage.folder) for stage in run.stages.values())
+        )
+
+
+def _read(path: Path, parse: Callable[[str], Any]) -> Any:
+    """A file's text, parsed. Raises RecipeError where it is missing or damaged."""
+    try:
+        return parse(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise RecipeError(f"the record's {path} cannot be read: {error}") from error
+
+
 def _read_object(path: Path) -> dict[str, Any]:
-    value: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    value = _read(path, json.loads)
+    if not isinstance(value, dict):
+        raise RecipeError(f"the record's {path} holds {value!r:.60}, and an object is expected")
     return value
+
+
+def _lines(path: Path, key: str, kind: type) -> list[dict[str, Any]]:
+    """Objects of a JSON-lines file, each with `key`. Raises RecipeError naming another line."""
+    lines = list(read_json_lines(path))
+    for number, line in enumerate(lines, start=1):
+        if not isinstance(line, dict) or not isinstance(line.get(key), kind):
+            raise RecipeError(f"{path}: line {number} is no object with {key!r}: {line!r:.60}")
+    return lines
 
 
 def _values_table(lines: Sequence[dict[str, Any]], first: Sequence[str]) -> pa.Table:
     """Lines of named numbers as a table: the columns `first`, then others as they arrive."""
     import pyarrow as pa
 
-    names = dict.fromkeys([*first, *(name for line in lines for name in line)])
-    return pa.table(
-        {
-            name: pa.array(
-                [line.get(name) for line in lines],
-                type=pa.int64() if name == "version" or is_whole(name) else pa.float64(),
-            )
-            for name in names
-        }
-    )
+    columns = {}
+    for name in dict.fromkeys([*first, *(name for line in lines for name in line)]):
+        kind = pa.int64() if name == "version" or is_whole(name) else pa.float64()
+        try:
+            columns[name] = pa.array([line.get(name) for line in lines], type=kind)
+        except (pa.ArrowException, TypeError) as error:
+            raise RecipeError(f"the record's metric {name!r} is no number: {error}") from error
+    return pa.table(columns)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from groupwise.errors import RecipeError
 from groupwise.records.files import replace_file
 from groupwise.texts import whole_text, whole_texts
 from groupwise.types import Group, Prompt, Rollout
@@ -222,14 +223,23 @@ def write_table(path: Path, table: pa.Table) -> None:
 
 
 def read_tables(paths: Iterable[Path], columns: Sequence[str] | None = None) -> pa.Table:
-    """Read Parquet files into one table in the order given; columns that some lack are null."""
+    """Read Parquet files into one table in the order given; columns that some lack are null.
+
+    Raises RecipeError naming a file that is damaged or lacks one of `REQUIRED_COLUMNS`.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     tables = []
     for path in paths:
-        with pq.ParquetFile(path) as file:
-            tables.append(file.read(columns=columns))  # a name that it lacks is passed over
+        try:
+            with pq.ParquetFile(path) as file:
+                lacking = [n for n in REQUIRED_COLUMNS if n not in file.schema_arrow.names]
+                tables.append(file.read(columns=columns))  # a name that it lacks is passed over
+        except (OSError, pa.ArrowException) as error:
+            raise RecipeError(f"the record's {path} cannot be read: {error}") from error
+        if lacking:
+            raise RecipeError(f"{path} holds no rollouts: it lacks {', '.join(lacking)}")
     if not tables:
         empty = schema()
         names = [n for n in empty.names if columns is None or n in columns]

@@ -13,7 +13,7 @@ from torch import Tensor
 from groupwise.algorithms import Algorithm
 from groupwise.algorithms.presets import override
 from groupwise.errors import RecipeError
-from groupwise.records import Run
+from groupwise.records import Run, check_single
 from groupwise.replay.rows import Row, algorithm_of, group_numbers
 
 
@@ -52,11 +52,12 @@ def replay_update(run: Run, step: int, algorithm: Algorithm) -> UpdateReplay:
     log-probabilities. KL against a reference is left out of both. Raises RecipeError where the step
     has no rollouts or no token details, or an algorithm needs what is not recorded.
     """
+    check_single(run, "replay")
     rows = [row for row in run.rollouts(step).to_pylist() if row["kind"] in _LEARNED]
     if not rows:
         known = run.steps
-        named = f"{known[0]} to {known[-1]}" if known else "no step"
-        raise RecipeError(f"step {step} has no rollouts that were learned from; there are {named}")
+        named = f"the steps are {known[0]} to {known[-1]}" if known else "there are no steps"
+        raise RecipeError(f"step {step} has no rollouts that were learned from; {named}")
     rows = [row for row in rows if row.get("learner_logprobs") is not None]
     if not rows:
         raise RecipeError(

@@ -12,7 +12,7 @@ import torch
 
 from groupwise.algorithms import Algorithm
 from groupwise.errors import RecipeError
-from groupwise.records import Run, has_signal
+from groupwise.records import Run, check_single, has_signal
 from groupwise.replay.rows import Row, algorithm_of, case_of, group_numbers
 from groupwise.verifiers import Verifier, score_cases
 
@@ -79,12 +79,14 @@ def replay_verdicts(
     """Judge a run's rollouts again with `verifier`; greedy and waiting rows are left out.
 
     Advantages before and after are both made by `algorithm` (default: the run's) from the recorded
-    rewards and the new ones. Raises RecipeError for a record without rollouts.
+    rewards and the new ones. Raises RecipeError for a pipeline or a record without rollouts.
     """
+    check_single(run, "replay")
     table = run.rollouts(steps, columns=_READ)
     rows = [row for row in table.to_pylist() if row.get("kind") in (None, "training", "discarded")]
     if not rows:
-        raise RecipeError(f"{run.folder} has no recorded rollouts of the steps asked for")
+        asked = "" if steps is None else f" of step {', '.join(map(str, steps))}"
+        raise RecipeError(f"{run.folder} has no recorded rollouts{asked}")
     scores = score_cases(verifier, [case_of(row) for row in rows], "skip")
     groups = group_numbers(rows)
     algorithm = algorithm or algorithm_of(run)
