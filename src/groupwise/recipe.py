@@ -38,6 +38,7 @@ from groupwise.scorers import TeacherSettings
 from groupwise.selection import SelectionSettings
 from groupwise.suggestions import converted, expectation, list_text, nearest
 from groupwise.templates import TemplateSettings
+from groupwise.texts import shortened
 
 NONE = "none"
 """What a TOML file and the command line write for None in a field that may be None."""
@@ -195,8 +196,8 @@ def check_record(model: BaseModel) -> None:
         differing = (key for key in {**now, **then} if now.get(key) != then.get(key))
         field = next(differing, "the recipe")
         raise RecipeError(
-            f"{field} = {now.get(field)!r} would be recorded as {then.get(field)!r}; give a value "
-            "that TOML can hold"
+            f"{field} = {shortened(repr(now.get(field)), 300)} would be recorded as "
+            f"{shortened(repr(then.get(field)), 300)}; give values that TOML can hold, and no nan"
         )
 
 

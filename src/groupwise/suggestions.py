@@ -47,7 +47,7 @@ def expectation(item: Mapping[str, Any], info: FieldInfo | None = None) -> str:
         words = str(item["ctx"]["error"])
     else:
         words = f"{item['msg'][0].lower()}{item['msg'][1:]}"
-    default = None if info is None or info.is_required() else info.get_default()
+    default = None if info is None or info.is_required() or info.default_factory else info.default
     usual = "" if default is None or isinstance(default, tuple) else f"; the default is {default!r}"
     return words + usual
 

@@ -78,6 +78,7 @@ def refused(table: Any, tmp_path: Path, **given: Any) -> str:
         ([{**RL, "trainin": {}}], "unknown key 'trainin'; did you mean 'training'?"),
         ([{**RL, "training": {"step": 3}}], "unknown key 'training.step'"),
         ([{**RL, "training": {"steps": -1}}], "stage 'rl': training.steps = -1"),
+        ([{**RL, "sampling": 3}], "stage 'rl': sampling = 3: input should be"),
         ([RL, {**EVALUATE, "sampling": {"top_p": 2.0}}], "stage 'evaluate': sampling.top_p = 2.0"),
         ([{**RL, "sampling": {"group_size": 1}}], "stage 'rl': sampling.group_size = 1: algorithm"),
         ([{"kind": "merge", "models": [{"stage": "x"}]}], "stage 'merge': the stage 'x' is not"),
@@ -203,6 +204,26 @@ def test_a_model_with_another_tokenizer_is_refused(tmp_path: Path, data: Path) -
     assert f"stage 'process': model.name = {folder!r} has another tokenizer" in message
     merge = {"kind": "merge", "models": [{"name": folder}]}
     assert "has another tokenizer than the input" in refused(pipeline(data, merge), tmp_path)
+
+
+def test_a_reward_model_is_no_policy(tmp_path: Path, data: Path) -> None:
+    entry = get_model("tiny")
+    assert entry is not None
+    folder = tmp_path / "scorer"
+    shutil.copytree(entry.get(), folder)
+    config = folder / "config.json"
+    text = config.read_text(encoding="utf-8")
+    config.write_text(text.replace("LlamaForCausalLM", "LlamaForSequenceClassification"))
+    words = "is a reward model (LlamaForSequenceClassification), and a language model is needed"
+    for stage in (RL, {"kind": "supervised", "data": {"path": str(data)}}, {"kind": "export"}):
+        assert words in refused(pipeline(data, {**stage, "model": {"name": str(folder)}}), tmp_path)
+
+
+def test_half_of_a_character_is_a_bad_row(tmp_path: Path) -> None:
+    data = write_rows(tmp_path / "rows.jsonl", [{"prompt": "1+1=", "completion": "\ud83d"}])
+    stage = {"kind": "supervised", "data": {"path": str(data)}}
+    said = refused(pipeline(data, stage), tmp_path)
+    assert "line 1: the row: column 'completion' holds '\\ud83d', half of a surrogate pair" in said
 
 
 def test_an_average_of_two_architectures_is_refused(tmp_path: Path, data: Path) -> None:

@@ -278,7 +278,7 @@ def test_files_of_principles(tmp_path: Path) -> None:
         ({**LABEL, "clamp": [0.6, 0.9]}, "on either side of 0.5"),
         ({**LABEL, "feedback": {"name": "number"}}, "'number' is not a judge"),
         ({**REVISE, "skip": 10**6}, "so none is left"),
-        ({**REVISE, "principles": [{"text": "a", "critique": "{answer}"}]}, "answer"),
+        ({**REVISE, "principles": [{"text": "a", "critique": "{answer}"}]}, "it takes none"),
     ],
 )
 def test_bad_settings_are_refused_before_weights_load(
@@ -286,6 +286,13 @@ def test_bad_settings_are_refused_before_weights_load(
 ) -> None:
     with pytest.raises(RecipeError, match=words):
         gw.train(pipeline(Path(), stage), output=tmp_path / "run")
+
+
+def test_principles_are_tables(tmp_path: Path) -> None:
+    file = tmp_path / "principles.toml"
+    file.write_text('principles = ["be good"]')
+    with pytest.raises(RecipeError, match="has principles that are no tables; give tables"):
+        gw.train(pipeline(Path(), {**REVISE, "principles": str(file)}), output=tmp_path / "run")
 
 
 def test_raw_prompts_and_nothing_kept_are_named(tmp_path: Path) -> None:

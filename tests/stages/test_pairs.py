@@ -85,6 +85,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"chosen": [USER, says("7")], "rejected": [says("8")]}, "without a common beginning"),
     ({"chosen": [USER, says("7"), says("8")], "rejected": [USER, says("7")]}, "is the beginning"),
     ({"prompt": "3+4=", "chosen": "7", "rejected": "8", "margin": "big"}, "the margin 'big'"),
+    ({"prompt": "3+4=", "chosen": "7", "rejected": "8", "margin": float("inf")}, "the margin inf"),
     ({"prompt": "3+4=", "chosen": [{"role": "x"}], "rejected": "8"}, "message 2 "),
 ]
 

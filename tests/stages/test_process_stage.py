@@ -166,6 +166,8 @@ def test_a_row_of_prm800k_is_its_path_and_the_alternatives() -> None:
     [
         ({"steps": ["1", "2"], "labels": [1]}, "has 2 steps and 1 labels; give one a step"),
         ({"steps": ["1", "2"]}, "has 2 steps and no labels"),
+        ({"steps": [{"text": "1", "label": 1}, "2"]}, "has steps of tables and others; give"),
+        ({"question": {"problem": "1+1="}, "label": {"steps": [{}]}}, ".* PRM800K: no step has"),
         ({"steps": [], "labels": []}, r"has the steps \[\]; give a list of at least one"),
         ({"steps": ["1", " "], "labels": [1, 0]}, "has the step 2 ' '; give texts that are not"),
         ({"steps": ["1"], "labels": [-1]}, "has the label -1; .*belong in a column 'ratings'"),

@@ -128,6 +128,14 @@ def test_an_overloaded_endpoint_is_asked_again() -> None:
     assert len(seen) == 2
 
 
+@pytest.mark.parametrize("reply", ["[" * 100_000, "<html>"])
+def test_a_reply_that_is_no_json_is_not_a_wrong_answer(reply: str) -> None:
+    with serving(lambda _body: (200, reply)) as stub:
+        found = judged(stub.url, tries=1)
+    assert (found.value, found.outcome) == (None, "infrastructure_error")
+    assert "the reply is not JSON" in found.reason
+
+
 def test_a_dead_endpoint_is_not_a_wrong_answer() -> None:
     score = judged("http://127.0.0.1:9", tries=2, time_limit=5.0)
     assert score.value is None

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from groupwise.policies.load import choose_device as choose_device
     from groupwise.policies.load import choose_dtype as choose_dtype
     from groupwise.policies.load import describe_model as describe_model
+    from groupwise.policies.load import is_classifier as is_classifier
     from groupwise.policies.load import load_policy as load_policy
     from groupwise.policies.logprobs import LogprobOutput as LogprobOutput
     from groupwise.policies.logprobs import forward_tokens as forward_tokens

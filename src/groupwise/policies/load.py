@@ -60,12 +60,17 @@ class ModelInfo:
 
 
 def describe_model(
-    name: str, *, trust_remote_code: bool = False, adapter: AdapterSettings | None = None
+    name: str,
+    *,
+    trust_remote_code: bool = False,
+    adapter: AdapterSettings | None = None,
+    classifier: bool = False,
 ) -> ModelInfo:
     """Everything about a model except its weights; built-in models are built or fetched first.
 
-    Raises RecipeError: no such folder, an unreachable hub, no tokenizer, not a causal language
-    model, an adapter that does not fit; GroupwiseError where a built-in model cannot be fetched.
+    With `classifier` it may be a reward model as well. Raises RecipeError: no such folder, an
+    unreachable hub, no tokenizer, not a causal language model, an adapter that does not fit;
+    GroupwiseError where a built-in model cannot be fetched.
     """
     from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -82,6 +87,11 @@ def describe_model(
             raise RecipeError(
                 f"model.name = {name!r}: cannot be loaded (config.json: {reason})"
             ) from error
+        if is_classifier(config) and not classifier:
+            raise RecipeError(
+                f"model.name = {name!r} is a reward model ({', '.join(config.architectures)}), and "
+                "a language model is needed: name one, such as what it was trained from"
+            )
         own_text = found is not None and (found / "tokenizer.json").is_file()
         template = Template.from_folder(found if own_text and found else _text_folder(source))
         _give_response_parser(name, template)
@@ -119,6 +129,11 @@ def _describe_adapter(
         config.base_model_name_or_path = source
         return AdapterInfo(config, found, None, count_adapter(skeleton, config, found))
     return None
+
+
+def is_classifier(config: Any) -> bool:
+    """Whether a model's config is that of a classifier, as reward models are."""
+    return any("Classification" in kind for kind in getattr(config, "architectures", None) or ())
 
 
 def load_policy(

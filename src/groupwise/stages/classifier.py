@@ -15,7 +15,14 @@ import torch
 from torch import nn
 
 from groupwise.errors import RecipeError
-from groupwise.policies import Policy, choose_dtype, describe_model, has_adapter, merged_copy
+from groupwise.policies import (
+    Policy,
+    choose_dtype,
+    describe_model,
+    has_adapter,
+    is_classifier,
+    merged_copy,
+)
 from groupwise.policies.export import tokenizer_of
 from groupwise.policies.heads import causal_lm
 from groupwise.policies.quiet import quiet_transformers
@@ -77,11 +84,6 @@ def classifier_of(policy: Policy, task: Task = "sequence", *, adapted: bool = Fa
     return model.eval()
 
 
-def is_classifier(config: Any) -> bool:
-    """Whether a model's config is that of a classifier."""
-    return any("Classification" in kind for kind in getattr(config, "architectures", None) or ())
-
-
 def check_start(config: Any, model: str, task: Task, adapted: bool) -> None:
     """Refuse a classifier of another kind or number of labels, or with an adapter. Raises
     RecipeError."""
@@ -106,7 +108,7 @@ def classifier_policy(stage: Stage, model: str, task: Task) -> Policy:
     """A stage's input with a head as a `Policy`, whose `model` is a classifier; a language model
     gets a head of zeros."""
     remote = stage.model.trust_remote_code
-    info = describe_model(model, trust_remote_code=remote)
+    info = describe_model(model, trust_remote_code=remote, classifier=True)
     if not is_classifier(info.config):
         policy = stage.policy(model)
         policy.model = classifier_of(policy, task, adapted=stage.model.adapter is not None)

@@ -129,6 +129,7 @@ class DataStage(FitStage):
             context.model,
             trust_remote_code=self.model.trust_remote_code,
             adapter=self.model.adapter,
+            classifier=self.leaves_scorer is not None,
         )
         template = self.template.applied(info.template)
         known = {

@@ -223,8 +223,8 @@ class PairData(RowData):
                 raise ValueError(f"has no {name!r}; its columns are {', '.join(values)}")
         chosen, rejected = values[self.chosen], values[self.rejected]
         margin = values.get(self.margin) or 0.0
-        if isinstance(margin, bool) or not isinstance(margin, int | float):
-            raise ValueError(f"has the {self.margin} {margin!r:.40}; give a number")
+        if isinstance(margin, bool) or not isinstance(margin, int | float) or not abs(margin) < 1e9:
+            raise ValueError(f"has the {self.margin} {margin!r:.40}; give a number below a billion")
         target = values.get(self.target)
         target = 1.0 if target is None else target
         if isinstance(target, bool) or not isinstance(target, int | float) or not 0 <= target <= 1:

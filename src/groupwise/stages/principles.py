@@ -87,7 +87,7 @@ def read_principles(path: str) -> tuple[Principle, ...]:
     try:
         file = str(files(package) / name) if package else path
         if file.endswith(".toml"):
-            return tuple(Principle(**table) for table in read_tables(file, "principles"))
+            return tuple(map(Principle.model_validate, read_tables(file, "principles")))
         lines = [line.strip() for line in Path(file).read_text(encoding="utf-8").splitlines()]
     except (OSError, UnicodeDecodeError, ModuleNotFoundError) as error:
         raise ValueError(f"principles = {path!r} cannot be read: {error}") from error

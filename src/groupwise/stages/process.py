@@ -26,7 +26,6 @@ from groupwise.records.files import json_line, write_text
 from groupwise.stages.classifier import (
     check_start,
     classifier_policy,
-    is_classifier,
     tokenizer_at,
     write_classifier,
 )
@@ -162,7 +161,9 @@ class Process(DataStage):
 
     def check_model(self, context: CheckContext) -> None:
         """Refuse an input that cannot become such a model. Raises RecipeError."""
-        info = describe_model(context.model, trust_remote_code=self.model.trust_remote_code)
+        info = describe_model(
+            context.model, trust_remote_code=self.model.trust_remote_code, classifier=True
+        )
         check_start(info.config, context.model, "token", self.model.adapter is not None)
 
     def run(self, context: StageContext) -> StageResult:
@@ -200,12 +201,7 @@ class ProcessRollouts(SamplingStage, Process):
 
     def check(self, context: CheckContext) -> Any:
         self.check_model(context)
-        info = describe_model(context.model, trust_remote_code=self.model.trust_remote_code)
-        if is_classifier(info.config):
-            raise RecipeError(
-                f"rollouts: the model {context.model!r} is a classifier and writes nothing; start "
-                "from a language model"
-            )
+        describe_model(context.model, trust_remote_code=self.model.trust_remote_code)
         self.training.check(None if self.heldout_share else 0)
         return self.prepared(context)
 

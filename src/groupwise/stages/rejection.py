@@ -35,7 +35,8 @@ def checked_fields(value: str, *names: str) -> str:
     found = sorted(name for _, name, _, _ in string.Formatter().parse(value) if name is not None)
     if found != sorted(names):
         wanted = " and ".join(f"{{{name}}}" for name in names)
-        raise ValueError(f"{value!r} has the fields {found}; it needs {wanted}, each once")
+        needs = f"needs {wanted}, each once" if names else "takes none (write {{ and }})"
+        raise ValueError(f"{value!r} has the fields {found}; it {needs}")
     return value
 
 

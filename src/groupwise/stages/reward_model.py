@@ -105,7 +105,9 @@ class RewardModelling(PairStage):
     )
 
     def check(self, context: CheckContext) -> Any:
-        info = describe_model(context.model, trust_remote_code=self.model.trust_remote_code)
+        info = describe_model(
+            context.model, trust_remote_code=self.model.trust_remote_code, classifier=True
+        )
         check_start(info.config, context.model, "sequence", self.model.adapter is not None)
         if info.template.pad_id is None:
             raise RecipeError(

@@ -16,7 +16,7 @@ import tomli_w
 
 from groupwise.errors import GroupwiseError, RecipeError
 from groupwise.instants import entered_stage, passed
-from groupwise.policies import describe_model
+from groupwise.policies import describe_model, is_classifier
 from groupwise.recipe import find_recipe, plain_table
 from groupwise.records import (
     SUMMARY_KEYS,
@@ -184,7 +184,7 @@ def models_left(pipeline: Pipeline, folder: Path) -> dict[str, str]:
 def _same_tokenizer(node: Node, before: str, whose: str) -> None:
     remote = node.stage.model.trust_remote_code
     own, other = (
-        describe_model(name, trust_remote_code=remote).template
+        describe_model(name, trust_remote_code=remote, classifier=True).template
         for name in (node.stage.model.name, before)
     )
     different = differing_tokenizers(own, other)
@@ -362,10 +362,14 @@ class _Runner:
         return found
 
     def _guard(self, name: str, model: str) -> dict[str, Value]:
-        """The guard's values of a model, measured once."""
+        """The guard's values of a model, measured once; none of a reward model."""
         if self.pipeline.guard is None:
             return {}
         if model not in self.guards:
+            remote = self.pipeline.guard.model.trust_remote_code
+            info = describe_model(model, trust_remote_code=remote, classifier=True)
+            if is_classifier(info.config):
+                return {}
             result = self.pipeline.guard.measure(self.prepared[BASE], model)
             self.guards[model] = guard_values(result)
             self.writer.event("guard", name=name, values=self.guards[model])

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from groupwise.environments.chat_messages import message_fault
+from groupwise.environments.checks import check_values
 from groupwise.environments.readers import Row, Source, read_rows
 from groupwise.errors import RecipeError
 from groupwise.randomness import stream_key
@@ -130,6 +131,7 @@ def examples_of(
     found, bad = Found[E](rows=len(rows), hash=digest.hexdigest()), list[str]()
     for row in rows:
         try:
+            check_values(row.values, "the row")
             examples = list(make(row))
         except (ValueError, RecipeError) as error:
             bad.append(f"{row.where}: {error}")
@@ -140,7 +142,8 @@ def examples_of(
     if bad and data.on_bad_row == "refuse":
         more = f" (and {len(bad) - SHOWN} more)" if len(bad) > SHOWN else ""
         raise RecipeError(
-            f'{named}: {"; ".join(bad[:SHOWN])}{more}. Correct the rows, or set on_bad_row = "drop"'
+            f"{named}: {'; '.join(bad[:SHOWN])}{more}. Correct the rows, or "
+            'set on_bad_row = "drop" in that table of data'
         )
     if not found.examples:
         raise RecipeError(f"{named}: all {len(rows)} rows were dropped: {found.dropped}")

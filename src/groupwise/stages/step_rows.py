@@ -89,6 +89,8 @@ class StepData(RowData):
         labels = values.get(self.labels, values.get("ratings"))
         read = self._label if self.labels in values else self._rating
         if labels is None and isinstance(steps[0], Mapping):
+            if not all(isinstance(each, Mapping) for each in steps):
+                raise ValueError(f"has {self.steps} of tables and others; give tables alone")
             read = self._label if "label" in steps[0] else self._rating
             labels = [each.get("label", each.get("rating")) for each in steps]
             steps = [each.get("text") for each in steps]
@@ -150,6 +152,8 @@ class StepData(RowData):
                 labels.append(self._rating(taken.get("rating")))
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"is not a row of PRM800K: {type(error).__name__} {error}") from error
+        if not texts and not found:
+            raise ValueError("is not a row of PRM800K: no step has a completion that was taken")
         path = [Solution(prompt, _texts(texts), tuple(labels))] if texts else []
         return [*path, *found]
 

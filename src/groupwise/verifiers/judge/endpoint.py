@@ -58,7 +58,7 @@ async def post_json(
         raise EndpointError(message, retry=reply.status_code in _RETRY)
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise EndpointError(f"{url}: the reply is not JSON: {text[:80]!r}", retry=True) from error
 
 

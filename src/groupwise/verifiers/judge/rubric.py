@@ -126,6 +126,9 @@ def read_tables(path: str, key: str) -> Any:
         table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ValueError(f"{path!r} cannot be read as TOML: {error}") from error
-    if set(table) != {key} or not isinstance(table[key], list) or not table[key]:
+    found = table.get(key)
+    if set(table) != {key} or not isinstance(found, list) or not found:
         raise ValueError(f"{path!r} has {', '.join(table) or 'nothing'}; give tables [[{key}]]")
-    return table[key]
+    if not all(isinstance(each, Mapping) for each in found):
+        raise ValueError(f"{path!r} has {key} that are no tables; give tables [[{key}]]")
+    return found
