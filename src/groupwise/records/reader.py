@@ -34,7 +34,8 @@ class Run:
     @property
     def recipe_text(self) -> str:
         """The resolved recipe as it was written, TOML."""
-        return _read(self.folder / "recipe.toml", str)
+        text: str = _read(self.folder / "recipe.toml", str)
+        return text
 
     @property
     def recipe(self) -> dict[str, Any]:
