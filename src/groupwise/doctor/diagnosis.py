@@ -65,14 +65,16 @@ def _finding_lines(finding: Finding) -> list[str]:
     return [visible(part) for line in lines for part in line.split("\n")]
 
 
-def diagnose(run: Run | str | Path) -> Diagnosis:
+def diagnose(run: Run | str | Path, steps: int | None = None) -> Diagnosis:
     """What is wrong with a run, from its record alone. Imports nothing that its recipe names.
+
+    With `steps`, from its first steps: what would have been said then.
 
     Raises RecipeError for a folder without a record, or a pipeline's (name one of its stages).
     """
     run = run if isinstance(run, Run) else open_run(run)
     check_single(run, "diagnose")
-    facts = Facts(run)
+    facts = Facts(run, steps)
     if not facts.lines:
         return Diagnosis(str(run.folder), 0, (), ())
     found = [finding for rule in RULES if (finding := rule(facts)) is not None]

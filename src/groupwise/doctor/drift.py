@@ -5,22 +5,31 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from groupwise.doctor.facts import Facts, Row, Trend, is_right, mean, samples_of, trend_of, variance
+from groupwise.doctor.facts import (
+    CLEAR,
+    FELL,
+    Facts,
+    Row,
+    Trend,
+    fell_at_once,
+    is_right,
+    mean,
+    samples_of,
+    trend_of,
+    variance,
+)
 from groupwise.doctor.finding import Finding
 from groupwise.doctor.texts import copies_tests, final_answer, hedges, mixes_scripts, repetition
 
-CLEAR = 3.0
-"""Standard errors that a trend must have."""
 FLAT = 0.02
 """A gain in accuracy below it is none."""
-COLLAPSED, FROM_BEFORE = 0.05, 0.25
+COLLAPSED, FROM_BEFORE = 0.1, 0.25
 LONGER = 1.3
 ONE_ANSWER, SPREAD = 0.5, 0.35
 GAP = 0.15
 GROWN_GAP, LARGE_GAP = 5.0, 0.01
-CLIPPED = 0.3
+CLIPPED, NARROW = 0.1, 0.05
 KL_TOKEN = 0.5
-FELL = 0.25
 OFTEN, MORE = 0.2, 0.1
 REPEATED = 0.5
 FORMAT_GAIN = 0.2
@@ -36,8 +45,9 @@ def _accuracy(facts: Facts) -> Trend | None:
 
 
 def _gained(facts: Facts) -> float:
-    trend = _accuracy(facts)
-    return 0.0 if trend is None else trend.change
+    """The larger gain: over thirds, or since the first steps (a fast run is done in a third)."""
+    found = [trend.change for trend in (_accuracy(facts), facts.started) if trend is not None]
+    return max(found, default=0.0)
 
 
 def entropy_collapse(facts: Facts) -> Finding | None:
@@ -106,7 +116,7 @@ def format_farmed(facts: Facts) -> Finding | None:
 def heldout_gap(facts: Facts) -> Finding | None:
     """The training reward rises, held-out accuracy does not."""
     held = [e for e in facts.evaluations if e.get("eval/heldout") is not None]
-    reward = trend_of(facts.accuracy)
+    reward = facts.started
     if len(held) < 2 or reward is None or reward.z < CLEAR or reward.change < GAP:
         return None
     first, last = held[0]["eval/heldout"], held[-1]["eval/heldout"]
@@ -237,9 +247,12 @@ def mismatch_growing(facts: Facts) -> Finding | None:
 
 
 def clip_saturation(facts: Facts) -> Finding | None:
-    clipped = (facts.recent("clip/low") or 0.0) + (facts.recent("clip/high") or 0.0)
-    if clipped < CLIPPED:
-        return None
+    sides = zip(facts.series("clip/low"), facts.series("clip/high"), strict=False)
+    values = [low + high for low, high in sides]
+    clipped = max(map(mean, (values[:5], values[-5:])), default=0.0) if len(values) >= 3 else 0.0
+    bounds = [facts.get(f"algorithm.surrogate.{side}") for side in ("low", "high")]
+    if clipped < CLIPPED or min((b for b in bounds if b), default=1.0) < NARROW:
+        return None  # a range as narrow as GSPO's clips much by design
     passes, minibatches = facts.get("training.passes", 1), facts.get("training.minibatches", 1)
     stale = facts.recent("staleness") or 0.0
     return Finding(
@@ -253,10 +266,11 @@ def clip_saturation(facts: Facts) -> Finding | None:
 
 
 def kl_runaway(facts: Facts) -> Finding | None:
+    """KL to the start is large, and nothing was gained for it."""
     trend, token = facts.trend("kl"), facts.recent("kl/token")
-    if trend is None or token is None or token < KL_TOKEN or trend.z < CLEAR:
+    if trend is None or token is None or facts.num_steps < 6:
         return None
-    if _gained(facts) > 0.1:
+    if token < KL_TOKEN or _gained(facts) > 0.1:
         return None
     return Finding(
         "kl_runaway", "drift",
@@ -277,14 +291,17 @@ def divergence(facts: Facts) -> Finding | None:
     peak = max(windows, key=mean)
     last = windows[-1]
     error = (variance(peak) + variance(last)) ** 0.5
-    fall = mean(peak) - mean(last)
-    if fall < FELL or fall < CLEAR * error or mean(peak) < mean(windows[0]):
+    start, top, at_once = facts.started, mean(peak), fell_at_once(facts)
+    fell = top - mean(last) >= max(FELL, CLEAR * error) and top >= mean(windows[0])
+    if not fell and not at_once:
         return None
+    if at_once and start is not None:
+        top = max(top, start.early)
     updates = int(facts.get("training.passes", 1)) * int(facts.get("training.minibatches", 1))
     return Finding(
         "divergence", "drift",
-        f"accuracy fell from {mean(peak):.2f} to {mean(last):.2f}, with {updates} updates a step",
-        {"peak": mean(peak), "last": mean(last), "updates": updates}, facts.span, "sure",
+        f"accuracy fell from {top:.2f} to {mean(last):.2f}, with {updates} updates a step",
+        {"peak": top, "last": mean(last), "updates": updates}, facts.span, "sure",
         "one pass over fresh rollouts, a smaller clip, a lower learning rate",
         {"training.passes": 1, "training.learning_rate": _slower(facts)},
     )  # fmt: skip
@@ -332,7 +349,8 @@ def _correlation(pairs: list[tuple[float, float]]) -> float | None:
 
 
 RULES = (
-    one_answer, strict_gap, literal_tests, format_farmed, hedged, length_exploited, heldout_gap,
-    entropy_collapse, length_growth, repeats, language_mixing, mismatch_growing, clip_saturation,
-    kl_runaway, divergence,
+    mismatch_growing, clip_saturation, divergence, one_answer, strict_gap, literal_tests,
+    format_farmed, hedged, length_exploited, heldout_gap, entropy_collapse, length_growth, repeats,
+    language_mixing, kl_runaway,
 )  # fmt: skip
+"""What destroys a policy comes before what a destroyed policy looks like."""

@@ -15,6 +15,10 @@ from groupwise.records.compare import flatten
 Row = Mapping[str, Any]
 ROWS_A_STEP = 256
 STEPS_AT_EACH_END = 4
+CLEAR = 3.0
+"""Standard errors that a trend must have."""
+FELL = 0.25
+"""A fall in accuracy that is a fault."""
 
 _COLUMNS = (
     "step", "kind", "prompt_id", "visit", "group_index", "prompt", "answer", "columns",
@@ -40,10 +44,13 @@ class Trend:
 
 
 class Facts:
-    """Everything that rules ask of a run, read once and only when asked for."""
+    """Everything that rules ask of a run, read once and only when asked for.
 
-    def __init__(self, run: Run) -> None:
-        self.run = run
+    With `steps`, as the record was after that many steps.
+    """
+
+    def __init__(self, run: Run, steps: int | None = None) -> None:
+        self.run, self.steps = run, steps
 
     @cached_property
     def recipe(self) -> dict[str, Any]:
@@ -54,12 +61,12 @@ class Facts:
     def lines(self) -> list[dict[str, Any]]:
         """The steps' metrics, in order."""
         lines: list[dict[str, Any]] = self.run.metrics().to_pylist()
-        return lines
+        return lines[: self.steps]
 
     @cached_property
     def evaluations(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.run.evaluations().to_pylist()
-        return found
+        return [e for e in found if self.steps is None or e["version"] <= self.steps]
 
     @cached_property
     def events(self) -> list[dict[str, Any]]:
@@ -102,6 +109,21 @@ class Facts:
                 right = line.get("outcomes/correct") or 0
                 found.append((right + 0.5 * (line.get("outcomes/partial") or 0)) / scored)
         return found
+
+    @cached_property
+    def started(self) -> Trend | None:
+        """Accuracy of the first two steps, nearly the starting policy's, against the last third.
+
+        `z` counts completions as independent in the first two steps, steps in the last third.
+        """
+        count = sum(int(value) for value in self.series("completions/count")[:2])
+        values = self.accuracy
+        if len(values) < 6 or not count:
+            return None
+        late = values[-(len(values) // 3) :]
+        first, last = mean(values[:2]), mean(late)
+        error = math.sqrt((first * (1.0 - first) + 0.25 / count) / count + variance(late))
+        return Trend(first, last, (last - first) / error)
 
     @cached_property
     def early_rows(self) -> list[Row]:
@@ -161,6 +183,12 @@ def trend_of(values: Sequence[float]) -> Trend | None:
     else:
         z = math.copysign(math.inf, change) if change else 0.0
     return Trend(mean(early), mean(late), z)
+
+
+def fell_at_once(facts: Facts) -> bool:
+    """Whether accuracy is clearly below that of the first two steps."""
+    start = facts.started
+    return start is not None and start.change < -FELL and start.z < -CLEAR
 
 
 def is_right(row: Row) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
-from groupwise.doctor.facts import Facts, is_right, mean, samples_of
+from groupwise.doctor.facts import Facts, Row, fell_at_once, is_right, mean, samples_of
 from groupwise.doctor.finding import Finding
 from groupwise.intervals import wilson_interval
 
@@ -30,14 +31,31 @@ def base_rate_zero(facts: Facts) -> Finding | None:
     if count < ZERO_ROLLOUTS or max(facts.accuracy, default=1.0) > 0 or _rewarded(facts):
         return None
     _, high = wilson_interval(0.0, count)
+    rows = [*facts.early_rows, *facts.late_rows]
+    bare = facts.share(rows, _ends_in_answer)
+    looser = bare > 0 and "number" not in _verifiers(facts)
     return Finding(
         "base_rate_zero", "signal",
-        f"none of {count} completions was right (at most {high:.2%} are, by the 95 % interval)",
-        {"correct": 0, "completions": count, "high": high}, facts.span, "sure",
+        f"none of {count} completions was right (at most {high:.2%} are, by the 95 % interval)"
+        + (f"; the last number of {bare:.0%} is the answer" if looser else ""),
+        {"correct": 0, "completions": count, "high": high, "last_number": bare}, facts.span, "sure",
+        "the verifier's form is never met, the answers often are: read the last number first, "
+        "tighten later" if looser else
         "nothing can be amplified: easier prompts, a looser verifier with a format bonus, a "
         "supervised start, or a stronger model (groupwise suggest measures it)",
-        {}, samples_of(facts.late_rows),
+        {"environment.verifiers": "'[{name = \"number\"}]'"} if looser else {},
+        samples_of([row for row in rows if _ends_in_answer(row)] or facts.late_rows),
     )  # fmt: skip
+
+
+def _ends_in_answer(row: Row) -> bool:
+    """Whether the text's last number is the answer, as it is written."""
+    numbers = re.findall(r"-?\d+(?:\.\d+)?", row["text"])
+    return bool(numbers) and numbers[-1] == str(row.get("answer"))
+
+
+def _verifiers(facts: Facts) -> list[str]:
+    return [str(entry.get("name")) for entry in facts.get("environment.verifiers") or []]
 
 
 def _rewarded(facts: Facts) -> bool:
@@ -47,8 +65,8 @@ def _rewarded(facts: Facts) -> bool:
 
 
 def too_hard(facts: Facts) -> Finding | None:
-    """Most groups are wrong throughout."""
-    return _signal_missing(facts, "too_hard")
+    """Most groups are wrong throughout, and were never right (else it is a divergence)."""
+    return None if fell_at_once(facts) else _signal_missing(facts, "too_hard")
 
 
 def too_easy(facts: Facts) -> Finding | None:
@@ -116,7 +134,7 @@ def truncation(facts: Facts) -> Finding | None:
 def group_too_small(facts: Facts) -> Finding | None:
     """Another group size would leave far fewer groups without signal."""
     size = facts.get("sampling.group_size")
-    if size is None or not facts.accuracy:
+    if size is None or not facts.accuracy or fell_at_once(facts):
         return None
     accuracy = mean(facts.accuracy[-10:])
     here = without_signal(accuracy, int(size))

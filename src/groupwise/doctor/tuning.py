@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from groupwise.doctor.facts import Facts, mean
 from groupwise.doctor.finding import Finding
 
@@ -13,9 +11,10 @@ STEPS = 10
 
 
 def rate_too_high(facts: Facts) -> Finding | None:
-    """One step moves the policy far: KL a token grows by much from one step to the next."""
+    """One step moves the policy far: KL a token grows by much at once, and stays (its estimate
+    jumps for a step where a rare token was sampled)."""
     values = facts.series("kl/token")
-    jumps = [b - a for a, b in pairwise(values)]
+    jumps = [min(b, c) - a for a, b, c in zip(values, values[1:], values[2:], strict=False)]
     if not jumps or max(jumps) < FAST_KL:
         return None
     rate = float(facts.get("training.learning_rate", 1e-6))
