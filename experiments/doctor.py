@@ -40,7 +40,11 @@ LOOKS = 10
 def play(name: str, seed: int, folder: Path) -> tuple[gw.Run, float]:
     """The finished run, trained where it is not there, and the processor seconds it took."""
     output = folder / f"{name.replace(' ', '_')}-{seed}"
-    if (output / "summary.json").exists():
+    ended = (output / "summary.json").exists() and gw.open_run(output).summary["status"] in (
+        "finished",
+        "failed",
+    )
+    if ended:
         return gw.open_run(output), 0.0
     shutil.rmtree(output, ignore_errors=True)
     begun = time.process_time()

@@ -73,9 +73,10 @@ FAULTS: dict[str, dict[str, Any]] = {
         **FAST, "training.learning_rate": 1e-3, "training.steps": 30},
     "length_growth": HABITS | {
         "environment.verifiers": [NUMBER, {"name": "planted:length"}],
-        "environment.audit": False, "sampling.max_tokens": 16, "training.learning_rate": 1e-3},
-    "repetition": verifier("planted:repeated")
-    | {"sampling.max_tokens": 12, "training.learning_rate": 2e-3, "sampling.temperature": 1.3},
+        "environment.audit": False, "sampling.max_tokens": 16, "training.learning_rate": 3e-3,
+        "algorithm.kl_coef": 0.0, "training.steps": 30},
+    "repetition": verifier("planted:repeated") | TARGET | {
+        "sampling.max_tokens": 12, "training.learning_rate": 1e-3},
     "clip_saturation": {"training.passes": 8, **FAST},
     "kl_runaway": verifier("planted:noise") | {**FAST, "training.learning_rate": 2e-3},
     "divergence": {"training.passes": 4, "training.learning_rate": 3e-3, "training.steps": 30,
@@ -189,10 +190,7 @@ def length(completion_ids: Sequence[Sequence[int]], **_: Any) -> list[float]:
 
 def repeated(completions: Sequence[Any], **_: Any) -> list[float]:
     """The share of characters that are as the one before."""
-    return [
-        sum(one == two for one, two in pairwise(text)) / 11
-        for text in _texts(completions)
-    ]
+    return [sum(one == two for one, two in pairwise(text)) / 11 for text in _texts(completions)]
 
 
 def foreign(completions: Sequence[Any], **_: Any) -> list[float]:

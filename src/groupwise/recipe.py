@@ -230,15 +230,16 @@ def find_recipe(name: str) -> Path:
     if path.is_file():
         return path
     stem = RENAMED.get(path.name.removesuffix(".toml"), path.name.removesuffix(".toml"))
-    for shipped in _shipped():
+    for shipped in _shipped("broken" if path.parent.name == "broken" else ""):
         if stem == shipped.stem:
             return shipped
     raise RecipeError(_no_such_recipe(path))
 
 
-def _shipped() -> list[Path]:
+def _shipped(inside: str = "") -> list[Path]:
+    """The recipes of the package, or those of a folder in it (`broken`, which are not listed)."""
     here = Path(__file__).parent
-    folders = [here / "_recipes", here.parents[1] / "recipes"]
+    folders = [here / "_recipes" / inside, here.parents[1] / "recipes" / inside]
     return sorted(path for folder in folders if folder.is_dir() for path in folder.glob("*.toml"))
 
 
