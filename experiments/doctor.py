@@ -121,8 +121,8 @@ def table(lines: Sequence[dict[str, Any]]) -> str:
     healthy = [line for line in odd if line["name"] in HEALTHY]
     alarms = [line for line in healthy if line["looked"]]
     said = Counter(kind for line in alarms for kind in line["looked"])
-    rows += ["", f"All faults: {share(caught, planted)}. Healthy runs with any finding above "
-             f"information: {share(len(alarms), len(healthy))} {dict(said) or ''}"]  # fmt: skip
+    rows += ["", f"All planted: {share(caught, planted)}. Healthy runs with a finding above info: "
+             f"{share(len(alarms), len(healthy))} {dict(said) or ''}"]  # fmt: skip
     return "\n".join(rows)
 
 
