@@ -48,10 +48,10 @@ demo: setup
 	@$(BIN)/groupwise train recipes/tiny_arithmetic.toml --output runs/demo --overwrite $(SMALL)
 
 test: setup-dev
-	@$(BIN)/python -m pytest -m "not slow and not peers" -n 2
+	@$(BIN)/python -m pytest -m "not slow and not peers" -n 2 --dist worksteal
 
 test-all: setup-dev
-	@$(BIN)/python -m pytest -n 2
+	@$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # Rows in the shapes of other projects' suites, with their verdicts (tests/peers/).
 test-peers: setup-dev

@@ -9,17 +9,21 @@ import pytest
 import groupwise as gw
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))
-# A real model; long cold starts; recipes that another test trains to their end.
+# Long cold starts; recipes that another test trains to their end; and whatever has a real model.
 HEAVY = (
-    "smollm2", "reward_model_rl", "r1", "tool_calculator", "code_rl", "repository", "target_token",
-    "math_shepherd",
+    "reward_model_rl", "r1", "tool_calculator", "code_rl", "repository", "target_token",
+    "math_shepherd", "constitution", "rubric", "distil_r1", "on_policy",
 )  # fmt: skip
+
+
+def is_heavy(name: str) -> bool:
+    return name.startswith(HEAVY) or "smollm2" in name
 
 
 @pytest.mark.parametrize(
     "path",
     [
-        pytest.param(p, marks=[pytest.mark.slow] if p.stem.startswith(HEAVY) else [], id=p.stem)
+        pytest.param(p, marks=[pytest.mark.slow] if is_heavy(p.stem) else [], id=p.stem)
         for p in RECIPES
     ],
 )

@@ -109,20 +109,6 @@ def test_a_template_that_writes_the_date_is_a_warning(tmp_path: Path) -> None:
         same_data(tmp_path, {**now, "template_reads_clock": False})
 
 
-def test_other_documents_of_a_tool_are_told_and_recorded(tmp_path: Path) -> None:
-    documents = tmp_path / "documents.txt"
-    documents.write_text("Rome is old.")
-    tools = [{"name": "search", "arguments": {"path": str(documents)}}]
-    table = recipe(dataset(tmp_path, chat=True, tools=tools))
-    begun(table, tmp_path / "run")
-    documents.write_text("Rome is new.")
-    told = Keep()
-    run = gw.train(table, output=tmp_path / "run", resume=True, callbacks=[told])
-    (message,) = [event["message"] for event in run.events("warning") if event["about"] == "resume"]
-    assert message.startswith("tools differ from the run's: [{'name': 'search'")
-    assert message in told.notes
-
-
 class Odd(Environment):
     """Columns that JSON has no word for, and that cannot be copied."""
 
