@@ -13,7 +13,7 @@ export TOKENIZERS_PARALLELISM ?= false
 
 help:
 	@echo "make demo      train the built-in tiny policy on single-digit sums, watch it learn"
-	@echo "make test      the tests (about 7 minutes on 2 cores); make test-all adds the long ones"
+	@echo "make test      the tests (about 6 minutes on 2 cores); make test-all adds the long ones"
 	@echo "make test-peers  rows in the shapes of other projects' test suites"
 	@echo "make check     lint, types, import direction, file lengths, import circles, links, documentation"
 	@echo "make house     long files, import circles, lines by room"

@@ -197,6 +197,7 @@ def test_killed_in_a_stage_it_equals_the_unbroken_one(
     equal_runs(small(folder), whole)
 
 
+@pytest.mark.slow
 def test_the_cold_start_makes_it_reason_in_one_language(tmp_path: Path) -> None:
     """The control learns from as many of the policy's own completions, whatever they say."""
     table = experiment.recipe(english=True)
