@@ -160,7 +160,9 @@ def test_a_pipeline_of_every_kind_resumes_exactly(tmp_path: Path) -> None:
         {"kind": "evaluate"},
         {"kind": "export"},
     ]  # fmt: skip
-    missing = KINDS.keys() - {each["kind"] for each in stages}
+    # Killed in tests of their own: they need a policy that reads texts, or many completions.
+    elsewhere = {"constitution", "process"}
+    missing = KINDS.keys() - {each["kind"] for each in stages} - elsewhere
     found = proved(pipeline(data, *stages), "model", "between stages", "inside a stage", kills=6)
     assert found.instants["inside a stage"] == len(stages)
     assert not missing, f"add stages of the kinds {missing} to this pipeline"

@@ -51,7 +51,8 @@ class PromptPicker:
         eligible = self._eligible(step, wanted)
         names = [self._source_at(self.taken + place) for place in range(count)]
         pick = self._weighted if self.settings.order == "weighted" else self._in_order
-        picked = {name: iter(pick(name, names.count(name), eligible)) for name in set(names)}
+        each = dict.fromkeys(names)  # in their order: a set's differs from process to process
+        picked = {name: iter(pick(name, names.count(name), eligible)) for name in each}
         self.taken += count
         chosen = [next(picked[name]) for name in names]
         return [(each, self.history.next_visit(each, step)) for each in chosen]
