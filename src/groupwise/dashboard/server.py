@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,13 +51,24 @@ def application(folders: Sequence[str | Path], token: str, groups: int = GROUPS)
 
         return answer
 
+    @lru_cache(maxsize=1)
+    def made(state: tuple[int, ...]) -> list[dict[str, Any]]:
+        return pages_data(folders, groups)
+
     def html() -> Response:
-        return HTMLResponse(page(pages_data(folders, groups)))
+        return HTMLResponse(page(made(_state(folders))))
 
     def data() -> Response:
-        return Plain(safe_json(pages_data(folders, groups)), media_type="application/json")
+        return Plain(safe_json(made(_state(folders))), media_type="application/json")
 
     return Starlette(routes=[Route("/", answered(html)), Route("/data", answered(data))])
+
+
+def _state(folders: Sequence[str | Path]) -> tuple[int, ...]:
+    """Changes where a record has: a page asks every few seconds, and reading one takes long."""
+    names = ("metrics.jsonl", "events.jsonl", "summary.json")
+    files = [run.folder / name for folder in folders for run in runs_of(folder) for name in names]
+    return tuple(file.stat().st_mtime_ns if file.exists() else 0 for file in files)
 
 
 def view(

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from groupwise.errors import RecipeError
 from groupwise.records.files import file_hash
 from groupwise.records.reader import Run
-from groupwise.records.totals import has_signal
+from groupwise.records.totals import has_signal, population_std
 from groupwise.records.writer import RunWriter
 
 Source = Literal["trl-completions", "jsonl"]
@@ -48,9 +48,10 @@ def import_rollouts(source: Source, path: str | Path, output: str | Path) -> Run
     hashes = {file.name: file_hash(file) for file in files}
     recipe = f'[imported]\nsource = "{source}"\nrows = {len(rows)}\n'
     with RunWriter.create(output, recipe, {"imported": {"source": source, "files": hashes}}) as to:
-        steps = sorted({row["step"] for row in rows})
-        for step in steps:
-            mine = [row for row in rows if row["step"] == step]
+        steps: dict[int, list[dict[str, Any]]] = {}
+        for row in rows:
+            steps.setdefault(row["step"], []).append(row)
+        for step, mine in sorted(steps.items()):
             _number_groups(mine)
             to.rollouts(step, mine)
             to.metrics(step, _metrics(mine))
@@ -199,9 +200,8 @@ def _metrics(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for row in rows:
         groups.setdefault(row["prompt_id"], []).append(row["reward"])
     scored = [row["reward"] for row in rows if row["reward"] is not None]
-    spreads = [
-        _std(kept) for g in groups.values() if len(kept := [r for r in g if r is not None]) > 1
-    ]
+    known = [[r for r in group if r is not None] for group in groups.values()]
+    spreads = [population_std(kept) for kept in known if len(kept) > 1]
     names = dict.fromkeys(name for row in rows for name in row["rewards"])
     verifiers = {
         f"verifier/{name}": _mean([row["rewards"].get(name) for row in rows]) for name in names
@@ -223,8 +223,3 @@ def _metrics(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _mean(values: Iterable[float | None]) -> float | None:
     kept = [value for value in values if value is not None and not math.isnan(value)]
     return math.fsum(kept) / len(kept) if kept else None
-
-
-def _std(values: Sequence[float]) -> float:
-    mean = math.fsum(values) / len(values)
-    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))

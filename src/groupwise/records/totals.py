@@ -59,7 +59,7 @@ def group_totals(groups: Sequence[Group]) -> dict[str, Value]:
         totals.mean("reward", *scored)
         totals.count("unscored", len(group.rewards) - len(scored))
         totals.mean("groups/no_signal", not has_signal(scored))
-        totals.mean("reward_std", *([_population_std(scored)] if len(scored) >= 2 else []))
+        totals.mean("reward_std", *([population_std(scored)] if len(scored) >= 2 else []))
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     for rollout in rollouts:
         _add_rollout(totals, rollout)
@@ -77,7 +77,8 @@ def group_totals(groups: Sequence[Group]) -> dict[str, Value]:
     return found
 
 
-def _population_std(values: Sequence[float]) -> float:
+def population_std(values: Sequence[float]) -> float:
+    """The population standard deviation (ddof 0) of at least one value."""
     mean = math.fsum(values) / len(values)
     return math.sqrt(math.fsum((v - mean) ** 2 for v in values) / len(values))
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -40,8 +40,6 @@ class UpdateReplay:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it."""
-        from dataclasses import asdict
-
         return asdict(self)
 
 
@@ -104,33 +102,35 @@ def _loss_weights(algorithm: Algorithm, rows: Sequence[Row], max_tokens: int) ->
     groups = torch.tensor(group_numbers(rows))
     mask = _table(rows, "mask").bool()
     raw = torch.tensor([math.nan if r["reward"] is None else r["reward"] for r in rows]).double()
+    truncated = torch.tensor([row["finish_reason"] != "stop" for row in rows])
+    entropies, old = _table(rows, "entropies"), _old(rows)
+    prompt_ids = [row["prompt_id"] for row in rows]
     try:
         rewards = algorithm.shape_rewards(
             raw,
             lengths=mask.sum(dim=1),
-            truncated=_flags(rows, lambda row: row["finish_reason"] != "stop"),
+            truncated=truncated,
             max_tokens=max_tokens,
-            entropies=_table(rows, "entropies"),
+            entropies=entropies,
             mask=mask,
         )
         kept = algorithm.filter_mask(
             mask,
             rewards=rewards,
             group_ids=groups,
-            truncated=_flags(rows, lambda row: row["finish_reason"] != "stop"),
+            truncated=truncated,
             unshaped=raw,
             accuracies=raw,
-            prompt_ids=[row["prompt_id"] for row in rows],
+            prompt_ids=prompt_ids,
             state=algorithm.init_state(),
         ).mask
-        old = _old(rows)
         advantages = algorithm.advantages(
             rewards,
             group_ids=groups,
             mask=mask,
-            entropies=_table(rows, "entropies"),
+            entropies=entropies,
             old_logprobs=old,
-            prompt_ids=[row["prompt_id"] for row in rows],
+            prompt_ids=prompt_ids,
             state=algorithm.init_state(),
         )
         logprobs = _table(rows, "learner_logprobs").requires_grad_(True)
@@ -140,7 +140,7 @@ def _loss_weights(algorithm: Algorithm, rows: Sequence[Row], max_tokens: int) ->
             advantages=advantages,
             old_logprobs=old,
             sampler_logprobs=_table(rows, "sampler_logprobs"),
-            entropies=_table(rows, "entropies"),
+            entropies=entropies,
             group_ids=groups,
             max_tokens=max_tokens,
             state=algorithm.init_state(),
@@ -165,10 +165,6 @@ def _table(rows: Sequence[Row], name: str) -> Tensor:
         values = torch.tensor(row[name], dtype=torch.float64)
         table[place, : len(values)] = values
     return table
-
-
-def _flags(rows: Sequence[Row], of: Callable[[Row], bool]) -> Tensor:
-    return torch.tensor([of(row) for row in rows])
 
 
 def _cosine(a: Tensor, b: Tensor) -> float | None:

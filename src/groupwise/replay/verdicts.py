@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
@@ -59,8 +59,6 @@ class VerdictReplay:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it."""
-        from dataclasses import asdict
-
         table = asdict(self)
         table["outcomes"] = [
             {"before": before, "after": after, "rollouts": number}
