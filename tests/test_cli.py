@@ -157,3 +157,32 @@ def test_accuracies_of_held_out_prompts_alone_are_shown_once(splits: list[str]) 
     assert found == (held if splits == ["heldout"] else every + held)
     line = _accuracy(values)
     assert line.count("50.0%") == len(splits)
+
+
+def test_a_pipelines_tables_fit_eighty_columns() -> None:
+    from rich.console import Console
+
+    from groupwise.cli.tables import stages_tables
+
+    figures = {
+        "loss": 0.25, "guard/accuracy": 0.5, "guard/accuracy_low": 0.215,
+        "guard/accuracy_high": 0.785, "guard/greedy": 1.0, "guard/tokens_mean": 19.5,
+        "guard/verifier/accuracy": 0.5, "guard/verifier/format": 0.125,
+    }  # fmt: skip
+    stages = [
+        {"name": f"reasoning_{i}", "kind": "distillation", "status": "finished",
+         "first": {}, "last": figures}
+        for i in range(7)
+    ]  # fmt: skip
+    stages[-1] |= {"status": "interrupted", "last": {}}
+    console = Console(width=80, record=True, file=io.StringIO())
+    for table in stages_tables({"stages": stages, "status": "interrupted"}):
+        console.print(table)
+    lines = [" ".join(line.split()) for line in console.export_text().splitlines()]
+    row = "distillation 0.25 50.0% [21.5%, 78.5%] 100.0% 19.5"
+    assert [line for line in lines if line.startswith("reasoning")] == [
+        *(f"reasoning_{i} {row}" for i in range(6)),
+        "reasoning_6 interrupted - - - -",
+        *(f"reasoning_{i} 0.5 0.125" for i in range(6)),
+        "reasoning_6 - -",
+    ]

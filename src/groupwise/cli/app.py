@@ -82,7 +82,7 @@ def train(
     from groupwise.cli.live_doctor import LiveDoctor
     from groupwise.cli.overrides import parse_overrides
     from groupwise.cli.progress import ProgressDisplay
-    from groupwise.cli.tables import closing_table, stages_table
+    from groupwise.cli.tables import closing_table, stages_tables
     from groupwise.stages import train as run_training
 
     own = ("output", "resume", "overwrite", "small", "quiet")
@@ -100,7 +100,8 @@ def train(
     finally:
         display.stop()
     summary = run.summary
-    _out().print(stages_table(summary) if "stages" in summary else closing_table(summary))
+    for table in stages_tables(summary) if "stages" in summary else [closing_table(summary)]:
+        _out().print(table)
     _out().print(f"the run's record is in {run.folder}")
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from groupwise.cli.progress import only_heldout, show
@@ -43,35 +44,42 @@ def closing_table(summary: Mapping[str, Any]) -> Table:
     return table
 
 
-def stages_table(summary: Mapping[str, Any]) -> Table:
-    """A pipeline's stages, a column each: loss, and the guard set's figures before and after."""
+def stages_tables(summary: Mapping[str, Any]) -> Iterator[Table]:
+    """A row for each stage: its loss and the guard set's accuracies, then the verifiers' means."""
     stages = summary["stages"]
-    columns = [stages[0]["first"], *(stage["last"] for stage in stages)]
-    guard = "guard/verifier/"
-    verifiers = {key: None for values in columns for key in values if key.startswith(guard)}
-    table = Table(title=f"{len(stages)} stages, {summary['status']}")
+    rows = [("(before)", "", stages[0]["first"])]
+    for stage in stages:
+        unfinished = stage["status"] if stage["status"] != "finished" else None
+        rows.append((stage["name"], unfinished or stage["kind"], stage["last"]))
+    table = Table(
+        title=f"{len(stages)} stages, {summary['status']}", box=SIMPLE_HEAD, pad_edge=False
+    )
     table.add_column("after")
-    for name in ("(before)", *(stage["name"] for stage in stages)):
-        table.add_column(name, justify="right")
-    for field in ("kind", "status"):
-        table.add_row(field, "", *(stage[field] for stage in stages))
-    rows = [
-        ("loss", "loss", "{:.4g}"),
-        ("accuracy", "guard/accuracy", "{:.1%}"),
-        ("accuracy, 95 % from", "guard/accuracy_low", "{:.1%}"),
-        ("accuracy, 95 % to", "guard/accuracy_high", "{:.1%}"),
-        ("greedy accuracy", "guard/greedy", "{:.1%}"),
-        ("tokens a completion", "guard/tokens_mean", "{:.1f}"),
-        *(
-            (f"verifier {key.removeprefix(guard)}", key, "{:.3g}")
-            for key in verifiers
-            if len(verifiers) > 1
-        ),
-    ]
-    for label, key, form in rows:
-        if any(values.get(key) is not None for values in columns):
-            table.add_row(label, *(show(values.get(key), form) for values in columns))
-    return table
+    table.add_column("kind")
+    for label in ("loss", "accuracy (95 %)", "greedy", "tokens"):
+        table.add_column(label, justify="right")
+    for name, kind, values in rows:
+        table.add_row(
+            name,
+            kind,
+            show(values.get("loss"), "{:.4g}"),
+            _with_interval(values, "guard/accuracy"),
+            show(values.get("guard/greedy"), "{:.1%}"),
+            show(values.get("guard/tokens_mean"), "{:.1f}"),
+        )
+    yield table
+    prefix = "guard/verifier/"
+    verifiers = {key: None for _, _, values in rows for key in values if key.startswith(prefix)}
+    if len(verifiers) > 1:
+        table = Table(
+            title="mean of each verifier on the guard set", box=SIMPLE_HEAD, pad_edge=False
+        )
+        table.add_column("after")
+        for key in verifiers:
+            table.add_column(key.removeprefix(prefix), justify="right")
+        for name, _, values in rows:
+            table.add_row(name, *(show(values.get(key), "{:.3g}") for key in verifiers))
+        yield table
 
 
 def _verifier_rows(last: Mapping[str, Value]) -> list[tuple[str, str]]:
