@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import arms
+import code_rl
+import dapo_full as dapo
+import minimal_two as minimal
 import pytest
+import repository
 
 import groupwise as gw
 from groupwise.recipe import load_recipe
 
 ROOT = Path(__file__).parents[2]
-
-
-def load(name: str) -> ModuleType:
-    sys.path.insert(0, str(ROOT / "experiments"))
-    try:
-        return importlib.import_module(name)
-    finally:
-        sys.path.remove(str(ROOT / "experiments"))
-
-
-arms = load("arms")
-minimal, dapo = load("minimal_two"), load("dapo_full")
-repository, code_rl = load("repository"), load("code_rl")
 
 
 def row(arm: str, *after: float, before: float = 0.25) -> Any:

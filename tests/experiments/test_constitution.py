@@ -2,34 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import constitution as experiment
 import pytest
 
 import groupwise as gw
 
 ROOT = Path(__file__).parents[2]
-
-
-def load(name: str) -> ModuleType:
-    sys.path.insert(0, str(ROOT / "experiments"))
-    try:
-        spec = importlib.util.spec_from_file_location(name, ROOT / "experiments" / f"{name}.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        spec.loader.exec_module(module)
-        return module
-    finally:
-        sys.path.pop(0)
-
-
-experiment = load("constitution")
 
 
 def curve(*right: float) -> dict[str, list[float]]:

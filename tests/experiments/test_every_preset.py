@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
 from pathlib import Path
-from types import ModuleType
 
+import every_preset as experiment
 import pytest
 
 from groupwise.algorithms import PRESETS, preset
 
 ROOT = Path(__file__).parents[2]
-
-
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "experiments" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-experiment = load("every_preset")
 
 
 @pytest.mark.parametrize("name", ["raft", "rloo", "dapo", "dppo_topk_tv"])

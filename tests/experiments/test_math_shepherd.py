@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
-import sys
 import tomllib
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
-from types import ModuleType
 from typing import Any
 
+import math_shepherd as experiment
 import pytest
 
 import groupwise as gw
 from groupwise.search.result import Candidate
 
 ROOT = Path(__file__).parents[2]
-
-
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "experiments" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-experiment = load("math_shepherd")
 
 
 def values(**changes: Any) -> dict[str, Any]:

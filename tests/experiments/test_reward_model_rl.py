@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from xml.etree import ElementTree
 
 import pytest
+import reward_model_rl as experiment
 
 from groupwise.stages import load_pipeline
 
 ROOT = Path(__file__).parents[2]
 
 
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "experiments" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-experiment = load("reward_model_rl")
 RISEN = experiment.Curve(
     "no penalty", 0, [0, 16, 32], [0.0, 2.0, 4.0], [-1.0, 1.0, 2.0], [0.3, 0.6, 0.5], [15, 30, 40]
 )
