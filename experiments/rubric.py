@@ -66,6 +66,14 @@ text = "The completion works the sum out in steps before it answers."
 weight = 1.0                      # below 0: a fault, which loses
 ```
 
+Each prompt can bring its own: `column = "own"` in place of `criteria`, a column of the data
+with a list of texts, or of tables of `text`, `weight` (1 if absent) and `name` (only named ones are
+parts of the score). A row whose column cannot be used is refused when the data is loaded.
+
+```json
+{{"prompt": "Say why.", "own": ["It names the axioms.", {{"text": "It errs.", "weight": -1}}]}}
+```
+
 The value is the weighted mean of the verdicts. Each is a part of the score
 (`verifier/rubric/works` in the metrics), and the judge's words on each are in `reason`. A
 completion without a readable verdict on each criterion is not scored, and counted

@@ -199,6 +199,21 @@ def test_a_planted_fault_is_named(tmp_path: Path, kind: str) -> None:
     assert kind in [finding.kind for finding in (*found.findings, *found.waiting)]
 
 
+def test_values_without_a_verdict_are_no_wrong_answers(tmp_path: Path) -> None:
+    """A reward model alone: nothing is said about accuracy, and a reward that rises is a gain."""
+    unjudged = {"outcomes/correct": constant(0), "outcomes/no_verdict": constant(32)}
+    drifted = {"kl": ramp(0, 40), "kl/token": ramp(0, 2)}
+    row = {"outcome": "no_verdict"}
+    found = write(tmp_path / "run", metrics={**unjudged, **drifted}, row=row)
+    kinds = [finding.kind for finding in (*found.findings, *found.waiting)]
+    assert not {"base_rate_zero", "too_hard", "kl_runaway", "format_farmed"} & set(kinds)
+    falling = {**unjudged, "reward": ramp(0.9, 0.1)}
+    found = write(tmp_path / "falling", metrics=falling, row=row)
+    said = [each.message for each in found.findings if each.kind == "divergence"]
+    assert said
+    assert said[0].startswith("the reward fell from")
+
+
 def test_one_long_step_is_no_trend(tmp_path: Path) -> None:
     planted: dict[str, Any] = dict(FAULTS["length_exploited"])
     planted["metrics"] = {"completions/tokens_mean": lambda step: 30 if step == STEPS - 1 else 12}

@@ -71,7 +71,13 @@ def test_the_value_is_the_model_s_number(one_label: Path) -> None:
         verifier = load_verifier("reward_model", model=str(one_label), scale=scale, device="cpu")
         (found,) = score_cases(verifier, [Case(CHAT, "7")])
         assert found.value == pytest.approx(expected, abs=1e-5)
-        assert found.outcome == ("correct" if logit >= 0 else found.outcome)
+        assert (found.outcome, found.accuracy) == ("no_verdict", None)
+        assert not verifier.gives_verdicts
+    for bound, outcome in ((logit - 0.1, "correct"), (logit + 0.1, None)):
+        verifier = RewardModel(model=str(one_label), scale="raw", device="cpu", correct_from=bound)
+        (found,) = score_cases(verifier, [Case(CHAT, "7")])
+        assert verifier.gives_verdicts
+        assert found.outcome == (outcome or ("partial" if logit > 0 else "incorrect"))
 
 
 def test_a_batch_scores_as_single_texts_do(one_label: Path) -> None:
@@ -141,6 +147,9 @@ def test_steps_become_one_value(steps: Path, combine: Any) -> None:
     }[combine]  # fmt: skip
     (found,) = score_cases(verifier, [case])
     assert found.value == pytest.approx(expected, abs=1e-6)
+    assert found.outcome == "no_verdict"
+    verifier = verifier.model_copy(update={"correct_from": expected})
+    assert score_cases(verifier, [case])[0].outcome == "correct"
     (empty,) = score_cases(verifier, [Case(CHAT, " \n\n ")])
     assert (empty.value, empty.outcome) == (0.0, "no_answer")
 

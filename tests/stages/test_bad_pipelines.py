@@ -45,6 +45,22 @@ def refused(table: Any, tmp_path: Path, **given: Any) -> str:
     return str(caught.value)
 
 
+JUDGE = {"name": "local_judge", "model": "tiny"}
+SAMPLES = {"name": "samples", "kind": "rejection", "prompts": 4}
+PAIRS = {
+    "name": "pairs",
+    "kind": "constitution",
+    "mode": "label",
+    "prompts": 4,
+    "principles": [{"text": "It is short."}],
+    "feedback": JUDGE,
+}
+
+
+def paired(stage: str = "samples", kind: str = "preference", **pairing: Any) -> dict[str, Any]:
+    return {"kind": kind, "data": {"stage": stage, "pairing": pairing}}
+
+
 @pytest.mark.parametrize(
     ("stages", "words"),
     [
@@ -87,8 +103,49 @@ def refused(table: Any, tmp_path: Path, **given: Any) -> str:
         ([{"kind": "supervised", "data": "a.jsonl"}], 'give a table, as { path = "chats.jsonl" }'),
         (
             [RL, {"kind": "supervised", "data": {"stage": "rl"}}],
-            "data.stage = 'rl': a stage of the kind 'rl' makes no rows",
+            "data.stage = 'rl': a stage of the kind 'rl' makes rollouts, and chats are read here",
         ),
+        (
+            [{"kind": "merge"}, {"kind": "supervised", "data": {"stage": "merge"}}],
+            "data.stage = 'merge': a stage of the kind 'merge' makes no rows",
+        ),
+        (
+            [SAMPLES, {"kind": "supervised", "data": {"stage": "samples", "messages": "chat"}}],
+            "data.messages = 'chat': the rows of a stage have columns of their own; leave it out",
+        ),
+        (
+            [
+                PAIRS,
+                {"kind": "preference", "data": {"stage": "pairs", "pairing": {"by": "reward"}}},
+            ],
+            "data.stage = 'pairs' makes pairs already; leave pairing out",
+        ),
+        (
+            [PAIRS, {"kind": "supervised", "data": {"stage": "pairs"}}],
+            "the kind 'constitution' makes pairs, and chats are read here",
+        ),
+        (
+            [SAMPLES, paired(by="verifier", verifier="nummber")],
+            "'samples': pairing.verifier = 'nummber' is not known; did you mean 'number'?",
+        ),
+        (
+            [SAMPLES, paired(differ_in="steps")],
+            "data.stage = 'samples': pairing.differ_in = 'steps' is not known; one of number",
+        ),
+        (
+            [RL, paired("rl", kind="reward_model", differ_in="steps")],
+            "data.stage = 'rl': pairing.differ_in = 'steps' is not known; one of number",
+        ),
+        ([SAMPLES, paired(by="judge")], 'pairing.by = "judge" and pairing.judge, its table, go'),
+        (
+            [SAMPLES, paired(by="judge", judge={**JUDGE, "readout": "list"})],
+            'pairing.judge.readout = "list": two answers are compared; give "pair"',
+        ),
+        (
+            [SAMPLES, paired(by="judge", judge={**JUDGE, "model": {"stage": "sampls"}})],
+            "the stage 'sampls' is not known; did you mean 'samples'?",
+        ),
+        ([SAMPLES, paired(by="judge", judge={"name": "number"})], "'number' is not a judge"),
         ([{"kind": "supervised", "data": {}}], "give path (a file or data set) or stage"),
         (
             [{"kind": "supervised", "data": {"path": "nothing.jsonl"}}],

@@ -159,7 +159,7 @@ def test_a_stage_killed_inside_resumes_exactly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed between two writes of labels and in the middle of a line, and among the critiques."""
-    monkeypatch.setattr("groupwise.stages.constitution.CHUNK", 8)
+    monkeypatch.setattr("groupwise.stages.feedback.CHUNK", 8)
     recipe = pipeline(Path(), REVISE, LEARN, {**LABEL, "from": "sl"})
     gw.train(recipe, output=tmp_path / "whole")
     folder, sample, calls = tmp_path / "broken", traces.sampled, [0]

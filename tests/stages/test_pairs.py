@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
+import groupwise as gw
 from groupwise.environments.readers import Row
 from groupwise.errors import GroupwiseError, RecipeError
 from groupwise.policies import describe_model
 from groupwise.records import RunWriter
 from groupwise.records.rows import rollout_rows
-from groupwise.stages.pairs import PairData, Pairing, no_contradiction, token_pair
+from groupwise.stages.feedback import Label
+from groupwise.stages.pair_stage import judged_gaps, shown
+from groupwise.stages.pairs import PairData, Pairing, distinct, no_contradiction, token_pair
+from groupwise.stages.pairs import answer_text as texts_of
 from groupwise.stages.sources import examples_of
+from groupwise.training.callbacks import Callback
 from groupwise.types import Group, Prompt
+from groupwise.verifiers.judge.judging import Question, Verdict
+from groupwise.verifiers.judge.readouts import JudgeVerifier
+from pipeline_helpers import pipeline
 from record_helpers import group
 
 USER = {"role": "user", "content": "3+4="}
@@ -218,6 +230,119 @@ def test_a_verifiers_value_ranks_and_one_tells_approaches_apart() -> None:
         Pairing(differ_in="jude").check_labels(judged, "data.stage = 'x'")
     with pytest.raises(ValueError, match="go together; give both or neither"):
         Pairing(verifier="judge")
+
+
+MARKS = {"it is 7": 0.2, "7": 0.9, "8": 0.5, "it is maybe 8 or 9": 0.4}
+
+
+class Prefers(JudgeVerifier):
+    """Prefers by `MARKS` (another text by its length), and the first place by 0.1."""
+
+    verifier_name: ClassVar[str] = "prefers"
+    asked: ClassVar[list[str]] = []
+
+    @property
+    def passes_from(self) -> float:
+        return 1.0
+
+    def ask(self, questions: Sequence[Question]) -> list[Verdict]:
+        return [self._verdict(question) for question in questions]
+
+    def _verdict(self, question: Question) -> Verdict:
+        texts = [part.splitlines()[1] for part in question.parts if "completion_" in part]
+        self.asked.append(" | ".join(texts))
+        one, other = (MARKS.get(text, len(text) / 100) for text in texts)
+        first = 0.5 + (one - other) / 2 + 0.05
+        return Verdict((first, 1 - first), "by its mark")
+
+
+@pytest.mark.parametrize("settings", [{}, {"least_gap": 0.45}, {"per_prompt": 2}])
+def test_pairs_by_a_judge_are_those_by_its_marks(settings: dict[str, Any]) -> None:
+    """Both orders take out what the first place gains, so the gaps are the marks' exactly."""
+    judge = Prefers(readout="pair")
+    table = {"name": f"{__name__}:Prefers"}
+    pairing = Pairing(by="judge", judge=table, **settings)
+    prompts = {"p": [*ANSWERS, ANSWERS[0], row(" ")]}
+
+    def ask(asked: Any) -> list[Label]:
+        found = judge.both_orders([(each.prompt, each.texts) for each in asked])
+        return [Label(each.values[0], each.reason, each.first) for each in found if each.values]
+
+    gaps, said = judged_gaps(prompts, pairing, judge, ask)
+    assert said == "; the judge compared 6 in both orders, 0 unread, position bias +0.10"
+    assert gaps["p"]["7", "it is 7"] == pytest.approx(0.7)
+    marked = [{**each, "parts": {"mark": MARKS[texts_of(each)]}} for each in ANSWERS]
+    wanted = Pairing(by="verifier", verifier="mark", **settings).pairs(marked, "p", 0)
+    assert texts(pairing.pairs(prompts["p"], "p", 0, gaps["p"])) == texts(wanted)
+    assert texts(wanted)[0] == ("7", "it is 7")
+    near = pairing.model_copy(update={"length_ratio": 3.0})
+    _, said = judged_gaps(prompts, near, judge, ask)
+    assert "compared 2 in both" in said, "what cannot be a pair is not asked"
+
+
+def test_a_judge_reads_what_two_chats_share_as_the_prompt() -> None:
+    asked = shown("p", row("7"), row("8"))
+    assert (asked.prompt.messages, asked.texts) == ((USER,), ("7", "8"))
+    longer = {"messages": [USER, says("6"), {"role": "user", "content": "No."}, says("7")]}
+    other = {"messages": [USER, says("5"), {"role": "user", "content": "No."}, says("7")]}
+    asked = shown("p", longer, other)
+    assert asked.prompt.messages == (USER,)
+    assert asked.texts[0] == "assistant: 6\nuser: No.\nassistant: 7"
+    raw = [{"prompt": "3+4=", "completion": text} for text in ("7", "8")]
+    asked = shown("p", *raw)
+    assert (asked.prompt.text, asked.texts) == ("3+4=", ("7", "8"))
+
+
+def test_a_preference_stage_asks_its_judge_once_for_each_pair(tmp_path: Path) -> None:
+    """Killed behind the labels and resumed, it asks nothing again and pairs as before."""
+    samples = {"kind": "rejection", "prompts": 6, "keep": "all", "unfinished": True}
+    judge = {"name": f"{__name__}:Prefers", "rubric": "It is long."}
+    stage = {
+        "kind": "preference",
+        "data": {"stage": "rejection", "pairing": {"by": "judge", "judge": judge}},
+        "training": {"steps": 2, "examples_per_step": 4},
+        "checkpoints": {"every": 1},
+    }
+    table = pipeline(tmp_path, samples, stage)
+    Prefers.asked.clear()
+    whole = gw.train(table, output=tmp_path / "whole")
+    asked = list(Prefers.asked)
+    rows = (whole.folder / "stages/rejection/data.jsonl").read_text("utf-8").splitlines()
+    by_prompt: dict[str, list[Any]] = {}
+    for each in map(json.loads, rows):
+        by_prompt.setdefault(each["prompt_id"], []).append(each)
+    pairs = {frozenset((texts_of(a), texts_of(b))) for group in by_prompt.values()
+             for a, b in permutations(distinct(group), 2)}  # fmt: skip
+    count = sum(len(distinct(g)) * (len(distinct(g)) - 1) // 2 for g in by_prompt.values())
+    assert len(asked) == 2 * count > 0
+    assert {frozenset(each.split(" | ")) for each in asked} == pairs
+    folder = whole.folder / "stages" / "preference"
+    labelled = [json.loads(line) for line in (folder / "labels_0.jsonl").read_text().splitlines()]
+    about = json.loads((folder / "environment.json").read_text("utf-8"))
+    assert len(labelled) == count
+    assert about["examples"] == sum(value != 0.5 for value, *_ in labelled)
+
+    with pytest.raises(KeyboardInterrupt):
+        gw.train(table, output=tmp_path / "broken", callbacks=[Stop()])
+    Prefers.asked.clear()
+    broken = gw.train(table, output=tmp_path / "broken", resume=True)
+    assert Prefers.asked == []
+    ends = [load_file(run.folder / "stages/preference/model/model.safetensors")
+            for run in (whole, broken)]  # fmt: skip
+    assert all(torch.equal(tensor, ends[1][name]) for name, tensor in ends[0].items())
+
+
+class Stop(Callback):
+    """Stops behind the first step of the preference stage."""
+
+    kind = ""
+
+    def on_stage(self, name: str, kind: str, folder: Path) -> None:
+        self.kind = kind
+
+    def on_step(self, line: Any) -> None:
+        if self.kind == "preference":
+            raise KeyboardInterrupt
 
 
 def test_the_rollouts_of_an_rl_stage_make_pairs(tmp_path: Path) -> None:

@@ -349,7 +349,7 @@ class Rows(Stage):
 
     kind: ClassVar[str] = "rows"
     changes_weights: ClassVar[bool] = False
-    makes_rows: ClassVar[bool] = True
+    makes: ClassVar[Any] = frozenset({"chats"})
 
     count: int = 3
 

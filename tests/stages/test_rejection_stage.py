@@ -337,7 +337,10 @@ def test_a_hint_and_a_repair_change_only_what_is_asked() -> None:
         ({"skip": 44}, "skip = 44: the environment has 44 training prompts"),
         ({"min_length": 9, "max_length": 8}, "max_length = 8 is below min_length = 9"),
         ({"filters": [{"verifier": "number"}]}, "filter on 'number' has no bound"),
-        ({"filters": [{"verifier": "tone", "at_least": 1}]}, "label 'tone'; there are number"),
+        (
+            {"filters": [{"verifier": "tone", "at_least": 1}]},
+            "verifier = 'tone' is not known; one of number",
+        ),
         ({"rationalise": {"hint": "{prompt}"}}, r"it needs \{prompt\} and \{answer\}"),
         ({"rationalise": {"hint": "{prompt}{answer}" + "1" * 2000}}, "the model has"),
         ({"repair": {"wording": "again"}}, r"it needs \{reason\}"),

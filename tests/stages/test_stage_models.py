@@ -77,6 +77,11 @@ def test_rl_reads_the_reward_of_the_stage_and_survives_a_kill(data: Path, tmp_pa
         (score,) = verifier.score([Case(prompt, row["text"])])
         assert row["reward"] == pytest.approx(score.value, abs=1e-5)
     assert len({row["reward"] for row in rows}) > 1
+    assert {row["outcome"] for row in rows} == {"no_verdict"}
+    judged = gw.open_run(whole.folder / "stages" / "rl").summary
+    accuracies = [judged[f"eval/{name}_last"] for name in ("accuracy", "greedy", "heldout")]
+    assert accuracies == [None] * 3, "a reward model alone says nothing about what is right"
+    assert 0 < judged["eval/last"]["eval/verifier/reward_model"] < 1
     lineage = json.loads((whole.folder / "stages" / "rl" / "lineage.json").read_text("utf-8"))
     made = json.loads((whole.folder / "stages" / "scorer" / "lineage.json").read_text("utf-8"))
     assert lineage["scorers"] == {"scorer": made["weights_hash"]}
@@ -128,6 +133,8 @@ def test_bad_uses_are_refused_before_weights_load(
     monkeypatch.setattr("groupwise.stages.stage.load_policy", load)
     monkeypatch.setattr("groupwise.scorers.classifiers.load_classifier", load)
     made = scorer(data)
+    judged = {"environment": {"verifiers": [USE]}}
+    rejected = {"name": "best", "kind": "rejection", "prompts": 4, **judged}
     export = {"name": "plain", "kind": "export"}
     for stages, words in (
         ([made, using(stage="scorre")], "the stage 'scorre' is not known; did you mean 'scorer'?"),
@@ -139,6 +146,44 @@ def test_bad_uses_are_refused_before_weights_load(
             'trains one (kind "process")',
         ),
         ([made, using("local_judge")], "leaves a model for the verifier 'reward_model', and this"),
+        ([made, {"kind": "merge"}], "from = 'scorer': the kind 'reward_model' leaves a model for"),
+        ([made, {"kind": "export"}], "and a policy is read here; name a stage that trains one"),
+        (
+            [made, {"kind": "merge", "from": "base", "models": [{"stage": "scorer"}]}],
+            "stage 'merge': models.stage = 'scorer': the kind 'reward_model' leaves a model for",
+        ),
+        (
+            [made, {"kind": "distillation", "from": "base", "teacher": {"stage": "scorer"}}],
+            "teacher.stage = 'scorer': the kind 'reward_model' leaves a model for the verifier",
+        ),
+        (
+            [
+                made,
+                {
+                    "kind": "distillation",
+                    "mode": "on_policy",
+                    "from": "base",
+                    "teacher": {"stage": "scorer"},
+                },
+            ],
+            "teacher.stage = 'scorer': the kind 'reward_model' leaves a model for the verifier",
+        ),
+        (
+            [made, {**rejected, "keep": "correct"}],
+            'keep = "correct" asks which completions are right, and verifier ',
+        ),
+        (
+            [made, {**rejected, "keep": "all", "repair": {}}],
+            "repair asks which completions are right, and verifier 'reward_model' gives values",
+        ),
+        (
+            [made, {**rejected, "keep": "all"}, {"kind": "preference", "data": {"stage": "best"}}],
+            "data.stage = 'best': pairing.by = 'correct' asks which completions are right",
+        ),
+        (
+            [made, {**RL, **judged, "selection": {"pool": {"low": 0.1, "high": 0.9}}}],
+            "selection.pool asks which completions are right",
+        ),
         ([{**made, "from": "rl"}, RL], "read each other in a circle: scorer -> rl -> scorer"),
     ):
         assert words in refused(pipeline(data, *stages)), words

@@ -12,7 +12,7 @@ import pytest
 from groupwise.errors import RecipeError
 from groupwise.examples.rule_judge import coin, reasoning_mark, reply, start
 from groupwise.types import Prompt
-from groupwise.verifiers import Case, compose, load_verifier, score_cases
+from groupwise.verifiers import Case, check_label, compose, load_verifier, score_cases
 from groupwise.verifiers.audit import LabelledRow, audit
 from groupwise.verifiers.audit.judges import cohen_kappa
 from judge_server import field, question, serving
@@ -127,13 +127,59 @@ def test_a_rubric_from_a_file_and_its_refusals(tmp_path: Path) -> None:
     for criteria, table, words in (
         (str(file), judge, r"has other; give tables \[\[criteria\]\]"),
         ("nowhere.toml", judge, "cannot be read"),
-        ([], judge, "no criterion has a weight above 0"),
+        ([], judge, r"give criteria \(tables, or a TOML file\) or column"),
+        ([{**CRITERIA[0], "weight": -1.0}], judge, "no criterion has a weight above 0"),
         (CRITERIA[:1] * 2, judge, "two criteria are called 'clear'"),
         (CRITERIA, {"name": "number"}, "'number' is not a judge"),
         (CRITERIA, {**judge, "readout": "pair"}, "leave it out"),
     ):
         with pytest.raises(RecipeError, match=words):
             load_verifier("rubric", criteria=criteria, judge=table)
+
+
+def test_each_prompt_may_bring_its_own_criteria() -> None:
+    """Texts, or tables with weights; named ones are parts; nothing usable is no verdict."""
+    columns: list[Any] = [
+        ["clear", "polite", "rude"],
+        [{"text": "clear", "weight": 3.0}, {"text": "rude", "weight": -1.0, "name": "rude"}],
+        [{"text": "clear", "weight": 3.0, "name": None}, {"text": "rude", "weight": None}],
+        "clear",
+        [],
+        [{"text": "clear", "wieght": 2.0}],
+    ]
+    prompts = [
+        Prompt(f"p{n}", text="Say.", columns={"own": each}) for n, each in enumerate(columns)
+    ]
+    with serving(by_criterion) as stub:
+        table = {"url": stub.url, "model": "m"}
+        verifier = load_verifier("rubric", column="own", judge=table)
+        found = score_cases(verifier, [Case(prompt, "clear rude") for prompt in prompts])
+    assert [each.value for each in found] == [2 / 3, 2 / 3, 1.0, None, None, None]
+    assert [dict(each.parts) for each in found[:3]] == [{}, {"rude": 1.0}, {}]
+    assert found[0].reason.startswith("'clear' 1 (")
+    assert {each.outcome for each in found[3:]} == {"bad_answer"}
+    assert len(stub.requests) == 3 + 2 + 2
+    assert verifier.required_columns == {"own"}
+    said = verifier.check_answers(prompts)
+    assert said[:3] == [None] * 3
+    for reason, words in zip(said[3:], ("give a list", "no criterion has", "Extra inputs")):
+        assert reason is not None
+        assert words in reason
+
+
+def test_a_label_of_no_part_is_refused_as_far_as_that_is_known() -> None:
+    table = {"url": "http://127.0.0.1:9", "model": "m"}
+    own = {"name": "rubric", "label": "own", "arguments": {"column": "own", "judge": table}}
+    given = {"name": "rubric", "arguments": {"criteria": CRITERIA, "judge": table}}
+    verifier = compose([given, own, {"name": "number"}])
+    for label in ("rubric", "rubric/clear", "own/anything", "number"):
+        check_label(verifier, label, "differ_in")
+    for label, words in (
+        ("rubric/claer", "differ_in = 'rubric/claer' is not known; did you mean 'rubric/clear'?"),
+        ("nubmer", "differ_in = 'nubmer' is not known; did you mean 'number'?"),
+    ):
+        with pytest.raises(RecipeError, match=re.escape(words)):
+            check_label(verifier, label, "differ_in")
 
 
 def test_bad_readouts_are_refused() -> None:

@@ -1,12 +1,22 @@
 """Weights, gates, thresholds, unscored parts. Faults 12, 51 and 54."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.errors import RecipeError, VerifierError
 from groupwise.types import Prompt, Score
-from groupwise.verifiers import Case, Component, Composite, Verifier, compose, score_cases
+from groupwise.verifiers import (
+    Case,
+    Component,
+    Composite,
+    Verifier,
+    check_verdicts,
+    compose,
+    score_cases,
+)
 
 BOX = {"kind": "boxed"}
 NUMBER_AND_FORMAT = [
@@ -282,3 +292,23 @@ def test_a_product_has_no_negative_factor():
         total(Component(Fixed("a", -1.0)), Component(Fixed("b", -1.0)), combine="product")
     with pytest.raises(RecipeError, match="negative weight"):
         Composite([Component(Fixed("a", 1.0), weight=-1.0), Component(Fixed("b", 1.0))], "product")
+
+
+class Valued(Fixed):
+    """Values on a scale that says nothing about what is right."""
+
+    gives_verdicts = False
+
+
+def test_what_asks_for_a_verdict_is_refused_where_there_is_none() -> None:
+    valued, judged = Component(Valued("a", 0.3)), Component(Fixed("b", 1.0), weight=0.5)
+    for gate in ("a", "a:correct"):
+        with pytest.raises(RecipeError, match=r"'a' gives values without a verdict; set its corre"):
+            Composite([valued, replace(judged, gate=gate)])
+    Composite([replace(valued, correct_from=0.2), replace(judged, gate="a")])
+    Composite([valued, replace(judged, gate="a:parsed")])
+    assert not Composite([valued, judged]).gives_verdicts
+    assert Composite([replace(valued, weight=0.1), judged]).gives_verdicts
+    assert Composite([replace(valued, threshold=0.2), judged]).gives_verdicts
+    with pytest.raises(RecipeError, match=r"keep = \"correct\" asks which completions are right"):
+        check_verdicts(Composite([valued, judged]), 'keep = "correct"')

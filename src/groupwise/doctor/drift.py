@@ -36,12 +36,13 @@ FORMAT_GAIN = 0.2
 
 
 def _accuracy(facts: Facts) -> Trend | None:
-    """Of evaluations where there are three or more, else of the training completions."""
+    """Of evaluations where there are three or more, else of the training completions; without
+    verdicts of the reward."""
     for name in ("eval/heldout", "eval/accuracy"):
         values = [e[name] for e in facts.evaluations if e.get(name) is not None]
         if len(values) >= 3:
             return trend_of(values)
-    return trend_of(facts.accuracy)
+    return trend_of(facts.accuracy) or facts.trend("reward")
 
 
 def _gained(facts: Facts) -> float:
@@ -283,7 +284,8 @@ def kl_runaway(facts: Facts) -> Finding | None:
 
 def divergence(facts: Facts) -> Finding | None:
     """A good start, then a fall."""
-    values = facts.accuracy if max(facts.accuracy, default=0.0) > 0 else facts.series("reward")
+    judged = max(facts.accuracy, default=0.0) > 0
+    values = facts.accuracy if judged else facts.series("reward")
     width = max(2, len(values) // 6)
     if len(values) < 9:
         return None
@@ -300,7 +302,8 @@ def divergence(facts: Facts) -> Finding | None:
     updates = int(facts.get("training.passes", 1)) * int(facts.get("training.minibatches", 1))
     return Finding(
         "divergence", "drift",
-        f"accuracy fell from {top:.2f} to {mean(last):.2f}, with {updates} updates a step",
+        f"{'accuracy' if judged else 'the reward'} fell from {top:.2f} to {mean(last):.2f}, "
+        f"with {updates} updates a step",
         {"peak": top, "last": mean(last), "updates": updates}, facts.span, "sure",
         "one pass over fresh rollouts, a smaller clip, a lower learning rate",
         {"training.passes": 1, "training.learning_rate": _slower(facts)},

@@ -101,11 +101,12 @@ class Facts:
 
     @cached_property
     def accuracy(self) -> list[float]:
-        """The share of completions that were right, a step each: by outcome, partial ones half."""
+        """The share of completions that were right, a step each: by outcome, partial ones half;
+        steps with values that have no verdict are left out."""
         found = []
         for line in self.lines:
             scored = (line.get("completions/count") or 0) - (line.get("unscored") or 0)
-            if scored > 0:
+            if scored > 0 and not line.get("outcomes/no_verdict"):
                 right = line.get("outcomes/correct") or 0
                 found.append((right + 0.5 * (line.get("outcomes/partial") or 0)) / scored)
         return found
@@ -142,13 +143,9 @@ class Facts:
     def _rows(self, steps: Sequence[int]) -> list[Row]:
         found: list[Row] = []
         for step in steps:
-            table = self.run.rollouts(step, columns=_COLUMNS)
-            known = "kind" in table.column_names
-            kinds = table["kind"].to_pylist() if known else [None] * table.num_rows
-            wanted = (None, "training", "discarded")
-            kept = [n for n, kind in enumerate(kinds) if kind in wanted]
-            chosen = kept[:: max(1, len(kept) // ROWS_A_STEP)][:ROWS_A_STEP]
-            found += table.take(chosen).to_pylist()
+            rows = self.run.rollouts(step, columns=_COLUMNS).to_pylist()
+            kept = [row for row in rows if row.get("kind") in (None, "training", "discarded")]
+            found += kept[:: max(1, len(kept) // ROWS_A_STEP)][:ROWS_A_STEP]
         return found
 
     def share(self, rows: Sequence[Row], holds: Callable[[Row], bool]) -> float:

@@ -115,10 +115,19 @@ class _ModelVerifier(SettingsVerifier):
     trust_remote_code: bool = Field(
         default=False, description="Whether code that comes with the model may run."
     )
+    correct_from: float | None = Field(
+        default=None,
+        description="Value from which the outcome is `correct`; unset: a value and no verdict, so "
+        "a reward and no accuracy.",
+    )
     batch_rows: int = Field(default=16, ge=1, description="Texts in one forward pass.")
     max_length: int | None = Field(
         default=None, ge=1, description="Tokens of prompt and completion that are read; unset: all."
     )
+
+    @property
+    def gives_verdicts(self) -> bool:
+        return self.correct_from is not None
 
     def check_model(self) -> None:
         """Refuse a folder that holds no model of this kind, before any weights load.
@@ -188,6 +197,11 @@ class _ModelVerifier(SettingsVerifier):
         left = iter(parts)
         return [next(left) if 0 < len(row) <= self.limit else None for row in rows]
 
+    def _rated(self, value: float, reason: str) -> Score:
+        if self.correct_from is None:
+            return Score(value, "no_verdict", reason)
+        return graded(value, reason, self.correct_from)
+
     def _too_long(self, length: int) -> Score:
         reason = f"{length} tokens, above the {self.limit} that the model reads"
         return Score(None, "infrastructure_error", reason)
@@ -204,11 +218,6 @@ class RewardModel(_ModelVerifier):
     task: ClassVar[Task] = "sequence"
 
     scale: Scale = Field(default="sigmoid", description="sigmoid: 0 to 1. raw: the logit itself.")
-    correct_from: float | None = Field(
-        default=None,
-        description="Value from which the outcome is `correct`; 0.5 for sigmoid, 0 for raw.",
-    )
-
     length_control: bool = Field(
         default=False,
         description="Take from the score what its length is worth, as the `reward_model` stage "
@@ -227,9 +236,7 @@ class RewardModel(_ModelVerifier):
         raw = float(logits[0]) if len(logits) == 1 else log_odds(logits, self.label)
         raw -= self._worth(tokens) if self.length_control else 0.0
         value = raw if self.scale == "raw" else 1 / (1 + math.exp(-max(-700.0, min(700.0, raw))))
-        bound = 0.0 if self.scale == "raw" else 0.5
-        bound = bound if self.correct_from is None else self.correct_from
-        return graded(value, f"the model gave {value:.4g}", bound)
+        return self._rated(value, f"the model gave {value:.4g}")
 
     def _worth(self, tokens: int) -> float:
         """What a completion's length adds to its score."""
@@ -262,9 +269,6 @@ class ProcessRewardModel(_ModelVerifier):
     )
     combine: Literal["min", "mean", "product", "last"] = Field(
         default="min", description="How the steps' probabilities become one value."
-    )
-    correct_from: float = Field(
-        default=0.5, gt=0, le=1, description="Value from which the outcome is `correct`."
     )
     _counts: dict[str, int] = PrivateAttr(default_factory=lambda: {"steps": 0, "unaligned": 0})
 
@@ -327,7 +331,7 @@ class ProcessRewardModel(_ModelVerifier):
             "last": values[-1],
         }[self.combine]
         shown = ", ".join(f"{each:.2f}" for each in values[:8])
-        score = graded(value, f"{len(values)} steps: {shown}", self.correct_from)
+        score = self._rated(value, f"{len(values)} steps: {shown}")
         return replace(score, steps=tuple(steps))
 
 

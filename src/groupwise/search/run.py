@@ -17,7 +17,7 @@ from groupwise.search.settings import LIKELIHOOD, SearchSettings
 from groupwise.search.verbalized import read_verbalized, verbalized_prompt
 from groupwise.templates import Template
 from groupwise.types import Prompt
-from groupwise.verifiers import Verifier, score_cases
+from groupwise.verifiers import Verifier, check_verdicts, score_cases
 
 Groups = list[list[Candidate]]
 
@@ -38,11 +38,12 @@ def search(
     completions for the choice (None: the policy's own likelihood). `sampler` and `template` replace
     the policy's (a scripted sampler in tests).
 
-    Raises RecipeError without prompts, for a method that reads steps with a verifier that gives
-    none, and for prompts that do not fit.
+    Raises RecipeError without prompts, for a `correct_by` without verdicts, for a method that
+    reads steps with a verifier that gives none, and for prompts that do not fit.
     """
     if not prompts:
         raise RecipeError("no prompts to search; give at least one row with prompt and answer")
+    check_verdicts(correct_by, "correct_by")
     check_scorer(settings, verifier)
     if policy is None and (sampler is None or template is None):
         raise TypeError("give a policy, or a sampler and a template")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -44,6 +44,8 @@ class TokenExample:
 
 class ChatData(RowData):
     """One source of chats: rows of `messages`, or of `prompt` and `completion`."""
+
+    columns: ClassVar[tuple[str, ...]] = ("prompt", "messages", "completion")
 
     messages: str = Field("messages", description="The column with a chat.")
     completion: str = Field(

@@ -9,7 +9,6 @@ feedback model says how likely each answer keeps better to a drawn principle; th
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,17 +20,16 @@ from pydantic import Field, field_validator
 
 from groupwise.errors import RecipeError
 from groupwise.policies import Policy
-from groupwise.records.files import json_line, read_json_lines, write_text
+from groupwise.stages.feedback import Asked, check_judge, judge_of, judge_stages, labels
 from groupwise.stages.keeping import Kept, SamplingStage, write_kept
 from groupwise.stages.principles import Principle, Refusals, drawn, read_principles
 from groupwise.stages.rejection import all_traces, sized, stage_record, stage_summary
-from groupwise.stages.stage import CheckContext, Stage, StageContext, StageResult
-from groupwise.stages.traces import CHUNK, Source, Trace
+from groupwise.stages.stage import CheckContext, Rows, Stage, StageContext, StageResult
+from groupwise.stages.traces import Source, Trace
 from groupwise.training.preparing import Prepared
-from groupwise.training.process import Interrupted, Interruption
+from groupwise.training.process import Interruption
 from groupwise.types import Message, Prompt
 from groupwise.verifiers.judge.readouts import JudgeVerifier
-from groupwise.verifiers.judge.rubric import load_judge
 
 LABELS = "labels.jsonl"
 MODES = ("revise", "label")
@@ -94,7 +92,7 @@ class Constitution(SamplingStage):
 
     kind: ClassVar[str] = "constitution"
     changes_weights: ClassVar[bool] = False
-    makes_rows: ClassVar[bool] = True
+    makes: ClassVar[frozenset[Rows]] = frozenset({"chats"})
     small: ClassVar[Mapping[str, Any]] = {"prompts": 8, "sampling.max_tokens": 16}
 
     mode: Literal["revise", "label"] = Field(
@@ -207,6 +205,8 @@ class Constitution(SamplingStage):
 class Labelling(Constitution):
     """Pairs of the policy's answers, labelled by a feedback model."""
 
+    makes: ClassVar[frozenset[Rows]] = frozenset({"pairs"})
+
     mode: Literal["label"] = Field(
         "label", description='"revise" (rows for `supervised`) or "label" (pairs).'
     )
@@ -232,19 +232,11 @@ class Labelling(Constitution):
             raise RecipeError(
                 f"sampling.group_size = {self.sampling.group_size}: a pair has two answers"
             )
-        self.judge(context.origins)
+        check_judge(self.feedback, "feedback", context)
         return super().check(context)
 
     def reads(self) -> Iterable[str]:
-        model = self.feedback.get("model")
-        return [model["stage"]] if isinstance(model, Mapping) and "stage" in model else []
-
-    def judge(self, models: Mapping[str, str]) -> JudgeVerifier:
-        """The feedback model; `model = { stage = "NAME" }` is the policy that a stage leaves."""
-        table = dict(self.feedback)
-        for name in self.reads():
-            table["model"] = models[name]
-        return load_judge(table, "feedback", {})
+        return judge_stages(self.feedback)
 
     def facts(self) -> dict[str, Any]:
         return {**super().facts(), "feedback": self.feedback}
@@ -268,10 +260,11 @@ class Labelling(Constitution):
                 found.dropped.append({**chat.row(reason), "other": two.text})
             else:
                 pairs.append((chat, two.text))
-        judge = self.judge(work.context.models)
+        judge = judge_of(self.feedback, "feedback", work.context.models)
         low, high = self.bounds(judge)
-        labels = list(self._labels(work, judge, pairs))
-        for (chat, other), (value, why, _) in zip(pairs, labels, strict=True):
+        asked = [Asked(e.prompt, (e.text, other), e.principle.text) for e, other in pairs]
+        found_labels = list(labels(work.context.folder / LABELS, judge, asked, work.interruption))
+        for (chat, other), (value, why, _) in zip(pairs, found_labels, strict=True):
             if value is None or value == 0.5:
                 reason = f"unread: {why}" if value is None else f"undecided: {why}"
                 found.dropped.append({**chat.row(reason), "other": other})
@@ -282,38 +275,12 @@ class Labelling(Constitution):
             row |= {"chosen": better, "rejected": worse, "target": max(target, 1 - target)}
             found.rows.append(row)
         judge.close()
-        read = [first for value, _, first in labels if value is not None]
+        read = [first for value, _, first in found_labels if value is not None]
         return found, {
             "labels/mean": sum(row["target"] for row in found.rows) / max(len(found.rows), 1),
             "labels/position_bias": sum(read) / max(len(read), 1),
             **self.refusals.counts((row["chosen"] for row in found.rows), "chosen"),
         }
-
-    def _labels(
-        self, work: Work, judge: JudgeVerifier, pairs: Sequence[tuple[Chat, str]]
-    ) -> Iterator[tuple[float | None, str, float]]:
-        """How likely the first of each pair is the better one, the feedback model's words, and what
-        the first place gained: those that `labels.jsonl` has, then new ones, which it gets."""
-        path = work.context.folder / LABELS
-        lines = [tuple(each) for each in read_json_lines(path, torn="ignore")]
-        write_text(path, "".join(json_line(each) for each in lines))  # without a torn end
-        yield from lines
-        with path.open("a", encoding="utf-8") as file:
-            for start in range(len(lines), len(pairs), CHUNK):
-                chunk = pairs[start : start + CHUNK]
-                verdicts = judge.both_orders(
-                    [(chat.prompt, (chat.text, other)) for chat, other in chunk],
-                    [chat.principle.text for chat, _ in chunk],
-                )
-                found = [(v.values[0] if v.values else None, v.reason, v.first) for v in verdicts]
-                file.write("".join(map(json_line, found)))
-                file.flush()
-                os.fsync(file.fileno())
-                yield from found
-                if work.interruption.number is not None:
-                    done = start + len(chunk)
-                    said = f"interrupted after {done} of {len(pairs)} labels"
-                    raise Interrupted(work.interruption.number, said)
 
 
 def _fault(trace: Trace) -> str:

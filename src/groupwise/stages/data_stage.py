@@ -116,6 +116,13 @@ class DataStage(FitStage):
         """The examples with what the policy, as it starts, adds to them."""
         return examples
 
+    def rows(
+        self, source: Any, folder: Path | None, context: StageContext | None
+    ) -> tuple[list[Row], str, str | None]:
+        """A source's rows, the source in words, and a remark on what made none."""
+        found: tuple[list[Row], str, str | None] = source.rows(folder, self.seed)
+        return found
+
     # --- the data ---------------------------------------------------------------------------------
 
     def reads(self) -> Iterable[str]:
@@ -151,13 +158,19 @@ class DataStage(FitStage):
         }
 
     def found(
-        self, source: RowData, folder: Path | None, template: Template, longest: int
+        self,
+        source: RowData,
+        folder: Path | None,
+        template: Template,
+        longest: int,
+        context: StageContext | None = None,
     ) -> tuple[Found[Any], str | None]:
-        """The examples of a source (`folder`: of its stage), and a remark on what made none.
+        """The examples of a source (`folder`: of its stage; `context`: of the run of this one), and
+        a remark on what made none.
 
         Raises RecipeError naming rows that cannot be used.
         """
-        rows, named, remark = source.rows(folder, self.seed)
+        rows, named, remark = self.rows(source, folder, context)
         examples_in = self.maker(source, template)
 
         def make(row: Row) -> Sequence[Example]:
@@ -174,7 +187,7 @@ class DataStage(FitStage):
 
     def plan(self, prepared: dict[int, Found[Any]]) -> list[tuple[str, str]]:
         if len(prepared) < len(self.data):
-            return [("examples", f"known after the stage {', '.join(self.reads())}")]
+            return [("examples", f"known after the stage {', '.join(DataStage.reads(self))}")]
         train, heldout = self.split(prepared)
         steps, loss = self.training.total_steps(len(train)), self.objective()
         return [
@@ -193,7 +206,7 @@ class DataStage(FitStage):
         for place, source in enumerate(self.data):
             if source.stage is not None:
                 folder = context.folders[source.stage]
-                found[place], remark = self.found(source, folder, template, longest)
+                found[place], remark = self.found(source, folder, template, longest, context)
                 if remark:
                     context.warn(f"data.stage = {source.stage!r}: {remark}")
         for each in found.values():

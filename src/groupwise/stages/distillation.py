@@ -22,7 +22,7 @@ from groupwise.stages.data_stage import FitStage
 from groupwise.stages.keeping import TraceStage, trace_counts
 from groupwise.stages.output import write_model
 from groupwise.stages.reinforcement import Reinforcement
-from groupwise.stages.stage import CheckContext, Stage, StageContext, StageResult
+from groupwise.stages.stage import CheckContext, Rows, Stage, StageContext, StageResult
 from groupwise.stages.supervised import TokenLoss
 from groupwise.stages.traces import Source, TraceTeacher, stored
 from groupwise.training.preparing import Prepared
@@ -36,7 +36,7 @@ class Distillation(TraceStage, FitStage):
     """`mode = "traces"`; `variant` gives the class of the other modes."""
 
     kind: ClassVar[str] = "distillation"
-    makes_rows: ClassVar[bool] = True
+    makes: ClassVar[frozenset[Rows]] = frozenset({"chats", "scored"})
     small: ClassVar[Mapping[str, Any]] = {
         "prompts": 8,
         "sampling.group_size": 2,
@@ -67,6 +67,7 @@ class Distillation(TraceStage, FitStage):
 
     def check(self, context: CheckContext) -> Prepared:
         FitStage.check(self, context)
+        context.check_policy(self.teacher.stage or "", "teacher.stage")
         self.training.check(0)
         prepared = self.prepared(context)
         teacher, environment = self.teacher, prepared.environment
@@ -177,6 +178,10 @@ class OnPolicy(Reinforcement):
 
     def reads(self) -> Iterable[str]:
         return () if self.teacher.stage is None else (self.teacher.stage,)
+
+    def check(self, context: CheckContext) -> Prepared:
+        context.check_policy(self.teacher.stage or "", "teacher.stage")
+        return super().check(context)
 
     def recipe(self, model: str, models: Mapping[str, str]) -> dict[str, Any]:
         table = super().recipe(model, models)

@@ -22,7 +22,7 @@ from groupwise.stages.traces import SAMPLED, Trace
 from groupwise.templates import Template
 from groupwise.training.preparing import Prepared, prepare
 from groupwise.types import Prompt
-from groupwise.verifiers import Composite
+from groupwise.verifiers import check_label, check_verdicts
 
 
 class TraceFilter(BaseModel):
@@ -252,13 +252,10 @@ class TraceStage(Rules, SamplingStage):
     def prepared(self, context: CheckContext) -> Prepared:
         found = super().prepared(context)
         verifier = found.environment.verifier
-        labels = verifier.labels if isinstance(verifier, Composite) else None
+        if self.keep == "correct":
+            check_verdicts(verifier, 'keep = "correct"')
         for each in self.filters:
-            if labels is not None and each.verifier not in labels:
-                raise RecipeError(
-                    f"filters: no verifier has the label {each.verifier!r}; there are "
-                    f"{', '.join(labels)}"
-                )
+            check_label(verifier, each.verifier, "filters: verifier")
         return found
 
     def kept(

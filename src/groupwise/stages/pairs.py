@@ -20,9 +20,10 @@ from groupwise.records import open_run
 from groupwise.records.files import read_json_lines
 from groupwise.stages.chats import TokenExample, chat_examples, raw_example, row_tools
 from groupwise.stages.sources import RowData
-from groupwise.stages.stage import DROPPED, ROWS
+from groupwise.stages.stage import DROPPED, ROWS, Rows
 from groupwise.templates import Template
 from groupwise.types import Message, Prompt
+from groupwise.verifiers import Verifier, check_label, check_verdicts
 
 UNUSED = ("not finished", "failed", "not learnable")
 """Reasons of dropped rows that are no verdict on an answer."""
@@ -44,19 +45,25 @@ class Pairing(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    by: Literal["correct", "reward", "verifier", "coin"] = Field(
+    by: Literal["correct", "reward", "verifier", "judge", "coin"] = Field(
         "correct",
         description="A right answer against a wrong one; a higher reward against a lower one, the "
-        "widest gap first; the same by one verifier's value, say a judge's; or right and wrong in "
-        "the order of a keyed coin (a control).",
+        "widest gap first; the same by one verifier's value; what a judge prefers when it compares "
+        "the two; or right and wrong in the order of a keyed coin (a control).",
     )
     verifier: str | None = Field(
         None, description='With by = "verifier": the label of the verifier that ranks.'
     )
+    judge: dict[str, Any] | None = Field(
+        None,
+        description='With by = "judge": `name` (judge, the default, or local_judge) and its '
+        "arguments. It compares two completions of a prompt at a time, in both orders.",
+    )
     least_gap: float = Field(
         0.0,
         ge=0,
-        description='With by = "reward" or "verifier": the values differ by more than this.',
+        description='With by = "reward", "verifier" or "judge" (whose two values add up to 1): the '
+        "values differ by more than this.",
     )
     differ_in: str | None = Field(
         None,
@@ -84,7 +91,24 @@ class Pairing(BaseModel):
                 'pairing.by = "verifier" and pairing.verifier, the label that ranks, go together; '
                 "give both or neither"
             )
+        if (self.by == "judge") != (self.judge is not None):
+            raise ValueError(
+                'pairing.by = "judge" and pairing.judge, its table, go together; give both or '
+                "neither"
+            )
         return self
+
+    def check(self, verifier: Verifier, named: str) -> None:
+        """Refuse what the verifier of the stage whose completions are paired does not give.
+
+        Raises RecipeError.
+        """
+        for field in ("verifier", "differ_in"):
+            label: str | None = getattr(self, field)
+            if label is not None:
+                check_label(verifier, label, f"{named}: pairing.{field}")
+        if self.by in ("correct", "coin"):
+            check_verdicts(verifier, f"{named}: pairing.by = {self.by!r}")
 
     def check_labels(self, rows: Sequence[Mapping[str, Any]], named: str) -> None:
         """Raises GroupwiseError for a label of which no row has a value."""
@@ -97,22 +121,24 @@ class Pairing(BaseModel):
                 )
 
     def pairs(
-        self, rows: Sequence[Mapping[str, Any]], prompt: str, seed: int
+        self,
+        rows: Sequence[Mapping[str, Any]],
+        prompt: str,
+        seed: int,
+        gaps: Mapping[tuple[str, str], float] | None = None,
     ) -> list[dict[str, Any]]:
         """Pairs of one prompt's rows, each with `outcome` or `reward`; as rows of chosen and
-        rejected. A text that was sampled again counts once, an empty one not at all."""
+        rejected. A text that was sampled again counts once, an empty one not at all. `gaps`: by how
+        much the first of two texts is better, by a judge."""
         draw = generator(seed, "order", "pairs", prompt)
-        texts: dict[str, Mapping[str, Any]] = {}
-        for row in rows:
-            if _text(row).strip():
-                texts.setdefault(_text(row), row)
         made = []
-        for one, other in permutations(texts.values(), 2):
-            gap = self._gap(one, other)
-            if gap is None or not self._differs(one, other):
-                continue
-            sizes = sorted(max(len(_text(each)), 1) for each in (one, other))
-            if self.length_ratio is None or sizes[1] <= self.length_ratio * sizes[0]:
+        for one, other in permutations(distinct(rows), 2):
+            if gaps is None:
+                gap = self._gap(one, other)
+            else:
+                gap = gaps.get((answer_text(one), answer_text(other)), 0.0)
+                gap = gap if gap > self.least_gap else None
+            if gap is not None and self.may_pair(one, other):
                 made.append((self._rank(one, other, gap), draw.random(), one, other))
         made.sort(key=lambda each: each[:2])
         flip = self.by == "coin"
@@ -132,27 +158,48 @@ class Pairing(BaseModel):
         right = one["outcome"] == "correct", other["outcome"] == "correct"
         return 1.0 if right == (True, False) else None
 
-    def _differs(self, one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-        """Whether two completions differ in the verifier that tells approaches apart."""
-        if self.differ_in is None:
-            return True
-        values = [_value(row, self.differ_in) for row in (one, other)]
-        return None not in values and values[0] != values[1]
+    def may_pair(self, one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+        """Whether two completions differ in the verifier that tells approaches apart, and not too
+        much in length."""
+        if self.differ_in is not None:
+            values = [_value(row, self.differ_in) for row in (one, other)]
+            if None in values or values[0] == values[1]:
+                return False
+        sizes = sorted(len(answer_text(each)) for each in (one, other))
+        return self.length_ratio is None or sizes[1] <= self.length_ratio * sizes[0]
 
     def _rank(self, one: Mapping[str, Any], other: Mapping[str, Any], gap: float) -> float:
         """The smallest comes first."""
         if self.first == "any":
             return -gap
         if self.first == "differ_in_length":
-            return -float(abs(len(_text(one)) - len(_text(other))))
-        alike = SequenceMatcher(None, _text(one).split(), _text(other).split(), autojunk=False)
+            return -float(abs(len(answer_text(one)) - len(answer_text(other))))
+        alike = SequenceMatcher(
+            None, answer_text(one).split(), answer_text(other).split(), autojunk=False
+        )
         return alike.ratio() if self.first == "differ_in_words" else -alike.ratio()
+
+
+def distinct(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The rows of one prompt whose text is new and not blank."""
+    texts: dict[str, Mapping[str, Any]] = {}
+    for row in rows:
+        if answer_text(row).strip():
+            texts.setdefault(answer_text(row), row)
+    return list(texts.values())
+
+
+Gaps = Mapping[str, Mapping[tuple[str, str], float]]
+"""Prompt id -> two texts -> by how much a judge finds the first better."""
+Comparing = Callable[[Mapping[str, Sequence[Mapping[str, Any]]], Pairing], tuple[Gaps, str]]
+"""From the rows of every prompt: the judge's gaps, and what became of its comparisons in words."""
 
 
 class PairData(RowData):
     """One source of pairs: rows of `chosen` and `rejected`, with or without their `prompt`."""
 
-    takes_rollouts: ClassVar[bool] = True
+    takes: ClassVar[frozenset[Rows]] = frozenset({"pairs", "scored", "rollouts"})
+    columns: ClassVar[tuple[str, ...]] = ("prompt", "chosen", "rejected", "margin", "target")
 
     chosen: str = Field("chosen", description="The column with the better answer or chat.")
     rejected: str = Field("rejected", description="The column with the worse answer or chat.")
@@ -181,39 +228,48 @@ class PairData(RowData):
             )
         return self
 
-    def rows(self, folder: Path | None, seed: int) -> tuple[list[Row], str, str | None]:
+    def rows(
+        self, folder: Path | None, seed: int, comparing: Comparing | None = None
+    ) -> tuple[list[Row], str, str | None]:
         """The rows of pairs, their source in words, and a remark on what made no pair.
 
-        `folder` is the stage's, None for a path. Raises GroupwiseError where there is no pair.
+        `folder` is the stage's, None for a path; `comparing` is the judge of `pairing.judge`.
+        Raises GroupwiseError where there is no pair.
         """
         if folder is not None and not (folder / ROWS).is_file():
-            return self._paired(_recorded(folder)[: self.limit], seed)
+            return self._paired(_recorded(folder)[: self.limit], seed, comparing)
         read, named, _ = super().rows(folder, seed)
         if folder is None or self.chosen in read[0].values:
             return read, named, None
         dropped = folder / DROPPED
         others = read_json_lines(dropped) if dropped.is_file() else ()
-        return self._paired([*(row.values for row in read), *others], seed)
+        return self._paired([*(row.values for row in read), *others], seed, comparing)
 
-    def _paired(self, every: list[dict[str, Any]], seed: int) -> tuple[list[Row], str, str]:
+    def _paired(
+        self, every: list[dict[str, Any]], seed: int, comparing: Comparing | None
+    ) -> tuple[list[Row], str, str]:
         named = f"data.stage = {self.stage!r}"
         self.pairing.check_labels(every, named)
         prompts: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for row in every:
             if not str(row.get("reason", "")).startswith(UNUSED):
                 prompts[row["prompt_id"]].append(row)
+        gaps, said = None, ""
+        if comparing is not None:
+            gaps, said = comparing(prompts, self.pairing)
         made, without = list[Row](), 0
         for prompt, rows in prompts.items():
-            pairs = self.pairing.pairs(rows, prompt, seed)
+            own = None if gaps is None else gaps.get(prompt, {})
+            pairs = self.pairing.pairs(rows, prompt, seed, own)
             without += not pairs
             made += [Row(f"prompt {prompt!r}", pair) for pair in pairs]
         if not made:
             raise GroupwiseError(
                 f"{named}: none of its {len(prompts)} prompts has a better and a worse answer by "
                 f"pairing.by = {self.pairing.by!r}; sample more for a prompt "
-                "(sampling.group_size), or pair by the other of correct and reward"
+                f"(sampling.group_size), or pair by something else{said}"
             )
-        return made, named, f"{without} of {len(prompts)} prompts make no pair"
+        return made, named, f"{without} of {len(prompts)} prompts make no pair{said}"
 
     def pair(self, row: Row) -> Pair:
         """A row's pair. Raises ValueError saying what is wrong with it."""
@@ -369,7 +425,7 @@ def _value(row: Mapping[str, Any], label: str | None) -> float | None:
     return None if found is None else float(found)
 
 
-def _text(row: Mapping[str, Any]) -> str:
+def answer_text(row: Mapping[str, Any]) -> str:
     """What a row of a stage answers: its last message or its completion."""
     if "messages" in row:
         return str(row["messages"][-1].get("content") or "")

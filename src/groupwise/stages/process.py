@@ -32,12 +32,13 @@ from groupwise.stages.classifier import (
 from groupwise.stages.data_stage import DataStage
 from groupwise.stages.keeping import SamplingStage
 from groupwise.stages.prefixes import Labelling
-from groupwise.stages.stage import ROWS, CheckContext, Stage, StageContext, StageResult
+from groupwise.stages.stage import ROWS, CheckContext, Rows, Stage, StageContext, StageResult
 from groupwise.stages.step_rows import Labels, StepData, StepExample, step_example
 from groupwise.stages.traces import Source
 from groupwise.templates import Template
 from groupwise.training.preparing import Prepared
 from groupwise.training.process import Interrupted, Interruption
+from groupwise.verifiers import check_verdicts
 from groupwise.verifiers.process.boundaries import SEPARATOR
 
 LABELLED = "labelled.jsonl"
@@ -183,7 +184,7 @@ class Process(DataStage):
 class ProcessRollouts(SamplingStage, Process):
     """Steps' labels from completions of the stage's input, kept as rows."""
 
-    makes_rows: ClassVar[bool] = True
+    makes: ClassVar[frozenset[Rows]] = frozenset({"steps"})
     small: ClassVar[Mapping[str, Any]] = {
         "prompts": 4,
         "sampling.group_size": 2,
@@ -203,7 +204,9 @@ class ProcessRollouts(SamplingStage, Process):
         self.check_model(context)
         describe_model(context.model, trust_remote_code=self.model.trust_remote_code)
         self.training.check(None if self.heldout_share else 0)
-        return self.prepared(context)
+        found = self.prepared(context)
+        check_verdicts(found.environment.verifier, "rollouts")
+        return found
 
     def plan(self, prepared: Any) -> list[tuple[str, str]]:
         solutions = len(self.chosen(prepared)) * self.sampling.group_size

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from groupwise.recipe import SMALL, Recipe, check, check_record, plain_table, validated
 from groupwise.stages.output import write_model
-from groupwise.stages.stage import CheckContext, Stage, StageContext, StageResult
+from groupwise.stages.stage import CheckContext, Rows, Stage, StageContext, StageResult
 from groupwise.training.output import holds_run
 from groupwise.training.preparing import Prepared, prepare
 from groupwise.training.start import train
@@ -18,7 +18,7 @@ class Reinforcement(Recipe, Stage):
     """Everything that a recipe of one run has: environment, algorithm, sampling, training, ..."""
 
     kind: ClassVar[str] = "rl"
-    records_rollouts: ClassVar[bool] = True
+    makes: ClassVar[frozenset[Rows]] = frozenset({"rollouts"})
     small: ClassVar[Mapping[str, Any]] = SMALL
 
     def recipe(self, model: str, models: Mapping[str, str]) -> dict[str, Any]:

@@ -20,12 +20,13 @@ from groupwise.errors import RecipeError
 from groupwise.policies import Policy
 from groupwise.records import SUMMARY_KEYS, RunWriter
 from groupwise.stages.keeping import TraceStage, trace_counts
-from groupwise.stages.stage import CheckContext, StageContext, StageResult
+from groupwise.stages.stage import CheckContext, Rows, StageContext, StageResult
 from groupwise.stages.traces import SAMPLED, Source, Trace, stored
 from groupwise.training.output import holds_run, open_record, same_data
 from groupwise.training.preparing import Prepared
 from groupwise.training.process import Interrupted, Interruption
 from groupwise.types import Prompt
+from groupwise.verifiers import check_verdicts
 
 HINTED, REPAIRED = "hinted", "repaired"
 
@@ -106,7 +107,7 @@ class Rejection(TraceStage):
 
     kind: ClassVar[str] = "rejection"
     changes_weights: ClassVar[bool] = False
-    makes_rows: ClassVar[bool] = True
+    makes: ClassVar[frozenset[Rows]] = frozenset({"chats", "scored"})
     small: ClassVar[Mapping[str, Any]] = {
         "prompts": 8,
         "sampling.group_size": 2,
@@ -127,6 +128,9 @@ class Rejection(TraceStage):
     def check(self, context: CheckContext) -> Prepared:
         prepared = self.prepared(context)
         environment, template = prepared.environment, prepared.model.template
+        for again in ("rationalise", "repair"):
+            if getattr(self, again) is not None:
+                check_verdicts(environment.verifier, again)
         if self.repair is not None and environment.answer_role is not None:
             raise RecipeError(
                 f"repair: environment {environment.name!r} plays several turns, and a repair is a "

@@ -54,6 +54,7 @@ from groupwise.training.callbacks import Callback
 from groupwise.training.output import changed_fields, open_record, run_folder
 from groupwise.training.preparing import Prepared
 from groupwise.training.process import Interrupted
+from groupwise.verifiers import Verifier
 
 
 def train(
@@ -148,6 +149,7 @@ def check_pipeline(pipeline: Pipeline, folder: Path | None = None) -> dict[str, 
     origins, kinds = {BASE: pipeline.model}, dict[str, type[Stage]]()
     models = models_left(pipeline, folder or Path("run"))
     prepared: dict[str, Any] = {BASE: None}
+    verifiers = dict[str, Verifier]()
     before = BASE
     for node in pipeline.order:
         with named(f"stage {node.name!r}"):
@@ -158,8 +160,13 @@ def check_pipeline(pipeline: Pipeline, folder: Path | None = None) -> dict[str, 
                 kind = kinds.get(use.stage, Stage)
                 check_use(use, kind.leaves_policy, kind.leaves_scorer)
             pending = frozenset(models[name] for name in kinds)
-            context = CheckContext(node.name, origin, dict(origins), dict(kinds), pending)
-            prepared[node.name] = node.stage.with_models(models).check(context)
+            context = CheckContext(
+                node.name, origin, dict(origins), dict(kinds), pending, dict(verifiers),
+                node.start or "",
+            )  # fmt: skip
+            found = prepared[node.name] = node.stage.with_models(models).check(context)
+            if isinstance(found, Prepared):
+                verifiers[node.name] = found.environment.verifier
         origins[node.name], kinds[node.name] = origin, type(node.stage)
         before = node.name
     if pipeline.guard is not None:

@@ -16,7 +16,7 @@ from groupwise.environments.checks import check_values
 from groupwise.environments.readers import Row, Source, read_rows
 from groupwise.errors import RecipeError
 from groupwise.randomness import stream_key
-from groupwise.stages.stage import ROWS, CheckContext, StageContext
+from groupwise.stages.stage import ROWS, CheckContext, Rows, StageContext
 from groupwise.training.process import kept_directory
 from groupwise.types import Message
 
@@ -31,8 +31,10 @@ class RowData(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    takes_rollouts: ClassVar[bool] = False
-    """Whether the rollouts that a stage recorded will do in place of rows."""
+    takes: ClassVar[frozenset[Rows]] = frozenset({"chats"})
+    """What it reads of a stage."""
+    columns: ClassVar[tuple[str, ...]] = ("prompt",)
+    """Its fields that name a column."""
 
     path: str | None = Field(
         None,
@@ -66,6 +68,12 @@ class RowData(BaseModel):
     def _one_source(self) -> RowData:
         if (self.path is None) == (self.stage is None):
             raise ValueError("data: give path (a file or data set) or stage (its rows), one of two")
+        for name in ("config", "split", *self.columns) if self.stage is not None else ():
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(
+                    f"data.{name} = {getattr(self, name)!r}: the rows of a stage have columns of "
+                    "their own; leave it out, or give path"
+                )
         return self
 
     def rows(self, folder: Path | None, seed: int) -> tuple[list[Row], str, str | None]:
@@ -168,15 +176,16 @@ def split_off(
 
 
 def check_sources(data: Sequence[RowData], context: CheckContext) -> None:
-    """Raises RecipeError for a stage that makes no rows."""
+    """Raises RecipeError for a stage that makes no rows of the kind that is read."""
     for source in data:
         if source.stage is None:
             continue
         kind = context.kinds[source.stage]
-        if not kind.makes_rows and not (source.takes_rollouts and kind.records_rollouts):
+        if not kind.makes & source.takes:
+            made = f"makes {' and '.join(sorted(kind.makes))}" if kind.makes else "makes no rows"
             raise RecipeError(
-                f"data.stage = {source.stage!r}: a stage of the kind "
-                f"{context.kinds[source.stage].kind!r} makes no rows; name one that does"
+                f"data.stage = {source.stage!r}: a stage of the kind {kind.kind!r} {made}, and "
+                f"{' or '.join(sorted(source.takes))} are read here; name one that makes them"
             )
 
 

@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from groupwise.environments import EnvironmentSettings
+from groupwise.errors import RecipeError
 from groupwise.policies import ModelSettings, Policy, load_policy
 from groupwise.records import Value
 from groupwise.stages.stage_models import ModelUse, model_uses, with_models
 from groupwise.templates import TemplateSettings
 from groupwise.training.callbacks import Callback
+from groupwise.verifiers import Verifier
 
+Rows = Literal["chats", "scored", "pairs", "steps", "rollouts"]
+"""What rows hold: chats to learn from, completions with their scores, pairs, labelled steps; or,
+in place of rows, the rollouts of a run with their scores."""
 ROWS = "data.jsonl"
 """The file of a stage's folder with the rows that it made, for a later stage to learn from."""
 DROPPED = "dropped.jsonl"
@@ -39,7 +44,8 @@ class CheckContext:
 
     `model` is a model with the architecture and the tokenizer that the stage's input will have;
     `origins` has the same of each stage that runs before it, by name, and `kinds` their kinds.
-    `pending` are the model folders that stages before it will leave.
+    `pending` are the model folders that stages before it will leave, `verifiers` what judges in
+    them; `start` is the stage that it starts from, "" for none.
     """
 
     name: str
@@ -47,6 +53,17 @@ class CheckContext:
     origins: Mapping[str, str] = field(default_factory=dict[str, str])
     kinds: Mapping[str, type[Stage]] = field(default_factory=dict[str, "type[Stage]"])
     pending: frozenset[str] = frozenset()
+    verifiers: Mapping[str, Verifier] = field(default_factory=dict[str, Verifier])
+    start: str = ""
+
+    def check_policy(self, stage: str, where: str) -> None:
+        """Refuse a stage that leaves no policy. Raises RecipeError naming the field `where`."""
+        kind = self.kinds.get(stage)
+        if kind is not None and not kind.leaves_policy:
+            raise RecipeError(
+                f"{where} = {stage!r}: the kind {kind.kind!r} leaves a model for the verifier "
+                f"{kind.leaves_scorer!r}, and a policy is read here; name a stage that trains one"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +109,8 @@ class Stage(BaseModel):
     this one did."""
     leaves_scorer: ClassVar[str | None] = None
     """The verifier that reads the model which it leaves, where that is not a policy."""
-    makes_rows: ClassVar[bool] = False
-    """Whether it writes `data.jsonl`, rows that a supervised stage may name in `data.stage`."""
-    records_rollouts: ClassVar[bool] = False
-    """Whether its record has rollouts with their scores, which can become pairs."""
+    makes: ClassVar[frozenset[Rows]] = frozenset()
+    """What another stage's `data.stage` may read of it."""
     small: ClassVar[Mapping[str, Any]] = {}
     """What `--small` sets in a recipe without a [small] table, by dotted field of the stage."""
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -15,7 +15,7 @@ from groupwise.records.files import read_json_lines
 from groupwise.scorers.classifiers import prompt_ids, step_tokens
 from groupwise.stages.pairs import UNUSED
 from groupwise.stages.sources import RowData
-from groupwise.stages.stage import DROPPED
+from groupwise.stages.stage import DROPPED, Rows
 from groupwise.types import Prompt
 from groupwise.verifiers.process.boundaries import step_ends
 
@@ -49,6 +49,9 @@ class StepExample:
 class StepData(RowData):
     """One source of solutions: rows of `prompt`, `steps` (or `completions`) and `labels` (or
     `ratings`), of PRM800K, or of a completion with one `label` or `outcome`."""
+
+    takes: ClassVar[frozenset[Rows]] = frozenset({"steps", "scored"})
+    columns: ClassVar[tuple[str, ...]] = ("prompt", "steps", "labels")
 
     steps: str = Field(
         "steps",
@@ -114,6 +117,8 @@ class StepData(RowData):
         label: float | None
         if "label" in values:
             label = self._label(values["label"])
+        elif values.get("outcome") == "no_verdict":
+            raise ValueError("has an outcome without a verdict; set its verifier's correct_from")
         elif "outcome" in values:
             label = float(values["outcome"] == "correct")
         else:

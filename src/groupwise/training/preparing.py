@@ -15,7 +15,7 @@ from groupwise.scorers import SELF, check_classifiers, check_teachers
 from groupwise.selection import curriculum_of
 from groupwise.templates import Template
 from groupwise.training.process import kept_directory
-from groupwise.verifiers import Composite
+from groupwise.verifiers import Composite, Verifier, check_verdicts
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +99,7 @@ def _check_rewards(recipe: Recipe, environment: Environment) -> None:
             f"algorithm.filters: dynamic_sampling.by = {keep.by!r} is not a verifier of "
             f"environment {environment.name!r}; give one of {', '.join(legal)}"
         )
+    _check_verdicts(recipe, verifier)
     is_product = isinstance(verifier, Composite) and verifier.combine == "product"
     if is_product and (needs.components or needs.step_rewards):
         read = "rewards of steps" if needs.step_rewards else "each verifier's own value"
@@ -111,6 +112,19 @@ def _check_rewards(recipe: Recipe, environment: Environment) -> None:
         step_rewards=environment.verifier.gives_steps,
         num_components=len(verifier.labels) if isinstance(verifier, Composite) else None,
     )
+
+
+def _check_verdicts(recipe: Recipe, verifier: Verifier) -> None:
+    """What reads whether completions are right needs verdicts. Raises RecipeError."""
+    selection, keep = recipe.selection, recipe.algorithm.needs.keep
+    tables = {f"selection.{name}" for name in ("pool", "curriculum", "sizes", "replay")
+              if getattr(selection, name) is not None}  # fmt: skip
+    tables |= {"selection.order = 'weighted'"} if selection.order == "weighted" else set()
+    by_accuracy = keep is not None and keep.by == "accuracy"
+    rates = any(each.kind == "pass_rate" for each in recipe.algorithm.filters)
+    tables |= {"algorithm.filters"} if by_accuracy or rates else set()
+    for reader in sorted(tables):
+        check_verdicts(verifier, reader)
 
 
 def _check_adapter(recipe: Recipe) -> None:

@@ -150,11 +150,11 @@ class Reporter:
 
 def no_verdict(values: Sequence[float | None]) -> str:
     """The warning that there is no accuracy, with the values that have no verdict."""
-    highest = max(value for value in values if value is not None)
+    found = [value for value in values if value is not None]
     return (
-        f"{len(values)} completions were given more than 1 (up to {highest:g}): what counts as "
-        "correct is not known, so there is no accuracy or pass rate, only the reward. Set "
-        "correct_from in [[environment.verifiers]] to the value of a right answer"
+        f"{len(found)} completions have a value ({min(found):.4g} to {max(found):.4g}) and no "
+        "verdict: what counts as correct is not known, so there is no accuracy or pass rate, only "
+        "the reward. Set correct_from in [[environment.verifiers]] to the value of a right answer"
     )
 
 

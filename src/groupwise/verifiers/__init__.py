@@ -7,7 +7,7 @@ errors). No torch: model-backed verifiers are in `scorers/`.
 """
 
 from groupwise.imports import import_object
-from groupwise.verifiers.core.composition import Combine, Component, Composite
+from groupwise.verifiers.core.composition import Combine, Component, Composite, check_label
 from groupwise.verifiers.core.contract import (
     AnswerVerifier,
     Case,
@@ -15,6 +15,7 @@ from groupwise.verifiers.core.contract import (
     SettingsVerifier,
     Verifier,
     VerifierLogs,
+    check_verdicts,
     score_cases,
 )
 from groupwise.verifiers.core.registry import (
@@ -47,6 +48,8 @@ __all__ = [
     "VerifierTables",
     "accepted_answers",
     "as_score",
+    "check_label",
+    "check_verdicts",
     "compose",
     "import_object",
     "load_verifier",

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Literal, get_args
 
 from groupwise.errors import RecipeError, VerifierError
+from groupwise.suggestions import unknown
 from groupwise.types import Outcome, Prompt, Score, StepReward
 from groupwise.verifiers.core.contract import Case, OnError, Verifier, VerifierLogs, score_cases
 from groupwise.verifiers.core.names import unknown_name
@@ -50,6 +51,11 @@ class Component:
     def gate_key(self) -> str:
         """The component that its gate reads; empty without a gate."""
         return (self.gate or "").removesuffix(":correct").removesuffix(":parsed")
+
+    @property
+    def gives_verdicts(self) -> bool:
+        bound = self.threshold if self.correct_from is None else self.correct_from
+        return bound is not None or self.verifier.gives_verdicts
 
     def scores(self, cases: Sequence[Case]) -> list[Score]:
         """Its scores; with a threshold, 1 and correct at or above it, 0 below; `correct_from`
@@ -106,6 +112,10 @@ class VerifierGroup(Verifier):
     def gives_steps(self) -> bool:
         return all(each.gives_steps for each in self.members)
 
+    @property
+    def gives_verdicts(self) -> bool:
+        return all(each.gives_verdicts for each in self.members)
+
     def gold_completion(self, prompt: Prompt) -> str | None:
         return self.members[0].gold_completion(prompt)
 
@@ -160,6 +170,13 @@ class Composite(VerifierGroup):
                 raise RecipeError(f"verifier {component.key!r} is gated on itself; name another")
             if component.gate is not None and component.gate_key not in keys:
                 raise unknown_name(f"gate of verifier {component.key!r}:", component.gate_key, keys)
+            gate = components[keys.index(component.gate_key)] if component.gate else component
+            parsed = (component.gate or "").endswith(":parsed")
+            if component.gate and not parsed and not gate.gives_verdicts:
+                raise RecipeError(
+                    f"gate = {component.gate!r} of verifier {component.key!r} would stay closed: "
+                    f"{gate.key!r} gives values without a verdict; set its correct_from"
+                )
         if combine == "product" and any(component.weight < 0 for component in components):
             raise RecipeError(
                 "a product of verifiers has a negative weight, which changes the sign of the rest; "
@@ -200,6 +217,10 @@ class Composite(VerifierGroup):
     @property
     def gives_steps(self) -> bool:
         return any(each.verifier.gives_steps for each in self.components if each.weight != 0)
+
+    @property
+    def gives_verdicts(self) -> bool:
+        return max(self.components, key=lambda each: abs(each.weight)).gives_verdicts
 
     @property
     def judges_singly(self) -> bool:
@@ -279,6 +300,21 @@ class Composite(VerifierGroup):
             f"({main.weight:g}) or more: a completion can earn more by them than by being "
             f"right; lower their weights or gate them on {main.key!r}"
         ]
+
+
+def check_label(verifier: Verifier, label: str, where: str) -> None:
+    """Refuse a label of which no score will have a value, as far as that is known.
+
+    Raises RecipeError; `where` is the field that names it.
+    """
+    if not isinstance(verifier, Composite):
+        return
+    parts = {each.key: each.verifier.part_names for each in verifier.components}
+    key, _, part = label.partition("/")
+    names = parts.get(key, ())
+    if key not in parts or (part and names is not None and part not in names):
+        inner = [f"{one}/{name}" for one, names in parts.items() for name in names or ()]
+        raise RecipeError(unknown(f"{where} = {label!r}", label, [*parts, *inner]))
 
 
 def main_part(verifier: Verifier) -> Verifier:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from groupwise.errors import VerifierError
+from groupwise.errors import RecipeError, VerifierError
 from groupwise.texts import whole_text
 from groupwise.types import FinishReason, Message, Prompt, Score
 from groupwise.verifiers.core.scores import (
@@ -150,6 +150,16 @@ class Verifier(ABC):
         return False
 
     @property
+    def part_names(self) -> tuple[str, ...] | None:
+        """The parts of every score; None where only scores tell."""
+        return None
+
+    @property
+    def gives_verdicts(self) -> bool:
+        """Whether its scores say what is right; else they are values alone (`no_verdict`)."""
+        return True
+
+    @property
     def judges_singly(self) -> bool:
         """Whether a case's score depends on that case alone, so that cases can come one by one."""
         return type(self).score is Verifier.score  # one that scores batches says so itself
@@ -256,6 +266,16 @@ class AnswerVerifier(SettingsVerifier):
             if self.score_case(Case(prompt, completion)).outcome == "correct":
                 return completion
         return first
+
+
+def check_verdicts(verifier: Verifier, reader: str) -> None:
+    """Raises RecipeError where `reader` asks what is right and the verifier does not say."""
+    if not verifier.gives_verdicts:
+        raise RecipeError(
+            f"{reader} asks which completions are right, and verifier {verifier.name!r} gives "
+            "values without a verdict; set correct_from in its [[environment.verifiers]] to the "
+            "value of a right answer"
+        )
 
 
 def score_cases(

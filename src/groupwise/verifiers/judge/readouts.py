@@ -66,6 +66,10 @@ class JudgeVerifier(SettingsVerifier):
             )
         return self
 
+    @property
+    def gives_verdicts(self) -> bool:
+        return self.readout == "score"
+
     @abstractmethod
     def ask(self, questions: Sequence[Question]) -> list[Verdict]:
         """A verdict for each question, in order: a value for each of its completions."""
@@ -94,7 +98,7 @@ class JudgeVerifier(SettingsVerifier):
         return graded(value, f"the judge gave {value:.3g}{said}", self.passes_from)
 
     def both_orders(
-        self, asked: Sequence[tuple[Prompt, Sequence[str]]], rubrics: Sequence[str] = ()
+        self, asked: Sequence[tuple[Prompt, Sequence[str]]], rubrics: Sequence[str | None] = ()
     ) -> list[Verdict]:
         """A verdict on each prompt's texts, the mean of both orders; `rubrics`: one for each, in
         place of the judge's own. Without both of them there is none."""
@@ -125,7 +129,11 @@ class JudgeVerifier(SettingsVerifier):
         groups: dict[str, list[int]] = {}
         for place, case in enumerate(cases):
             groups.setdefault(case.prompt.id, []).append(place)
-        rounds = [each for places in groups.values() for each in self._rounds(cases, places)]
+        rounds = [
+            tuple(places[at] for at in each)
+            for places in groups.values()
+            for each in self.rounds([cases[place].text for place in places])
+        ]
         verdicts = self.both_orders(
             [(cases[each[0]].prompt, [cases[place].text for place in each]) for each in rounds]
         )
@@ -147,9 +155,10 @@ class JudgeVerifier(SettingsVerifier):
             return Score(None, failed.outcome, failed.reason)
         return Score(None, "not_applicable", "no other completion of its prompt to compare with")
 
-    def _rounds(self, cases: Sequence[Case], places: Sequence[int]) -> list[tuple[int, ...]]:
-        """Who is compared with whom, in an order that only the texts decide."""
-        mixed = sorted(places, key=lambda place: (nonce_of(cases[place].text), place))
+    def rounds(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
+        """Who is compared with whom, as places among the texts of one prompt, in an order that only
+        the texts decide."""
+        mixed = sorted(range(len(texts)), key=lambda place: (nonce_of(texts[place]), place))
         if len(mixed) < 2:
             return []
         if self.readout == "list":

@@ -5,16 +5,24 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from groupwise.errors import RecipeError
-from groupwise.types import Score
+from groupwise.types import Prompt, Score
 from groupwise.verifiers.core.contract import Case, SettingsVerifier, VerifierLogs
-from groupwise.verifiers.core.registry import load_verifier
-from groupwise.verifiers.core.scores import graded, shorten
+from groupwise.verifiers.core.registry import load_verifier, verifier_class
+from groupwise.verifiers.core.scores import BadAnswer, bad_answer, graded, shorten
 from groupwise.verifiers.judge.judging import Verdict
 from groupwise.verifiers.judge.readouts import JudgeVerifier
 
@@ -29,18 +37,32 @@ class Criterion(BaseModel):
     weight: float = Field(default=1.0, description="What its verdict counts; below 0 for a fault.")
 
 
+class OwnCriterion(Criterion):
+    """One criterion that a prompt brings; without a name it is left out of the parts."""
+
+    name: str = Field(default="", description="What the score's parts call it, if anything.")
+
+
 class Rubric(SettingsVerifier):
     """The weighted mean of a judge's verdicts on each criterion: 1 where all are met.
 
-    The score's parts are the verdicts, its reason the judge's words on each. A completion is scored
-    where all its criteria have a verdict, else not, and it is counted.
+    The criteria are the same for every prompt, or each prompt's own (`column`). The score's parts
+    are the verdicts, its reason the judge's words on each. A completion is scored where all its
+    criteria have a verdict, else not, and it is counted.
     """
 
     verifier_name: ClassVar[str] = "rubric"
     concurrent: ClassVar[bool] = True
 
     criteria: tuple[Criterion, ...] = Field(
-        description="Tables of name, text and weight; or a TOML file with them as [[criteria]]."
+        default=(),
+        description="Tables of name, text and weight; or a TOML file with them as [[criteria]].",
+    )
+    column: str | None = Field(
+        default=None,
+        min_length=1,
+        description="In place of criteria: the data's column with each prompt's own, a list of "
+        "texts, or of tables of text, weight (1 by default) and name.",
     )
     judge: dict[str, Any] = Field(
         description="Who reads: `name` (judge, the default, or local_judge) and its arguments."
@@ -56,12 +78,12 @@ class Rubric(SettingsVerifier):
 
     @model_validator(mode="after")
     def _usable(self) -> Rubric:
-        names = [each.name for each in self.criteria]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"two criteria are called {twice[0]!r}; give each a name of its own")
-        if not any(each.weight > 0 for each in self.criteria):
-            raise ValueError("no criterion has a weight above 0; give one weight = 1.0")
+        if bool(self.criteria) == (self.column is not None):
+            raise ValueError(
+                "give criteria (tables, or a TOML file) or column (each prompt's own), one of two"
+            )
+        if self.criteria:
+            check_criteria(self.criteria)
         if self.reader.readout != "score":
             raise ValueError(
                 f'judge.readout = "{self.reader.readout}": a criterion is met by one completion; '
@@ -78,43 +100,102 @@ class Rubric(SettingsVerifier):
     def waits(self) -> bool:
         return self.reader.waits
 
-    def score(self, cases: Sequence[Case]) -> list[Score]:
-        verdicts = self.reader.ask(
-            [
-                self.reader.question(case.prompt, [case.text], criterion.text)
-                for case in cases
-                for criterion in self.criteria
-            ]
-        )
-        size = len(self.criteria)
-        return [self._total(verdicts[size * row : size * (row + 1)]) for row in range(len(cases))]
+    @property
+    def part_names(self) -> tuple[str, ...] | None:
+        return None if self.column else tuple(each.name for each in self.criteria)
 
-    def _total(self, verdicts: Sequence[Verdict]) -> Score:
-        reasons, parts, total = list[str](), dict[str, float | None](), 0.0
-        for criterion, verdict in zip(self.criteria, verdicts, strict=True):
-            value = None if verdict.values is None else verdict.values[0]
-            parts[criterion.name] = value
-            total += criterion.weight * (value or 0.0)
-            shown = "unread" if value is None else f"{value:.3g}"
-            said = f" ({shorten(verdict.reason, 120)})" if verdict.reason else ""
-            reasons.append(f"{criterion.name} {shown}{said}")
-        reason = "; ".join(reasons)
-        failed = next((each for each in verdicts if each.values is None), None)
-        if failed is not None:
-            return Score(None, failed.outcome, reason, parts)
-        value = total / sum(max(each.weight, 0.0) for each in self.criteria)
-        found = graded(value, reason, self.correct_from)
-        return Score(found.value, found.outcome, reason, parts)
+    @property
+    def required_columns(self) -> frozenset[str]:
+        return frozenset() if self.column is None else frozenset({self.column})
+
+    def check_row(self, prompt: Prompt) -> None:
+        self.criteria_of(prompt)
+
+    def criteria_of(self, prompt: Prompt) -> Sequence[Criterion]:
+        """What the prompt's completions are judged by; `BadAnswer` for a column without that."""
+        if self.column is None:
+            return self.criteria
+        given = prompt.columns.get(self.column)
+        if not isinstance(given, list | tuple):
+            raise BadAnswer(f"the column {self.column!r} is {shorten(repr(given))}; give a list")
+        try:
+            found = [OwnCriterion.model_validate(_filled(each)) for each in given]
+            check_criteria(found)
+        except ValueError as error:
+            said = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+            raise BadAnswer(
+                f"the column {self.column!r} is {shorten(repr(given))}: {said}"
+            ) from error
+        return found
+
+    def score(self, cases: Sequence[Case]) -> list[Score]:
+        criteria, bad = list[Sequence[Criterion]](), dict[int, Score]()
+        for row, case in enumerate(cases):
+            try:
+                criteria.append(self.criteria_of(case.prompt))
+            except BadAnswer as error:
+                criteria.append(())
+                bad[row] = bad_answer(str(error))
+        asked = [
+            self.reader.question(case.prompt, [case.text], criterion.text)
+            for case, own in zip(cases, criteria, strict=True)
+            for criterion in own
+        ]
+        verdicts = iter(self.reader.ask(asked))
+        found = [_total(own, list(islice(verdicts, len(own))), self.correct_from) if own else None
+                 for own in criteria]  # fmt: skip
+        return [bad[row] if each is None else each for row, each in enumerate(found)]
 
     def take_logs(self) -> VerifierLogs:
         return self.reader.take_logs()
+
+
+def check_criteria(criteria: Sequence[Criterion]) -> None:
+    """Raises ValueError for criteria by which nothing can be judged."""
+    names = [each.name for each in criteria if each.name]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"two criteria are called {twice[0]!r}; give each a name of its own")
+    if not any(each.weight > 0 for each in criteria):
+        raise ValueError("no criterion has a weight above 0; give one weight = 1.0")
+
+
+def _filled(given: Any) -> Any:
+    """A criterion of a column as a table; a text is its text, None a field that is not there."""
+    if isinstance(given, Mapping):
+        return {name: value for name, value in given.items() if value is not None}
+    return {"text": given}
+
+
+def _total(
+    criteria: Sequence[Criterion], verdicts: Sequence[Verdict], correct_from: float
+) -> Score:
+    reasons, parts, total = list[str](), dict[str, float | None](), 0.0
+    for criterion, verdict in zip(criteria, verdicts, strict=True):
+        value = None if verdict.values is None else verdict.values[0]
+        if criterion.name:
+            parts[criterion.name] = value
+        total += criterion.weight * (value or 0.0)
+        shown = "unread" if value is None else f"{value:.3g}"
+        said = f" ({shorten(verdict.reason, 120)})" if verdict.reason else ""
+        reasons.append(f"{criterion.name or repr(shorten(criterion.text, 40))} {shown}{said}")
+    reason = "; ".join(reasons)
+    failed = next((each for each in verdicts if each.values is None), None)
+    if failed is not None:
+        return Score(None, failed.outcome, reason, parts)
+    value = total / sum(max(each.weight, 0.0) for each in criteria)
+    found = graded(value, reason, correct_from)
+    return Score(found.value, found.outcome, reason, parts)
 
 
 def load_judge(table: Mapping[str, Any], where: str, defaults: Mapping[str, Any]) -> JudgeVerifier:
     """A judge from its table; `defaults` are for the one behind an endpoint. Raises RecipeError."""
     arguments = dict(table)
     name = str(arguments.pop("name", "judge"))
-    found = load_verifier(name, **({**defaults, **arguments} if name == "judge" else arguments))
+    judges = ":" in name or issubclass(verifier_class(name), JudgeVerifier)
+    found = judges and load_verifier(
+        name, **({**defaults, **arguments} if name == "judge" else arguments)
+    )
     if not isinstance(found, JudgeVerifier):
         raise RecipeError(f'{where}: {name!r} is not a judge; give name = "judge" or "local_judge"')
     return found
