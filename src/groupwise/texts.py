@@ -1,9 +1,19 @@
-"""Makes text from untrusted code encodable, and limits its length."""
+"""Makes text from untrusted code encodable, limits its length, and counts two habits in it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+GRAM = 4
+"""Token ids (or words) of a repeated stretch."""
+
+_SELF_CHECKS = re.compile(
+    r"\b(?:wait|hmm|let me (?:check|verify|double[- ]check|recheck)|double[- ]check|checking)\b"
+    r"|\bcheck:",
+    re.IGNORECASE,
+)
 
 
 def whole_text(text: str) -> str:
@@ -50,3 +60,23 @@ def shortened(text: str, characters: int) -> str:
     if len(text) <= characters:
         return text
     return f"{text[:characters]}... ({len(text) - characters} characters more)"
+
+
+def repeated_share(units: Sequence[object]) -> float:
+    """The share of a completion's stretches of four units that stood in it before; 0 where it has
+    fewer than four stretches.
+
+    >>> repeated_share([1, 2, 3, 4] * 2 + [5, 6, 7])
+    0.125
+    """
+    grams = list(zip(*(units[at:] for at in range(GRAM))))
+    return 1.0 - len(set(grams)) / len(grams) if len(grams) >= GRAM else 0.0
+
+
+def checks_itself(text: str) -> bool:
+    """Whether the text holds a phrase of self-checking, as long reasoning has them.
+
+    >>> checks_itself("7. Wait, 3+4 is 7."), checks_itself("a waiter")
+    (True, False)
+    """
+    return _SELF_CHECKS.search(text) is not None

@@ -49,12 +49,11 @@ def report(
 def view(
     runs: Annotated[list[Path], typer.Argument(help="Folders of runs, running ones too.")],
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 0,
-    groups: Annotated[int, typer.Option(min=1, help="Groups of rollouts in the page.")] = 120,
 ) -> None:
     """Serve the report of runs live, on this machine alone; Ctrl-C ends it."""
     from groupwise.dashboard.server import view as serve
 
-    serve(runs, port=port, groups=groups, say=_out().print)
+    serve(runs, port=port, say=_out().print)
 
 
 def doctor(

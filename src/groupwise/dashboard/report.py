@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from groupwise.dashboard.data import GROUPS, run_data
+from groupwise.dashboard.data import GROUPS, RunView, pair
 from groupwise.errors import RecipeError
-from groupwise.records import open_run
+from groupwise.records import Run, open_run
 from groupwise.records.files import write_text
+
+PAIRED = 3
+"""Each run in a file is compared step by step with at most so many of those before it."""
 
 _PARTS = {
     "/*UPLOT_CSS*/": "uPlot.min.css",
     "/*PAGE_CSS*/": "page.css",
     "/*UPLOT_JS*/": "uPlot.iife.min.js",
     "/*PAGE_JS*/": "page.js",
+    "/*READER_JS*/": "reader.js",
+    "/*CHARTS_JS*/": "charts.js",
 }
 
 
@@ -31,11 +37,25 @@ def page(runs: Sequence[dict[str, Any]]) -> str:
 
 
 def safe_json(value: Any) -> str:
-    """JSON that cannot end a script element or open a comment, whatever texts it holds."""
-    text = json.dumps(value, ensure_ascii=False, default=str)
+    """JSON that cannot end a script element or open a comment, whatever texts it holds.
+
+    NaN and infinities become null.
+    """
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=str, allow_nan=False)
+    except ValueError:
+        text = json.dumps(_finite(value), ensure_ascii=False, default=str)
     for mark, escaped in (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026")):
         text = text.replace(mark, escaped)
     return text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    return [_finite(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def write_report(
@@ -49,15 +69,17 @@ def write_report(
     output = Path(output)
     if output.suffix != ".html":
         raise RecipeError(f"output = {str(output)!r}: give a file that ends in .html")
-    data = pages_data(folders, groups)
+    runs = [run for folder in folders for run in runs_of(folder)]
+    data = [RunView(run).whole(groups) for run in runs]
+    for at, each in enumerate(data):
+        each["pairs"] = {n: pair(runs[at], runs[n]) for n in range(min(at, PAIRED))}
     output.parent.mkdir(parents=True, exist_ok=True)
-    write_text(output, page(data))
+    write_text(output, page(short_names(data)))
     return output
 
 
-def pages_data(folders: Sequence[str | Path], groups: int = GROUPS) -> list[dict[str, Any]]:
-    """What the pages of these folders show; names without the folders that all of them share."""
-    data = [run_data(run, groups) for folder in folders for run in runs_of(folder)]
+def short_names(data: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The runs' names without the folders that all of them share."""
     paths = [Path(each["name"]).absolute() for each in data]
     shared = Path(os.path.commonpath([path.parent for path in paths])) if paths else Path()
     for each, path in zip(data, paths, strict=True):
@@ -65,7 +87,7 @@ def pages_data(folders: Sequence[str | Path], groups: int = GROUPS) -> list[dict
     return data
 
 
-def runs_of(folder: str | Path) -> list[Any]:
+def runs_of(folder: str | Path) -> list[Run]:
     """The run of a folder, or the stages of a pipeline that took steps."""
     run = open_run(folder)
     stages = list(run.stages.values())

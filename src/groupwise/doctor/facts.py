@@ -143,9 +143,13 @@ class Facts:
     def _rows(self, steps: Sequence[int]) -> list[Row]:
         found: list[Row] = []
         for step in steps:
-            rows = self.run.rollouts(step, columns=_COLUMNS).to_pylist()
-            kept = [row for row in rows if row.get("kind") in (None, "training", "discarded")]
-            found += kept[:: max(1, len(kept) // ROWS_A_STEP)][:ROWS_A_STEP]
+            table = self.run.rollouts(step, columns=_COLUMNS)
+            known = "kind" in table.column_names
+            kinds = table["kind"].to_pylist() if known else [None] * table.num_rows
+            wanted = (None, "training", "discarded")
+            kept = [n for n, kind in enumerate(kinds) if kind in wanted]
+            chosen = kept[:: max(1, len(kept) // ROWS_A_STEP)][:ROWS_A_STEP]
+            found += table.take(chosen).to_pylist()
         return found
 
     def share(self, rows: Sequence[Row], holds: Callable[[Row], bool]) -> float:

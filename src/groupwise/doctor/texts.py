@@ -6,23 +6,14 @@ import json
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
 from functools import cache
 
 from groupwise.doctor.facts import Row
-
-GRAM = 4
-"""Words (or token ids) of a repeated stretch."""
+from groupwise.texts import repeated_share
 
 TEMPLATE_MARKS = re.compile(
     r"<\|(?:im_start|im_end|endoftext|eot_id|start_header_id|end_header_id|user|assistant|system)\|>"
     r"|\[/?INST\]|<</?SYS>>|<(?:start|end)_of_turn>|<｜[^｜]{1,30}｜>"
-)
-
-_SELF_CHECKS = re.compile(
-    r"\b(?:wait|hmm|let me (?:check|verify|double[- ]check|recheck)|double[- ]check|checking)\b"
-    r"|\bcheck:",
-    re.IGNORECASE,
 )
 
 _ANSWERS = (
@@ -32,15 +23,8 @@ _ANSWERS = (
 
 
 def repetition(row: Row) -> float:
-    """The share of a completion's stretches of four tokens that stood in it before."""
-    units: Sequence[object] = row["completion_ids"] or row["text"].split()
-    grams = [tuple(units[at : at + GRAM]) for at in range(len(units) - GRAM + 1)]
-    return 1.0 - len(set(grams)) / len(grams) if len(grams) >= GRAM else 0.0
-
-
-def checks_itself(text: str) -> bool:
-    """Whether the text holds a phrase of self-checking, as long reasoning has them."""
-    return _SELF_CHECKS.search(text) is not None
+    """The share of a completion's stretches of four tokens (words without ids) that recur."""
+    return repeated_share(row["completion_ids"] or row["text"].split())
 
 
 @cache

@@ -16,6 +16,7 @@ from groupwise.records.files import file_hash
 from groupwise.records.reader import Run
 from groupwise.records.totals import has_signal, population_std
 from groupwise.records.writer import RunWriter
+from groupwise.texts import checks_itself, repeated_share
 
 Source = Literal["trl-completions", "jsonl"]
 
@@ -215,6 +216,8 @@ def _metrics(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "unscored": len(rows) - len(scored),
         "completions/count": len(rows),
         "completions/truncated": _mean([float(row["finish_reason"] != "stop") for row in rows]),
+        "completions/repetition": _mean([repeated_share(row["text"].split()) for row in rows]),
+        "completions/self_checks": _mean([float(checks_itself(row["text"])) for row in rows]),
         **{f"outcomes/{name}": number for name, number in outcomes.items()},
         **verifiers,
     }

@@ -56,6 +56,8 @@ completions/tokens_mean
 completions/tokens_min
 completions/tokens_max
 completions/truncated
+completions/repetition
+completions/self_checks
 turns/mean
 turns/max whole
 turns/limit/<limit> whole

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from groupwise.errors import RecipeError
 from groupwise.records.files import read_json_lines
 from groupwise.records.metrics import COMMON_KEYS, is_whole
-from groupwise.records.rows import read_tables
+from groupwise.records.rows import read_groups, read_tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -100,11 +100,27 @@ class Run:
         self, steps: int | Iterable[int] | None = None, columns: Sequence[str] | None = None
     ) -> pa.Table:
         """One row per rollout, in step order. `steps` and `columns` limit what is read."""
-        paths = sorted((self.folder / "rollouts").glob("step_*.parquet"))
-        if steps is not None:
-            wanted = {steps} if isinstance(steps, int) else set(steps)
-            paths = [path for path in paths if int(path.stem.removeprefix("step_")) in wanted]
+        if steps is None:
+            return read_tables(self.rollout_files().values(), columns)
+        wanted = sorted({steps} if isinstance(steps, int) else set(steps))
+        paths = [path for step in wanted if (path := self._rollout_file(step)).exists()]
         return read_tables(paths, columns)
+
+    def rollout_files(self) -> dict[int, Path]:
+        """The file of each step whose rollouts are recorded, in step order."""
+        paths = (self.folder / "rollouts").glob("step_*.parquet")
+        numbers = {path.stem.removeprefix("step_"): path for path in paths}
+        return {int(n): numbers[n] for n in sorted(numbers) if n.isdecimal()}
+
+    def group_rows(
+        self, step: int, keys: Collection[tuple[str, int | None, str | None]]
+    ) -> list[dict[str, Any]]:
+        """The rollouts of some groups of a step, each by its (prompt_id, visit, kind)."""
+        path = self._rollout_file(step)
+        return read_groups(path, keys) if path.exists() else []
+
+    def _rollout_file(self, step: int) -> Path:
+        return self.folder / "rollouts" / f"step_{step:06d}.parquet"
 
     def evaluation_rollouts(self, version: int) -> pa.Table:
         """The completions of one evaluation, where they were recorded."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +18,10 @@ from groupwise.types import Group, Prompt, Rollout
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
+GROUP_KEY = ("prompt_id", "visit", "kind")
+"""What makes the rollouts of a step one group."""
 REQUIRED_COLUMNS: tuple[str, ...] = (
     "step",
     "prompt_id",
@@ -34,6 +40,13 @@ REQUIRED_COLUMNS: tuple[str, ...] = (
 )
 """Columns that every row of `rollouts/*.parquet` has."""
 
+NEVER_NULL = (
+    "step", "version", "prompt_id", "group_index", "prompt_ids", "completion_ids",
+    "sampler_logprobs", "text", "finish_reason", "outcome",
+)  # fmt: skip
+"""Of these, the columns that have a value in every row."""
+ROW_GROUP = 256
+"""Rows that a reader of a single group has to decode at least."""
 
 _COLUMNS: dict[str, tuple[str, Callable[[Rollout], Any]]] = {
     "step": ("int64", lambda r: r.step),
@@ -219,27 +232,23 @@ def write_table(path: Path, table: pa.Table) -> None:
     import pyarrow.parquet as pq
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(path, lambda p: pq.write_table(table, p, compression="zstd"))
+    replace_file(
+        path, lambda p: pq.write_table(table, p, compression="zstd", row_group_size=ROW_GROUP)
+    )
 
 
 def read_tables(paths: Iterable[Path], columns: Sequence[str] | None = None) -> pa.Table:
     """Read Parquet files into one table in the order given; columns that some lack are null.
 
-    Raises RecipeError naming a file that is damaged or lacks one of `REQUIRED_COLUMNS`.
+    Raises RecipeError naming a file that is damaged, lacks one of `REQUIRED_COLUMNS`, has nulls in
+    one of `NEVER_NULL` or another type in a known column.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     tables = []
     for path in paths:
-        try:
-            with pq.ParquetFile(path) as file:
-                lacking = [n for n in REQUIRED_COLUMNS if n not in file.schema_arrow.names]
-                tables.append(file.read(columns=columns))  # a name that it lacks is passed over
-        except (OSError, pa.ArrowException) as error:
-            raise RecipeError(f"the record's {path} cannot be read: {error}") from error
-        if lacking:
-            raise RecipeError(f"{path} holds no rollouts: it lacks {', '.join(lacking)}")
+        with _open_table(path) as file:
+            tables.append(_checked(path, file.read(columns=columns)))  # one it lacks is passed over
     if not tables:
         empty = schema()
         names = [n for n in empty.names if columns is None or n in columns]
@@ -248,6 +257,78 @@ def read_tables(paths: Iterable[Path], columns: Sequence[str] | None = None) -> 
         return pa.concat_tables(tables, promote_options="permissive")
     except pa.ArrowTypeError:  # what was logged changed its type from one file to another
         return pa.concat_tables(_same_types(tables), promote_options="permissive")
+
+
+def read_groups(
+    path: Path, keys: Collection[tuple[str, int | None, str | None]]
+) -> list[dict[str, Any]]:
+    """The rows of one file whose (prompt_id, visit, kind) is among `keys`, in the file's order.
+
+    Only the row groups that hold some are decoded. Raises RecipeError as `read_tables` does.
+    """
+    import pyarrow as pa
+
+    with _open_table(path) as file:
+        names = set(file.schema_arrow.names)
+        light = file.read(columns=[name for name in GROUP_KEY if name in names])
+        nulls = [None] * light.num_rows
+        there = [light[n].to_pylist() if n in names else nulls for n in GROUP_KEY]
+        places = [place for place, key in enumerate(zip(*there)) if key in keys]
+        sizes = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
+        ends = list(accumulate(sizes))
+        parts = sorted({bisect_right(ends, place) for place in places})
+        first = dict(zip(parts, accumulate((sizes[part] for part in parts), initial=0)))
+        table = _checked(path, file.read_row_groups(parts))
+    taken = []
+    for place in places:
+        part = bisect_right(ends, place)
+        taken.append(first[part] + place - (ends[part] - sizes[part]))
+    rows: list[dict[str, Any]] = table.take(pa.array(taken, pa.int64())).to_pylist()
+    return rows
+
+
+@contextmanager
+def _open_table(path: Path) -> Iterator[pq.ParquetFile]:
+    """A file of rollouts; what is wrong with it, then or while it is read, is a RecipeError."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            lacking = [n for n in REQUIRED_COLUMNS if n not in file.schema_arrow.names]
+            if lacking:
+                raise RecipeError(f"{path} holds no rollouts: it lacks {', '.join(lacking)}")
+            yield file
+    except (OSError, pa.ArrowException) as error:
+        raise RecipeError(f"the record's {path} cannot be read: {error}") from error
+
+
+def _checked(path: Path, table: pa.Table) -> pa.Table:
+    """The table with its known columns in their types and without nulls where there are none."""
+    import pyarrow as pa
+
+    known = schema()
+    for place, name in enumerate(table.column_names):
+        column = table[name]
+        if name in NEVER_NULL and column.null_count:
+            raise RecipeError(
+                f"the record's {path} is damaged: {name} is null in {column.null_count} of "
+                f"{len(column)} rows, and every row has one"
+            )
+        if name == "rewards" and not pa.types.is_struct(column.type):
+            raise RecipeError(
+                f"the record's {path} is damaged: rewards is of type {column.type}, and a struct "
+                "of numbers is expected"
+            )
+        if name in known.names and column.type != (kind := known.field(name).type):
+            try:
+                table = table.set_column(place, name, column.cast(kind))
+            except pa.ArrowException as error:
+                raise RecipeError(
+                    f"the record's {path} is damaged: {name} is of type {column.type}, and {kind} "
+                    "is expected"
+                ) from error
+    return table
 
 
 def _same_types(tables: Sequence[pa.Table]) -> list[pa.Table]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import get_args
 
 from groupwise.records.metrics import Value
+from groupwise.texts import checks_itself, repeated_share
 from groupwise.types import Group, Outcome, Rollout
 
 # The advantages' own tolerance: a group that counts as equal here has advantages of 0 there.
@@ -92,6 +93,8 @@ def _add_rollout(totals: _Totals, rollout: Rollout) -> None:
     totals.count("tokens", tokens)
     totals.mean("completions/tokens_mean", tokens)
     totals.mean("completions/truncated", rollout.truncated)
+    totals.mean("completions/repetition", repeated_share(rollout.completion_ids))
+    totals.mean("completions/self_checks", checks_itself(rollout.text))
     totals.mean("staleness", rollout.step - rollout.version)
     if extras.messages is None:  # a single turn
         return
