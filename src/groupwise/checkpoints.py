@@ -2,8 +2,9 @@
 
 A checkpoint is a folder `step_NNNNNN` (after N steps) of safetensors and JSON, no pickle. It is
 filled under a temporary name, every file is forced to the disk, and then it is renamed: a killed
-save leaves nothing that looks like a checkpoint. A manifest with sizes and hashes tells a damaged
-one; the newest complete one is chosen, and old ones are deleted only after a newer one is whole.
+save leaves nothing that looks like a checkpoint. A manifest with sizes, hashes and the run's id
+tells a damaged one and one of another run; the newest complete one is chosen, and old ones are
+deleted only after a newer one is whole.
 
 Of a model that is partly frozen (an adapter over its base) it holds what trains; the frozen rest is
 known by its hash, which the caller puts into the state. There is no random-number state: noise is
@@ -16,7 +17,7 @@ import json
 import os
 import shutil
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from groupwise.errors import GroupwiseError
 from groupwise.instants import passed
 from groupwise.records.files import file_hash, fsync_file, fsync_folder
+from groupwise.tensor_files import check_plain, load_tensors, pack, save_tensors, unpack
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -156,9 +158,9 @@ def save_checkpoint(
     if is_complete(target):
         return target
     extra = dict(extra_tensors or {})
-    _check_plain(state, "state")
+    check_plain(state, "state")
     tensors: dict[str, Tensor] = {}
-    packed = _pack(optimizer_state, "", tensors)
+    packed = pack(optimizer_state, "", tensors)
     files = {"model": model_state, "optimizer": tensors, "extra": extra}
     _check_space(folder, files.values())
     temporary = folder / f"{_TEMPORARY}{_name(step)}"
@@ -166,7 +168,7 @@ def save_checkpoint(
     temporary.mkdir()
     try:
         aliases = {
-            name: _save_tensors(temporary / f"{name}.safetensors", values)
+            name: save_tensors(temporary / f"{name}.safetensors", values)
             for name, values in files.items()
         }
         passed("save")
@@ -202,7 +204,7 @@ def load_checkpoint(path: str | Path, *, hashed: bool = False) -> Checkpoint:
     if about["format"] != _FORMAT:
         raise GroupwiseError(f"{path} has format {about['format']}; this version reads {_FORMAT}")
     loaded = {
-        name: _load_tensors(path / f"{name}.safetensors", about["aliases"][name])
+        name: load_tensors(path / f"{name}.safetensors", about["aliases"][name])
         for name in ("model", "optimizer", "extra")
     }
     packed = json.loads((path / "optimizer.json").read_text("utf-8"))
@@ -210,7 +212,7 @@ def load_checkpoint(path: str | Path, *, hashed: bool = False) -> Checkpoint:
         path=path,
         step=about["step"],
         model_state=loaded["model"],
-        optimizer_state=_unpack(packed, loaded["optimizer"]),
+        optimizer_state=unpack(packed, loaded["optimizer"]),
         extra_tensors=loaded["extra"],
         state=about["state"],
         metrics=about["metrics"],
@@ -228,9 +230,13 @@ def checkpoint_steps(folder: str | Path) -> list[int]:
 
 def damage(path: Path, *, content: bool = True) -> str | None:
     """What is wrong with a checkpoint: a file that is not there, or has not the size or, with
-    `content`, the hash of the manifest, or another step than the folder's name. None = whole."""
+    `content`, the hash of the manifest; another step than the folder's name; another run than the
+    record beside it. None = whole."""
     try:
-        files = json.loads((path / "manifest.json").read_text("utf-8"))["files"]
+        manifest = json.loads((path / "manifest.json").read_text("utf-8"))
+        files, run, here = manifest["files"], manifest.get("run"), run_of(path.parent)
+        if None not in (run, here) and run != here:
+            return f"it was written by the run {run}, and this one is {here}"
         for name in sorted(_FILES | files.keys()):
             file, entry = path / Path(name).name, files[name]
             if file.stat().st_size != entry["bytes"]:
@@ -243,6 +249,15 @@ def damage(path: Path, *, content: bool = True) -> str | None:
     except (ValueError, LookupError, TypeError, AttributeError):
         return "manifest.json is damaged"
     return None if path.name == _name(step) else f"it was written after {step} steps"
+
+
+def run_of(folder: Path) -> str | None:
+    """The id of the run whose checkpoints `folder` holds; None where no record says it."""
+    try:
+        about = json.loads((folder.parent / "environment.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    return about.get("run_id") if isinstance(about, dict) else None
 
 
 def is_complete(path: Path, *, content: bool = True) -> bool:
@@ -360,90 +375,11 @@ def _write_manifest(folder: Path) -> None:
     for path in sorted(folder.iterdir()):
         fsync_file(path)
         files[path.name] = {"bytes": path.stat().st_size, "sha256": file_hash(path)}
-    _write_plain(folder / "manifest.json", {"format": _FORMAT, "files": files})
+    about = {"format": _FORMAT, "run": run_of(folder.parent), "files": files}
+    _write_plain(folder / "manifest.json", about)
     fsync_file(folder / "manifest.json")
     fsync_folder(folder)
 
 
 def _write_plain(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
-
-
-def _save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """Write tensors; returns the aliases (tied name -> stored name), which are stored once."""
-    from safetensors.torch import save_file
-
-    stored: dict[str, Tensor] = {}
-    names: dict[tuple[Any, ...], str] = {}
-    storages: set[int] = set()
-    aliases: dict[str, str] = {}
-    for name, tensor in tensors.items():
-        tensor = tensor.detach()
-        storage = tensor.untyped_storage().data_ptr()
-        place = (storage, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
-        if tensor.numel() and place in names:
-            aliases[name] = names[place]
-            continue
-        names[place] = name
-        # Two different views of one storage cannot be written as they are.
-        shared = bool(tensor.numel()) and storage in storages
-        storages.add(storage)
-        stored[name] = tensor.clone() if shared else tensor.contiguous()
-    save_file(stored, path)
-    return aliases
-
-
-def _load_tensors(path: Path, aliases: Mapping[str, str]) -> dict[str, Tensor]:
-    from safetensors.torch import load_file
-
-    tensors: dict[str, Tensor] = load_file(path, device="cpu")
-    tensors.update({name: tensors[stored] for name, stored in aliases.items()})
-    return tensors
-
-
-def _pack(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
-    """A nesting as JSON; its tensors go to `tensors` and leave their name behind."""
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        tensors[path] = value
-        return {"tensor": path}
-    if isinstance(value, Mapping):
-        items = [[key, _pack(inner, f"{path}/{key}", tensors)] for key, inner in value.items()]
-        if not all(isinstance(key, (str, int)) for key in value):
-            raise TypeError(f"keys at {path or 'the top'} must be texts or whole numbers")
-        return {"mapping": items}
-    if isinstance(value, (list, tuple)):
-        inner = [_pack(item, f"{path}/{number}", tensors) for number, item in enumerate(value)]
-        return {"tuple" if isinstance(value, tuple) else "list": inner}
-    _check_plain(value, path)
-    return {"value": value}
-
-
-def _unpack(packed: Any, tensors: Mapping[str, Tensor]) -> Any:
-    ((kind, value),) = packed.items()
-    if kind == "tensor":
-        return tensors[value]
-    if kind == "mapping":
-        return {key: _unpack(inner, tensors) for key, inner in value}
-    if kind in ("list", "tuple"):
-        items = [_unpack(item, tensors) for item in value]
-        return tuple(items) if kind == "tuple" else items
-    return value
-
-
-def _check_plain(value: Any, path: str) -> None:
-    """Refuse what JSON would change: keys that are not texts, tuples of unknown types, tensors."""
-    if value is None or isinstance(value, (str, bool, int, float)):
-        return
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            if not isinstance(key, str):
-                raise TypeError(f"{path}: key {key!r} is not a text, and JSON would make it one")
-            _check_plain(inner, f"{path}.{key}")
-        return
-    if isinstance(value, Sequence):
-        for number, inner in enumerate(value):
-            _check_plain(inner, f"{path}[{number}]")
-        return
-    raise TypeError(f"{path} is a {type(value).__name__}; give numbers, texts, lists and mappings")

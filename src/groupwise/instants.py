@@ -1,5 +1,5 @@
-"""Named instants of a run: `groupwise verify-resume` ends a process at them; elsewhere they do
-nothing."""
+"""Named instants of a run: the pulse that the watchdog feels, the points at which a run that has to
+end is left, and where `groupwise verify-resume` kills a process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
@@ -68,20 +68,46 @@ class _Watch:
 _watch: _Watch | None = None
 
 
+@dataclass(slots=True)
+class Pulse:
+    """How far this process has come: how many instants, the latest, and where that was.
+
+    `check` is called at the instants of a step's work, and may raise to leave the step; not while
+    something is written, or between the optimiser and the record.
+    """
+
+    count: int = 0
+    latest: str = "start"
+    place: str = "the start"
+    check: Callable[[], None] | None = None
+
+
+pulse = Pulse()
+_MAY_LEAVE = frozenset(("sampling", "tool call", "scoring", "micro-batch"))
+
+
 def passed(name: Instant) -> None:
     """This process is at a named instant."""
+    pulse.count += 1
+    pulse.latest = name
+    if pulse.check is not None and name in _MAY_LEAVE:
+        pulse.check()
     if _watch is not None:
         _watch.see(name)
 
 
 def entered_step(step: int) -> None:
     """A step begins: its instants are counted from 1."""
+    pulse.count += 1
+    pulse.place = f"step {step}"
     if _watch is not None:
         _watch.enter(_watch.stage, step)
 
 
 def entered_stage(name: str) -> None:
     """A pipeline's stage begins."""
+    pulse.count += 1
+    pulse.place = f"stage {name}"
     if _watch is not None:
         _watch.enter(name, None)
 

@@ -12,29 +12,21 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from survival_recipe import RECIPE
 
 import groupwise as gw
 from groupwise.checkpoints import load_checkpoint, newest_complete, training_state
+from groupwise.doctor import diagnose
 from groupwise.errors import GroupwiseError, NonFiniteError, RecipeError
 from groupwise.policies import get_model, load_policy
 from groupwise.policies.adapters import load_weights
 from groupwise.policies.cache import cached_folder
+from groupwise.proving.equality import compare_runs
 from groupwise.records import RunWriter, open_run
 from groupwise.types import Prompt
 from groupwise.verifiers import compose, score_cases
 from groupwise.verifiers.core.contract import Case
 from run_helpers import Keep, StopAfter
-
-RECIPE: dict[str, Any] = {
-    "seed": 5,
-    "model": {"name": "tiny"},
-    "environment": {"name": "arithmetic", "level": "table", "audit": False},
-    "algorithm": {"preset": "grpo"},
-    "sampling": {"group_size": 4, "max_tokens": 4},
-    "training": {"prompts_per_step": 12, "steps": 3, "learning_rate": 1e-3},
-    "evaluation": {"every": 0, "samples": 1, "max_prompts": 2},
-    "checkpoints": {"every": 1, "keep": 3},
-}
 
 
 class BadGradient(Keep):
@@ -69,6 +61,56 @@ def test_a_bad_gradient_stops_with_weights_and_optimiser_untouched(
             assert torch.equal(saved.optimizer_state["state"][name][key], tensor), (name, key)
     assert learner.update == 2
     assert open_run(tmp_path / "run").events("failed")[0]["error"].endswith("checkpoint is intact")
+
+
+class BadOnce(StopAfter):
+    """One gradient of the second step is not a number; perhaps ends after a step."""
+
+    def on_ready(self, session: Any) -> None:
+        super().on_ready(session)
+        self.learner = session.learner
+        self.weight = next(session.policy.model.parameters())
+        self.handle: Any = None
+        self.poison(session.first_step)
+
+    def on_step(self, line: Any) -> None:
+        self.poison(line["step"] + 1)
+        super().on_step(line)
+
+    def poison(self, step: int) -> None:
+        if self.handle is not None:
+            self.handle.remove()
+            self.handle = None
+        if step == 1:
+            self.handle = self.weight.register_hook(lambda grad: torch.full_like(grad, torch.nan))
+
+
+def test_a_skipped_step_is_counted_and_resumes_exactly(tmp_path: Path) -> None:
+    table = RECIPE | {"training": {**RECIPE["training"], "steps": 4, "skip_nonfinite": 1}}
+    keep = BadOnce(99)
+    whole = gw.train(table, output=tmp_path / "whole", callbacks=[keep])
+    lines = whole.metrics().to_pylist()
+    assert [line["updates/nonfinite"] for line in lines] == [0, 1, 0, 0]
+    assert [line["updates"] for line in lines] == [1, 0, 1, 1]
+    assert [line["updates_total"] for line in lines] == [1, 1, 2, 3]
+    saved = [
+        load_file(whole.folder / "checkpoints" / f"step_00000{step}" / "model.safetensors")
+        for step in (2, 3)
+    ]
+    assert any(not torch.equal(tensor, saved[1][name]) for name, tensor in saved[0].items())
+    assert whole.summary["updates/nonfinite"] == 1
+    (event,) = [each for each in whole.events("warning") if each["about"] == "nonfinite"]
+    assert event["message"].startswith("step 1, update 1: the gradient of ")
+    assert any("the update is skipped" in note for note in keep.notes)
+    finding = next(f for f in diagnose(whole).findings if f.kind == "nonfinite_updates")
+    assert finding.message.startswith("1 of 4 updates were skipped")
+    for stop in (0, 1, 2):  # before, right after, and behind the skipped step
+        run = tmp_path / f"broken{stop}"
+        with pytest.raises(KeyboardInterrupt):
+            gw.train(table, output=run, callbacks=[BadOnce(stop)])
+        resumed = gw.train(table, output=run, resume=True, callbacks=[BadOnce(99)])
+        assert resumed.summary["updates/nonfinite"] == 1
+        assert compare_runs(whole.folder, run).first is None
 
 
 class Rewrite(Keep):

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import groupwise as gw
+from groupwise.instants import passed
 from groupwise.training.process import Interrupted, Interruption
 
 MODULE = """
@@ -33,7 +34,7 @@ name = "tiny"
 [environment]
 name = "arithmetic"
 audit = false
-verifiers = [{ name = "rewards:slow" }]
+verifiers = [{{ name = "rewards:slow" }}]
 [algorithm]
 preset = "grpo"
 [sampling]
@@ -47,15 +48,18 @@ every = 0
 samples = 1
 max_prompts = 2
 [checkpoints]
-every = 0
+every = {every}
+{grace}
 """
 
 
-def start(folder: Path, slow_call: int, seconds: float) -> subprocess.Popen[bytes]:
+def start(
+    folder: Path, slow_call: int, seconds: float, every: int = 0, grace: str = ""
+) -> subprocess.Popen[bytes]:
     """A run whose reward function sleeps in its nth call, once it is inside that call."""
     folder.mkdir(exist_ok=True)
     (folder / "rewards.py").write_text(MODULE.format(slow_call=slow_call, seconds=seconds))
-    (folder / "recipe.toml").write_text(RECIPE)
+    (folder / "recipe.toml").write_text(RECIPE.format(every=every, grace=grace))
     run = subprocess.Popen(
         [sys.executable, "-m", "groupwise", "train", "recipe.toml", "--output", "run"],
         cwd=folder,
@@ -87,6 +91,60 @@ def test_the_first_signal_lets_the_step_end_and_keeps_the_checkpoint(tmp_path: P
     assert "stopping after this step (signal again to stop now)" in errors
     assert "interrupted after 1 of 5 steps" in errors
     assert (tmp_path / "run" / "checkpoints" / "step_000001").is_dir()
+
+
+@pytest.mark.slow
+def test_a_step_that_outlasts_the_grace_period_is_left_and_the_last_checkpoint_stands(
+    tmp_path: Path,
+) -> None:
+    run = start(tmp_path, slow_call=4, seconds=2.5, every=2, grace="grace_seconds = 1")
+    run.send_signal(signal.SIGTERM)  # in the third step: 0 is evaluated, then a call a step
+    errors = told(run)
+    assert run.returncode == 143
+    assert "stopping after this step, or in 1 s without a new checkpoint" in errors
+    assert "the step has not ended within 1 s of the signal (checkpoints.grace_seconds)" in errors
+    assert "stopped without a new checkpoint; --resume begins with step 2" in errors
+    record = gw.open_run(tmp_path / "run")
+    assert record.summary["status"] == "interrupted"
+    assert record.steps == [0, 1]
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step_000002"]
+    resumed = subprocess.run(
+        [sys.executable, "-m", "groupwise", "train", "recipe.toml", "--output", "run", "--resume"],
+        cwd=tmp_path,
+        capture_output=True,
+        timeout=90,
+    )
+    assert resumed.returncode == 0, resumed.stderr
+    assert b"resumed at step 2" in resumed.stderr
+    assert gw.open_run(tmp_path / "run").summary["steps"] == 5
+
+
+def test_only_work_is_left_when_the_grace_period_is_over_never_a_write() -> None:
+    written: list[str] = []
+
+    def step() -> None:
+        with Interruption(grace=0.01) as interruption:
+            interruption.resume_at = 7
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.02)
+            for name in ("optimiser", "file", "record", "save", "saved", "micro-batch"):
+                passed(name)
+                written.append(name)
+
+    with pytest.raises(Interrupted, match="--resume begins with step 7") as caught:
+        step()
+    assert written == ["optimiser", "file", "record", "save", "saved"]
+    assert caught.value.exit_code == 143
+    passed("micro-batch")  # the next run is not ended by it
+
+
+def test_ctrl_c_has_no_grace_period_and_without_one_a_step_is_waited_for() -> None:
+    for grace, number in ((0.01, signal.SIGINT), (None, signal.SIGTERM)):
+        with Interruption(grace) as interruption:
+            os.kill(os.getpid(), number)
+            time.sleep(0.02)
+            passed("micro-batch")
+        assert interruption.number == number
 
 
 @pytest.mark.slow

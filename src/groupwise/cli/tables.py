@@ -39,6 +39,8 @@ def closing_table(summary: Mapping[str, Any]) -> Table:
     table.add_row(
         "KL to the starting policy, nats a completion", "", show(summary["kl_last"], "{:.3f}")
     )
+    if summary.get("updates/nonfinite"):
+        table.add_row("updates skipped as not finite", "", str(summary["updates/nonfinite"]))
     table.add_row("tokens trained on", "", f"{summary['tokens']:,}")
     table.add_row("seconds", "", f"{summary['seconds']:.1f}")
     return table

@@ -29,6 +29,20 @@ def stopped_early(facts: Facts) -> Finding | None:
     )  # fmt: skip
 
 
+def nonfinite_updates(facts: Facts) -> Finding | None:
+    """Updates were skipped because their loss or gradient was not finite."""
+    skipped, made = (int(sum(facts.series(f"updates{each}"))) for each in ("/nonfinite", ""))
+    if not skipped:
+        return None
+    return Finding(
+        "nonfinite_updates", "broken",
+        f"{skipped} of {skipped + made} updates were skipped: loss or gradient was not finite",
+        {"updates/nonfinite": skipped, "updates": made}, facts.span, "sure",
+        "train in float32, or with a lower learning rate; the warnings name step and tensor",
+        {"model.dtype": "float32"},
+    )  # fmt: skip
+
+
 def verifier_failing(facts: Facts) -> Finding | None:
     count, unscored = facts.recent("completions/count"), facts.recent("unscored")
     if not count or unscored is None or unscored / count < UNSCORED:
@@ -123,5 +137,6 @@ def template_mark(facts: Facts) -> Finding | None:
 
 
 RULES = (
-    stopped_early, verifier_failing, verifier_slow, verifier_constant, never_stops, template_mark,
+    stopped_early, nonfinite_updates, verifier_failing, verifier_slow, verifier_constant,
+    never_stops, template_mark,
 )  # fmt: skip

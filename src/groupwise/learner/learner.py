@@ -10,20 +10,22 @@ Shapes: B rows of the step, b rows of a micro-batch, T completion tokens.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, overload
 
 import torch
 from torch import Tensor
 
-from groupwise.algorithms import Algorithm, AlgorithmState, MetricSums, UpdatePlan
+from groupwise.algorithms import Algorithm, AlgorithmState, UpdatePlan
 from groupwise.errors import NonFiniteError
 from groupwise.instants import passed
 from groupwise.learner.critic import CriticLearner, value_metrics
 from groupwise.learner.details import TokenDetails
+from groupwise.learner.faults import PassFaults
 from groupwise.learner.optimizers import clipped_norm, make_optimizer, step_optimizer
+from groupwise.learner.report import WORK, Accumulated, StepReport
 from groupwise.learner.settings import TrainingSettings, learning_rate_at
 from groupwise.policies import (
     LogprobOutput,
@@ -48,43 +50,6 @@ class FixedLogprobs:
     teacher_logprobs: Tensor | None = None
 
 
-@dataclass(slots=True)
-class StepReport:
-    """Running sums of one step's updates; `metrics()` closes them."""
-
-    sums: MetricSums = field(default_factory=MetricSums)
-    losses: list[float] = field(default_factory=list)
-    grad_norms: list[float] = field(default_factory=list)
-    value_losses: list[float] = field(default_factory=list)
-    value_norms: list[float] = field(default_factory=list)
-    learning_rate: float | None = None
-    updates: int = 0
-    skipped: int = 0
-
-    def metrics(self) -> dict[str, float | None]:
-        critic = {
-            "value/loss": _mean(self.value_losses),
-            "value/grad_norm": _mean(self.value_norms),
-        }
-        return {
-            **self.sums.finish(),
-            **(critic if self.value_losses else {}),
-            "loss": _mean(self.losses),
-            "grad_norm": _mean(self.grad_norms),
-            "learning_rate": self.learning_rate,
-            "updates": self.updates,
-            "updates/skipped": self.skipped,
-        }
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
-
-
-WORK = ("forward/tokens", "forward/projected", "forward/micro_batches")
-"""What the decoder and the head ran over in a step, all passes."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Step:
     """What every update of a step reads, and the details it fills."""
@@ -94,16 +59,6 @@ class _Step:
     state: AlgorithmState | None
     teaching: Teaching | None
     details: TokenDetails | None
-
-
-@dataclass(slots=True)
-class _Accumulated:
-    """What the micro-batches of one update add up to, beside the gradients."""
-
-    sums: MetricSums = field(default_factory=MetricSums)
-    loss: float = 0.0
-    value_loss: float = 0.0
-    moved: float = 0.0
 
 
 class Learner:
@@ -133,6 +88,7 @@ class Learner:
         self.critic = critic
         self.optimizer = make_optimizer(policy.model.parameters(), settings)
         self.update = 0
+        self.faults = PassFaults(settings)
         self.work = dict.fromkeys(WORK, 0)
 
     # --- evidence -------------------------------------------------------------------------------
@@ -159,8 +115,9 @@ class Learner:
         teacher = None
         if needs.teacher == "logprobs" and teaching is not None:
             table = _Table(rows)
-            for index in self._parts(rows, updates):
-                table.put(index, teaching.logprobs(rows, index))
+            self._each_part(
+                rows, updates, lambda index: table.put(index, teaching.logprobs(rows, index))
+            )
             teacher = table.masked()
         return FixedLogprobs(old, ref, values, teacher)
 
@@ -170,23 +127,33 @@ class Learner:
     ) -> tuple[Tensor, Tensor | None]:
         """[B, T] log-probabilities, and the values of a critic that shares this policy's trunk."""
         table, values = _Table(rows), _Table(rows)
-        for index in self._parts(rows, updates):
+
+        def see(index: Tensor) -> None:
             output = self._forward(policy, rows, index)
             table.put(index, output.logprobs)
             if output.values is not None:
                 values.put(index, output.values)
+
+        self._each_part(rows, updates, see)
         return table.masked(), values.masked() if values.filled else None
 
     @torch.no_grad()
     def _fixed_values(self, critic: CriticLearner, rows: Rows, updates: list[Tensor]) -> Tensor:
         table = _Table(rows)
-        for index in self._parts(rows, updates):
-            table.put(index, critic.values(rows, index))
+        self._each_part(rows, updates, lambda index: table.put(index, critic.values(rows, index)))
         return table.masked()
 
-    def _parts(self, rows: Rows, updates: list[Tensor]) -> list[Tensor]:
-        budget = self.settings.micro_batch_tokens
-        return [part for update in updates for part in self.divide(rows, update, budget)]
+    def _each_part(self, rows: Rows, updates: list[Tensor], see: Callable[[Tensor], None]) -> None:
+        """`see` of every micro-batch of the updates, divided as they will be."""
+
+        def divide(tokens: int) -> list[Tensor]:
+            return [part for update in updates for part in self.divide(rows, update, tokens)]
+
+        def attempt(parts: Sequence[Tensor]) -> None:
+            for part in parts:
+                see(part)
+
+        self.faults.within_memory(divide, attempt, f"before update {self.update}")
 
     def _forward(
         self,
@@ -236,7 +203,8 @@ class Learner:
         """Every optimiser update of one step; returns its metrics.
 
         `passes[p][u]` are the row indices of update u of pass p; `details` is filled. Raises
-        NonFiniteError, before the optimiser step, naming step, update and tensor.
+        NonFiniteError, before the optimiser step, naming step, update and tensor, unless
+        `training.skip_nonfinite` allows the update to be skipped.
         """
         report = StepReport()
         this = _Step(step, batch, state, teaching, details)
@@ -268,31 +236,49 @@ class Learner:
             advantages=batch.advantages[index],
             equal_prompts=batch.equal_prompts,
         )
-        self._zero_grad()
-        made = self._accumulate(step, index, plan)
-        rows = int(mask.any(dim=1).sum())
-        stops = self.settings.kl_stop is not None and made.moved / rows > self.settings.kl_stop
-        if step.details is not None:
-            step.details.end_update(made=not stops)
+        where = f"step {step.number}, update {self.update}"
+        try:
+            made = self.faults.within_memory(
+                partial(self.divide, batch.rows, index),
+                partial(self._accumulate, step, index, plan),
+                where,
+            )
+            rows = int(mask.any(dim=1).sum())
+            stops = self.settings.kl_stop is not None and made.moved / rows > self.settings.kl_stop
+            norms = (0.0, 0.0) if stops else self._norms(where)
+        except NonFiniteError as error:
+            self._clear(step)
+            self.faults.skip(error)
+            report.skipped += 1
+            report.nonfinite += 1
+            return False
         if stops:
-            self._zero_grad()
+            self._clear(step)
             return True
+        if step.details is not None:
+            step.details.end_update(made=True)
         report.sums = report.sums + made.sums
-        if self._apply(report, made, step.number):
+        if self._apply(report, made, *norms):
             self.algorithm.end_update(made.sums.finish(), step.state)
         return False
 
-    def _zero_grad(self) -> None:
+    def _clear(self, step: _Step) -> None:
+        """No gradient, and no details of an update that is not made."""
         self.optimizer.zero_grad(set_to_none=True)
         if self.critic is not None:
             self.critic.optimizer.zero_grad(set_to_none=True)
+        if step.details is not None:
+            step.details.end_update(made=False)
 
-    def _accumulate(self, step: _Step, index: Tensor, plan: UpdatePlan) -> _Accumulated:
-        """Backward through every micro-batch of one update; gradients and sums add up."""
+    def _accumulate(
+        self, step: _Step, index: Tensor, plan: UpdatePlan, parts: Sequence[Tensor]
+    ) -> Accumulated:
+        """Backward through every micro-batch of one update; gradients and sums add up from 0."""
+        self._clear(step)
         batch, details = step.batch, step.details
         position = {row: place for place, row in enumerate(index.tolist())}
-        made = _Accumulated()
-        for part in self.divide(batch.rows, index, self.settings.micro_batch_tokens):
+        made = Accumulated()
+        for part in parts:
             output = self._forward(
                 self.policy,
                 batch.rows,
@@ -355,16 +341,18 @@ class Learner:
                 "Try a lower training.learning_rate, or model.dtype = 'float32'"
             )
 
-    def _apply(self, report: StepReport, made: _Accumulated, step: int) -> bool:
-        """Clip and step. False where there was nothing to learn from.
+    def _norms(self, where: str) -> tuple[float, float]:
+        """The gradients' norms before they are clipped, the critic's as well (0 without one)."""
+        named = self.policy.model.named_parameters()
+        norm = clipped_norm(named, self.settings.max_grad_norm, where)
+        return norm, 0.0 if self.critic is None else self.critic.clipped_norm(where)
+
+    def _apply(self, report: StepReport, made: Accumulated, norm: float, value_norm: float) -> bool:
+        """Step. False where there was nothing to learn from.
 
         A gradient of exactly 0 is no update: an optimiser with momentum would move all the same.
         """
-        where = f"step {step}, update {self.update}"
-        norm = clipped_norm(
-            self.policy.model.named_parameters(), self.settings.max_grad_norm, where
-        )
-        value_norm = 0.0 if self.critic is None else self.critic.clipped_norm(where)
+        self.faults.in_a_row = 0
         if norm == 0.0 and value_norm == 0.0:
             report.skipped += 1
             return False
@@ -387,10 +375,11 @@ class Learner:
 
     def state_dict(self) -> dict[str, Any]:
         """Counters beside the weights and the optimiser's own state."""
-        return {"update": self.update}
+        return {"update": self.update, **self.faults.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.update = int(state["update"])
+        self.faults.load_state_dict(state)
 
 
 class _Table:
@@ -432,15 +421,3 @@ def _moved(logprobs: Tensor, old: Tensor | None, mask: Tensor) -> float:
         return 0.0
     distance = torch.where(mask, old - logprobs.detach().float(), 0.0)
     return float((distance.exp() - 1.0 - distance).sum())
-
-
-def peak_memory_bytes(device: torch.device) -> int:
-    """The largest memory so far: allocated on a CUDA device, else resident in this process."""
-    if device.type == "cuda":
-        return int(torch.cuda.max_memory_allocated(device))
-    try:
-        import resource
-    except ImportError:  # not on Windows
-        return 0
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return int(peak) if sys.platform == "darwin" else int(peak) * 1024

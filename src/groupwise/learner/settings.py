@@ -39,11 +39,17 @@ class OptimizerSettings(BaseModel):
     max_grad_norm: float | None = Field(
         1.0, gt=0, description='Clip the global gradient norm to this; "none" for no clipping.'
     )
+    skip_nonfinite: int = Field(
+        0,
+        ge=0,
+        description="How many updates in a row may be skipped because loss or gradient is not "
+        "finite; the next one stops the run. 0 stops at the first.",
+    )
     micro_batch_tokens: int = Field(
         2048,
         ge=1,
         description="Tokens in one forward and backward pass, a prompt counted once for all of its "
-        "completions there; memory only, not the result.",
+        "completions there; memory only, not the result. Halved where memory runs out in a pass.",
     )
     keep_memory: bool = Field(
         True,

@@ -21,8 +21,10 @@ from groupwise.records.compare import flatten, table_causes
 from groupwise.records.files import read_json_lines
 from groupwise.records.metrics import is_measured
 from groupwise.texts import shortened
+from groupwise.training.watchdog import STALLS
 
-_CLOCKED = ("seconds", "time", "code")
+_CLOCKED = ("seconds", "time", "code", "run_id")
+_UNCOMPARED = (".lock", "manifest.json", STALLS)
 _IN_ORDER = ("rollouts", "metrics.jsonl", "evaluations", "checkpoints")
 _RECORDED_EVENTS = ("evaluation", "guard")
 
@@ -63,7 +65,7 @@ def compare_runs(unbroken: Path, broken: Path) -> Comparison:
 
 def _files(folder: Path) -> set[str]:
     found = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
-    return {path.as_posix() for path in found if path.name not in (".lock", "manifest.json")}
+    return {path.as_posix() for path in found if path.name not in _UNCOMPARED}
 
 
 def _stages(folder: Path) -> list[str]:

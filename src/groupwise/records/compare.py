@@ -99,12 +99,17 @@ def diff(run_a: Run | str | Path, run_b: Run | str | Path) -> Diff:
             break
     return Diff(
         recipe=_differences(flatten(a.recipe), flatten(b.recipe)),
-        environment=_differences(flatten(a.environment), flatten(b.environment)),
+        environment=_differences(_about(a), _about(b)),
         first_step=first,
         causes=causes,
         steps_a=len(lines_a),
         steps_b=len(lines_b),
     )
+
+
+def _about(run: Run) -> dict[str, Any]:
+    """The environment by dotted key, without the id, which no two runs share."""
+    return {key: value for key, value in flatten(run.environment).items() if key != "run_id"}
 
 
 def _rollout_causes(a: Run, b: Run, step: int) -> tuple[Difference, ...]:

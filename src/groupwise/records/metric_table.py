@@ -99,6 +99,7 @@ grad_norm
 learning_rate
 updates whole
 updates/skipped whole
+updates/nonfinite lower whole
 forward/tokens lower whole
 forward/projected lower whole
 forward/micro_batches whole

@@ -26,6 +26,12 @@ class CheckpointSettings(BaseModel):
     keep: int = Field(
         2, ge=1, description="Newest complete checkpoints that stay; older ones are deleted."
     )
+    grace_seconds: float | None = Field(
+        None,
+        gt=0,
+        description="Seconds that a step has to end and be saved after SIGTERM; a step that takes "
+        "longer is left then, and the last checkpoint stands. Without it the step is waited for.",
+    )
     best: str | None = Field(
         None,
         description="A metric; the checkpoints with its best values stay too, however old "
@@ -80,6 +86,13 @@ class RecordSettings(BaseModel):
         ge=0,
         description="Steps between those whose rollouts are recorded with what the updates did "
         "to each token (learner_logprobs, entropies, loss_weights); 0 = never.",
+    )
+    stalled_after: float = Field(
+        600.0,
+        ge=0,
+        description="Seconds without any progress (a completion, a score, a micro-batch, a file) "
+        "after which stacks and last events are written to stalls.txt and a warning says so; "
+        "nothing is interrupted. 0 = never.",
     )
     loggers: tuple[Literal["tensorboard", "wandb", "trackio", "mlflow"], ...] = Field(
         (), description="Where each step's metrics go as well; wandb is offline without a key."

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, Self
 
 from groupwise.errors import GroupwiseError, RecipeError
@@ -84,7 +85,7 @@ class RunWriter:
         except OSError as error:
             raise RecipeError(f"output = {str(folder)!r} cannot be written: {error}") from error
         (folder / "rollouts").mkdir(exist_ok=True)
-        about = {"record_version": RECORD_VERSION, **environment}
+        about = {"record_version": RECORD_VERSION, "run_id": token_hex(8), **environment}
         write_json(folder / "environment.json", about)
         (folder / "metrics.jsonl").touch()
         (folder / "events.jsonl").touch()

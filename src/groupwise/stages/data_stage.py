@@ -13,9 +13,10 @@ from groupwise.errors import RecipeError
 from groupwise.policies import Policy, describe_model
 from groupwise.records import CheckpointSettings
 from groupwise.stages.chats import check_length
-from groupwise.stages.fitting import Fitted, fit
+from groupwise.stages.fitting import fit
 from groupwise.stages.objective import FittingSettings, Objective
 from groupwise.stages.output import write_model
+from groupwise.stages.progress import Fitted
 from groupwise.stages.sources import (
     Found,
     RowData,

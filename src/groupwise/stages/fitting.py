@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -31,6 +31,7 @@ from groupwise.checkpoints import (
 from groupwise.errors import NonFiniteError, RecipeError
 from groupwise.instants import entered_step, passed
 from groupwise.learner import (
+    PassFaults,
     clipped_norm,
     learning_rate_at,
     make_optimizer,
@@ -47,6 +48,7 @@ from groupwise.records import (
     open_run,
 )
 from groupwise.stages.objective import FittingSettings, Objective, micro_batches
+from groupwise.stages.progress import Fitted, Progress
 from groupwise.stages.stage import StageContext
 from groupwise.training.output import holds_run, open_record
 from groupwise.training.process import (
@@ -60,32 +62,6 @@ from groupwise.training.start import checkpoint_to_resume
 
 E = TypeVar("E")
 _LOSS = "fit/eval_loss"
-
-
-@dataclass(slots=True)
-class Progress:
-    """Where a fit is: everything of its checkpoint besides weights and moments."""
-
-    step: int = 0
-    tokens: int = 0
-    seconds: float = 0.0
-    best: float | None = None
-    stalled: int = 0
-    stopped: bool = False
-
-
-@dataclass(slots=True)
-class Fitted:
-    """What a fit ended with: metrics before and after it, and the step of the weights.
-
-    Both compare the same rows: `loss` is of the first update's examples, `fit/eval_...` of the
-    held-out ones.
-    """
-
-    first: dict[str, Value]
-    last: dict[str, Value]
-    step: int
-    data_hash: str
 
 
 @lru_cache(maxsize=2)
@@ -118,6 +94,7 @@ class _Fit(Generic[E]):
             update = {"schedule_updates": max(self.total, 1)}
             self.settings = self.settings.model_copy(update=update)
         self.optimizer = make_optimizer(self.policy.model.parameters(), self.settings)
+        self.faults = PassFaults(self.settings)
         self.base = base_identity(self.policy.model) if has_adapter(self.policy.model) else None
         self.evaluations: dict[int, dict[str, float]] = {}
 
@@ -135,19 +112,60 @@ class _Fit(Generic[E]):
         name, seed = self.context.name, self.seed
         return [self.examples[epoch_order(count, seed, name, each)[at]] for each, at in places]
 
-    def parts(self, examples: Sequence[E]) -> list[list[E]]:
+    def parts(self, examples: Sequence[E], tokens: int) -> list[list[E]]:
         sizes = [self.objective.size(each) for each in examples]
-        parts = micro_batches(sizes, self.settings.micro_batch_tokens, padded=self.padded)
+        parts = micro_batches(sizes, tokens, padded=self.padded)
         return [[examples[index] for index in part] for part in parts]
 
     # --- one step ---------------------------------------------------------------------------------
 
     def learn(self, step: int) -> dict[str, Value]:
-        """One optimiser update. Raises NonFiniteError before anything is updated."""
-        examples = self.batch(step)
-        total = sum(self.objective.count(each) for each in examples)
-        loss, sums, parts = 0.0, dict[str, float](), self.parts(examples)
+        """One optimiser update. Raises NonFiniteError before anything is updated, unless
+        `training.skip_nonfinite` allows the update to be skipped."""
+        examples, where = self.batch(step), f"step {step}"
+        loss, norm, nonfinite = math.nan, math.nan, 0
+        sums, parts = dict[str, float](), 0
+        rate = learning_rate_at(step, self.settings)
+        try:
+            loss, sums, parts = self.faults.within_memory(
+                partial(self.parts, examples), partial(self._accumulate, step), where
+            )
+            named = self.policy.model.named_parameters()
+            norm = clipped_norm(named, self.settings.max_grad_norm, where)
+        except NonFiniteError as error:
+            self.optimizer.zero_grad(set_to_none=True)
+            self.faults.skip(error)
+            nonfinite = 1
+        else:
+            self.faults.in_a_row = 0
+            if norm > 0.0:  # else momentum would move the weights all the same
+                step_optimizer(self.optimizer, rate)
+        trained = sum(self.objective.trained(each) for each in examples)
+        self.progress.tokens += trained
+        return {
+            "loss": loss,
+            "grad_norm": norm,
+            "learning_rate": rate,
+            "updates": 1 - nonfinite,
+            "updates/nonfinite": nonfinite,
+            "updates_total": step + 1,
+            "version": step,
+            "tokens/trained": trained,
+            "tokens_total": self.progress.tokens,
+            "forward/micro_batches": parts,
+            "fit/examples": len(examples),
+            "fit/epoch": (step * self.settings.examples_per_step + len(examples))
+            / len(self.examples),
+            **{f"fit/{name}": value for name, value in sums.items()},
+        }
+
+    def _accumulate(
+        self, step: int, parts: Sequence[Sequence[E]]
+    ) -> tuple[float, dict[str, float], int]:
+        """The loss, what the objective records, and how many parts; gradients add up from 0."""
         self.optimizer.zero_grad(set_to_none=True)
+        total = sum(self.objective.count(each) for part in parts for each in part)
+        loss, sums = 0.0, dict[str, float]()
         for part in parts:
             summed, more = self.objective.sum_loss(self.policy, part)
             value = summed / total
@@ -157,28 +175,7 @@ class _Fit(Generic[E]):
             for name, number in more.items():
                 sums[name] = sums.get(name, 0.0) + number / total
             passed("micro-batch")
-        named = self.policy.model.named_parameters()
-        norm = clipped_norm(named, self.settings.max_grad_norm, f"step {step}")
-        rate = learning_rate_at(step, self.settings)
-        if norm > 0.0:  # else momentum would move the weights all the same
-            step_optimizer(self.optimizer, rate)
-        trained = sum(self.objective.trained(each) for each in examples)
-        self.progress.tokens += trained
-        return {
-            "loss": loss,
-            "grad_norm": norm,
-            "learning_rate": rate,
-            "updates": 1,
-            "updates_total": step + 1,
-            "version": step,
-            "tokens/trained": trained,
-            "tokens_total": self.progress.tokens,
-            "forward/micro_batches": len(parts),
-            "fit/examples": len(examples),
-            "fit/epoch": (step * self.settings.examples_per_step + len(examples))
-            / len(self.examples),
-            **{f"fit/{name}": value for name, value in sums.items()},
-        }
+        return loss, sums, len(parts)
 
     def _check(self, value: float, step: int) -> None:
         if not math.isfinite(value):
@@ -193,7 +190,7 @@ class _Fit(Generic[E]):
         """The loss over examples, and what the objective records of them."""
         total = sum(self.objective.count(each) for each in examples)
         values = {"loss": 0.0}
-        for part in self.parts(examples):
+        for part in self.parts(examples, self.faults.micro_batch_tokens):
             loss, sums = self.objective.sum_loss(self.policy, part)
             for name, number in {"loss": float(loss), **sums}.items():
                 values[name] = values.get(name, 0.0) + number / total
@@ -207,6 +204,7 @@ class _Fit(Generic[E]):
 
     def run(self, writer: RunWriter, interruption: Interruption) -> None:
         started = time.perf_counter() - self.progress.seconds
+        interruption.resume_at = self.progress.step
         if self.heldout and 0 not in self.evaluations:
             self._record_evaluation(writer, 0, self.evaluate())
         while not self.done:
@@ -228,6 +226,9 @@ class _Fit(Generic[E]):
             values |= {"seconds/learn": learned - before, "seconds/step": now - before}
             values["memory/peak_bytes"] = peak_memory_bytes(self.policy.device)
             values["tokens_per_second"] = int(values["tokens/trained"] or 0) / (now - before)
+            for about, note in self.faults.take_notes():
+                writer.event("warning", about=about, message=note)
+                self.context.warn(note)
             self.last_line = writer.metrics(step, values)
             self.progress.seconds = now - started
             for callback in self.context.callbacks:
@@ -236,6 +237,7 @@ class _Fit(Generic[E]):
             due = (every > 0 and (step + 1) % every == 0) or is_best or self.done
             if due or interruption.number is not None:
                 self.checkpoint(writer)
+                interruption.resume_at = self.progress.step
 
     @property
     def done(self) -> bool:
@@ -273,7 +275,11 @@ class _Fit(Generic[E]):
             self.progress.step,
             model_state=model,
             optimizer_state=moments,
-            state={"base": self.base, "progress": asdict(self.progress)},
+            state={
+                "base": self.base,
+                "progress": asdict(self.progress),
+                "faults": self.faults.state_dict(),
+            },
             metrics=self.last_line,
         )
         self.prune(path.parent)
@@ -295,6 +301,7 @@ class _Fit(Generic[E]):
             same_base(found.state, self.base)
             restore_training_state(self.policy.model, self.optimizer, found)
             self.progress = Progress(**found.state["progress"])
+            self.faults.load_state_dict(found.state.get("faults", {}))
             self.last_line = dict(found.metrics)
             if not notes:  # killed between a save and its pruning
                 self.prune(path.parent)
@@ -391,7 +398,7 @@ def fit(
 def _watched(made: _Fit[Any], writer: RunWriter, resuming: bool) -> None:
     """The remaining steps; however they end, the record says how."""
     try:
-        with Interruption() as interruption:
+        with Interruption(made.checkpoints.grace_seconds) as interruption:
             writer.event("resumed" if resuming else "started", step=made.progress.step)
             made.run(writer, interruption)
     except BaseException as error:

@@ -86,14 +86,24 @@ def write_lineage(folder: Path, lineage: Mapping[str, Any]) -> None:
 
 
 def read_lineage(folder: Path) -> dict[str, Any] | None:
-    """A finished stage's lineage; None where the stage has not finished."""
+    """A finished stage's lineage; None where the stage has not finished.
+
+    Raises RecipeError where it is damaged, or its `output` is not the stage's own model folder.
+    """
     path = folder / LINEAGE
     if not path.is_file():
         return None
+    own = f"stages/{folder.name}/{MODEL}"
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise RecipeError(f"{path} is damaged: {error}; start again with --overwrite") from error
+        output = found["result"]["output"]
+    except (ValueError, LookupError, TypeError) as error:
+        raise RecipeError(f"{path} is damaged: {error!r}; start again with --overwrite") from error
+    if output not in (None, own) or (folder / MODEL).is_symlink():
+        raise RecipeError(
+            f"{path}: output = {output!r} is not the stage's own folder {own!r}; a model from "
+            "elsewhere is not read. Restore it, or start again with --overwrite"
+        )
     return found
 
 

@@ -20,6 +20,7 @@ from groupwise.policies import describe_model, is_classifier
 from groupwise.recipe import find_recipe, plain_table
 from groupwise.records import (
     SUMMARY_KEYS,
+    RecordSettings,
     Run,
     RunWriter,
     Value,
@@ -54,6 +55,7 @@ from groupwise.training.callbacks import Callback
 from groupwise.training.output import changed_fields, open_record, run_folder
 from groupwise.training.preparing import Prepared
 from groupwise.training.process import Interrupted
+from groupwise.training.watchdog import Watchdog
 from groupwise.verifiers import Verifier
 
 
@@ -238,15 +240,15 @@ class _Runner:
         """The stages that are left; however they end, the record says how."""
         self.writer.event("resumed" if resuming else "started")
         if all(read_lineage(place) is not None for place in self.places.values()):
-            for callback in self.callbacks:
-                callback.on_warning(f"{self.folder} already ran its {len(self.done)} stages")
+            self._say(f"{self.folder} already ran its {len(self.done)} stages")
         name = ""
         try:
-            for node in self.pipeline.order:
-                name = node.name
-                entered_stage(name)
-                self.stage(node)
-                passed("between stages")
+            with Watchdog(self.writer, _patience(self.pipeline), self._say):
+                for node in self.pipeline.order:
+                    name = node.name
+                    entered_stage(name)
+                    self.stage(node)
+                    passed("between stages")
         except BaseException as error:
             stopped = isinstance(error, Interrupted | KeyboardInterrupt)
             self.done[name]["status"] = status = "interrupted" if stopped else "failed"
@@ -265,6 +267,10 @@ class _Runner:
                 self.prepared[BASE].environment.close()
         self.writer.summary(self._summary("finished"))
         self.writer.event("finished")
+
+    def _say(self, message: str) -> None:
+        for callback in self.callbacks:
+            callback.on_warning(message)
 
     def stage(self, node: Node) -> None:
         """Run, resume or skip one stage."""
@@ -405,6 +411,12 @@ class _Runner:
             "output": next(filter(None, models), None),
             "stages": stages,
         }
+
+
+def _patience(pipeline: Pipeline) -> float:
+    """The longest `record.stalled_after` of the stages, the default where none has one."""
+    records = [getattr(node.stage, "record", RecordSettings()) for node in pipeline.order]
+    return max(each.stalled_after for each in records)
 
 
 def _rows_hash(place: Path) -> str | None:

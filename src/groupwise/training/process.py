@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import signal
 import sys
 import threading
+import time
 from contextlib import AbstractContextManager, chdir, nullcontext
 from functools import cache
 from types import FrameType
 from typing import Any, Self
 
 from groupwise.errors import GroupwiseError
+from groupwise.instants import pulse
 
 
 class Interrupted(GroupwiseError):  # noqa: N818 (not an error)
@@ -24,7 +27,7 @@ class Interrupted(GroupwiseError):  # noqa: N818 (not an error)
 
 
 class _AtOnce(KeyboardInterrupt):
-    """A second signal, on its way out of whatever was running.
+    """A second signal, or a grace period that is over, on its way out of whatever was running.
 
     Not an `Exception`, so that user code does not catch it as an error.
     """
@@ -34,33 +37,58 @@ class Interruption:
     """A context in which the first SIGINT or SIGTERM is noted in `number` instead of raised.
 
     The run stops after the step that is running, with a checkpoint. A second signal leaves the
-    context at once, as `Interrupted`. Outside the main thread nothing is installed: only the main
-    thread can handle signals.
+    context at once, as `Interrupted`; so does the next instant of the main thread's work once
+    `grace` seconds have passed since SIGTERM and the step has not ended. Outside the main thread
+    nothing is installed: only the main thread can handle signals. `resume_at` is the step that a
+    resumed run would begin with; None where there are no steps.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, grace: float | None = None) -> None:
         self.number: int | None = None
+        self.resume_at: int | None = None
+        self._grace = grace
+        self._deadline = math.inf
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._previous[number] = signal.signal(number, self._note)
+            pulse.check = self._leave_when_late
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
+            pulse.check = None
         if isinstance(error, _AtOnce):
-            raise Interrupted(
-                error.args[0], "interrupted a second time; stopped without a new checkpoint"
-            ) from error
+            number, why = error.args
+            again = (
+                "" if self.resume_at is None else f"; --resume begins with step {self.resume_at}"
+            )
+            message = f"{why}; stopped without a new checkpoint{again}"
+            raise Interrupted(number, message) from error
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
         if self.number is not None:
-            raise _AtOnce(number)
+            raise _AtOnce(number, "interrupted a second time")
         self.number = number
-        os.write(2, b"groupwise: stopping after this step (signal again to stop now)\n")
+        limit = ""
+        if number == signal.SIGTERM and self._grace is not None:
+            self._deadline = time.monotonic() + self._grace
+            limit = f", or in {self._grace:g} s without a new checkpoint"
+        text = f"groupwise: stopping after this step{limit} (signal again to stop now)\n"
+        os.write(2, text.encode())
+
+    def _leave_when_late(self) -> None:
+        if time.monotonic() < self._deadline or self.number is None:
+            return
+        if threading.current_thread() is threading.main_thread():
+            raise _AtOnce(
+                self.number,
+                f"the step has not ended within {self._grace:g} s of the signal "
+                "(checkpoints.grace_seconds)",
+            )
 
 
 def kept_directory() -> AbstractContextManager[None]:

@@ -31,6 +31,7 @@ class Reporter:
         self.no_signal = NoSignalWatch(recipe.selection.no_signal_alarm, recipe.sampling.group_size)
         self.evaluations: dict[int, dict[str, Value]] = {}
         self.last_line: Mapping[str, Value] = {}
+        self.nonfinite = 0
         self.started = time.perf_counter() - session.seconds_before
 
     @property
@@ -45,8 +46,12 @@ class Reporter:
             self.evaluations[event["version"]] = event["values"]
         if self.session.first_step:
             for line in record.metrics().to_pylist():
-                self.last_line = line
+                self._take(line)
                 self.no_signal.see(line["groups/no_signal"])
+
+    def _take(self, line: Mapping[str, Value]) -> None:
+        self.last_line = line
+        self.nonfinite += int(line.get("updates/nonfinite") or 0)
 
     def warn(self, message: str, *, about: str) -> None:
         self.writer.event("warning", about=about, message=message)
@@ -75,6 +80,8 @@ class Reporter:
         clock: Clock,
         details: TokenDetails | None = None,
     ) -> None:
+        for about, note in self.session.learner.faults.take_notes():
+            self.warn(note, about=about)
         tokens = collected.num_tokens
         ages = [step - each.version for group in collected.groups for each in group.rollouts]
         self.session.tokens_total += tokens
@@ -102,7 +109,7 @@ class Reporter:
                 "memory/peak_bytes": peak_memory_bytes(self.session.policy.device),
             },
         )
-        self.last_line = line
+        self._take(line)
         for callback in self.callbacks:
             callback.on_step(line)
         for warning in self.constant.see(collected.sampled):
@@ -145,6 +152,7 @@ class Reporter:
             "eval/last": last,
             "kl_last": self.last_line.get("kl"),
             "reward_last": self.last_line.get("reward"),
+            "updates/nonfinite": self.nonfinite,
         }
 
 

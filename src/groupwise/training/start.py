@@ -27,6 +27,7 @@ from groupwise.training.preparing import Prepared, prepare
 from groupwise.training.process import Interrupted, Interruption, kept_directory
 from groupwise.training.session import Session, check_agreement, open_session
 from groupwise.training.train import Loop
+from groupwise.training.watchdog import Watchdog
 
 
 def train(
@@ -129,9 +130,17 @@ def _run(
     warnings: Sequence[tuple[str, str]],
 ) -> dict[str, Any]:
     """The remaining steps; however they end, the record says how. Returns the summary."""
-    loop = Loop(session, writer, callbacks)
+    loop, recipe = Loop(session, writer, callbacks), session.recipe
+
+    def say(message: str) -> None:
+        for callback in callbacks:
+            callback.on_warning(message)
+
     try:
-        with Interruption() as interruption:
+        with (
+            Interruption(recipe.checkpoints.grace_seconds) as interruption,
+            Watchdog(writer, recipe.record.stalled_after, say),
+        ):
             writer.event(
                 "resumed" if resuming else "started",
                 step=session.first_step,

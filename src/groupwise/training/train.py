@@ -41,6 +41,7 @@ class Loop:
     def run(self, interruption: Interruption) -> None:
         """Every remaining step. Raises Interrupted where it was asked to stop."""
         first, steps = self.session.first_step, self.recipe.training.steps
+        interruption.resume_at = first
         self.report.restore()
         if first == 0 and 0 not in self.report.evaluations:
             self.evaluate(0)
@@ -57,7 +58,8 @@ class Loop:
                 self.load(step + 1)
                 evaluated = self.evaluate_if_due(step + 1)
             self.record(step, collected, batch, {**learned, **evaluated}, details)
-            self.checkpoint(step + 1, last=interruption.number is not None)
+            if self.checkpoint(step + 1, last=interruption.number is not None):
+                interruption.resume_at = step + 1
             self._stop_if_asked(interruption, step + 1 < steps, f"after {step + 1}")
 
         if steps and self.session.learner.update == 0:
@@ -188,12 +190,13 @@ class Loop:
         self.session.environment.verifier.take_logs()  # of these completions: no step's
         return self.report.evaluation(version, result)
 
-    def checkpoint(self, version: int, *, last: bool) -> None:
-        """The checkpoint due after `version` steps: scheduled, after the last, or interrupted."""
+    def checkpoint(self, version: int, *, last: bool) -> bool:
+        """Writes the checkpoint due after `version` steps: scheduled, after the last, or
+        interrupted. False where none is due."""
         settings = self.recipe.checkpoints
         due = settings.every > 0 and version % settings.every == 0
         if not (due or last or version == self.recipe.training.steps):
-            return
+            return False
         self.report.writer.sync()
         model_state, optimizer_state = training_state(
             self.session.policy.model, self.session.learner.optimizer
@@ -211,6 +214,7 @@ class Loop:
         prune(folder, **settings.retention)
         self.report.writer.event("checkpoint", version=version, path=path.name)
         trim_freed_memory()
+        return True
 
     def _stop_if_asked(self, interruption: Interruption, steps_left: bool, when: str) -> None:
         if interruption.number is not None and steps_left:

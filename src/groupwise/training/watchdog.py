@@ -1,0 +1,96 @@
+"""Notices a run that stalls, and writes down where every thread stands; it interrupts nothing."""
+
+from __future__ import annotations
+
+import faulthandler
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import ClassVar, Self
+
+from groupwise.errors import GroupwiseError
+from groupwise.instants import pulse
+from groupwise.records import RunWriter
+
+STALLS = "stalls.txt"
+"""The file of the run folder with the stacks and the last events of its stalls."""
+_LOOKS = 8
+_LAST_EVENTS = 20
+
+
+class Watchdog:
+    """Watches the run of one record while its block runs.
+
+    After `seconds` without an instant (`instants.py`: a completion, a score, a micro-batch, a
+    file) the stacks of all threads and the last events go to `stalls.txt`, and an event and `say`
+    name what the main thread does. The stacks are written from outside the interpreter, so they
+    are there even where native code holds it. 0 seconds, or a block inside another one: nothing.
+    """
+
+    _watching: ClassVar[bool] = False
+
+    def __init__(self, writer: RunWriter, seconds: float, say: Callable[[str], None]) -> None:
+        self.writer = writer
+        self.seconds = min(seconds, threading.TIMEOUT_MAX)
+        self.say = say
+        self.path: Path = writer.folder.absolute() / STALLS
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        if self.seconds > 0 and not Watchdog._watching:
+            Watchdog._watching = True
+            self._file = self.path.open("a", encoding="utf-8")
+            self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._thread is None:
+            return
+        self._stop.set()
+        self._thread.join()
+        faulthandler.cancel_dump_traceback_later()
+        self._file.close()
+        if self.path.stat().st_size == 0:
+            self.path.unlink()
+        Watchdog._watching = False
+
+    def _watch(self) -> None:
+        seen, since, told = -1, time.monotonic(), False
+        while not self._stop.wait(self.seconds / _LOOKS):
+            if pulse.count != seen:
+                seen, since, told = pulse.count, time.monotonic(), False
+                self._size = self.path.stat().st_size
+                faulthandler.dump_traceback_later(self.seconds, file=self._file)
+            elif not told and time.monotonic() - since >= self.seconds:
+                told = True
+                self._tell(time.monotonic() - since)
+
+    def _tell(self, seconds: float) -> None:
+        place = main_thread_place()
+        faulthandler.cancel_dump_traceback_later()  # returns once a dump under way is done
+        if self.path.stat().st_size == self._size:
+            faulthandler.dump_traceback(self._file, all_threads=True)
+        where = f"{pulse.latest!r} of {pulse.place}"
+        try:
+            self.writer.event("stalled", seconds=round(seconds, 1), after=where, main_thread=place)
+            events = (self.writer.folder / "events.jsonl").read_text("utf-8").splitlines()
+            self._file.write("\n".join(["", "last events:", *events[-_LAST_EVENTS:], "", ""]))
+            self._file.flush()
+        except (GroupwiseError, OSError) as error:
+            self.say(f"the stall is not recorded: {error}")
+        self.say(
+            f"no progress for {seconds:.0f} s: the last was {where}, and the main thread is in "
+            f"{place}. Nothing is interrupted; the stacks of all threads are in {self.path}"
+        )
+
+
+def main_thread_place() -> str:
+    """The innermost function of the main thread, as `slow (rewards.py, line 7)`."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    if frame is None:
+        return "no function"
+    return f"{frame.f_code.co_qualname} ({frame.f_code.co_filename}, line {frame.f_lineno})"
