@@ -4,8 +4,8 @@
     python experiments/certificates.py tiny_arithmetic  # some of them, again
     python experiments/certificates.py --table          # the table of docs/reliability.md
 
-Each is `groupwise verify-resume NAME --small --kills 2` in a process of its own, which is ended after
-`--limit` seconds. A recipe whose line is there is left out, so this can be interrupted.
+Each is `groupwise verify-resume NAME --small --kills 2` in a process of its own, which is ended
+after `--limit` seconds. A recipe whose line is there is left out, so this can be interrupted.
 """
 
 from __future__ import annotations
