@@ -24,6 +24,7 @@ def test_defaults_are_the_designs():
     assert CheckpointSettings().model_dump() == {
         "every": 20,
         "keep": 2,
+        "grace_seconds": None,
         "best": None,
         "keep_best": 1,
         "best_direction": None,

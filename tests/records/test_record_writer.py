@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -52,7 +54,9 @@ def test_a_run_reads_back_as_it_was_written(run_folder: Path):
     run = open_run(run_folder)
     assert run.recipe_text == RECIPE
     assert run.recipe["training"] == {"steps": 3}
-    assert run.environment == {"record_version": 2, "versions": {"torch": "2.13.0"}}
+    about = run.environment
+    assert re.fullmatch("[0-9a-f]{16}", about.pop("run_id"))
+    assert about == {"record_version": 2, "versions": {"torch": "2.13.0"}}
     assert run.summary["status"] == "finished"
     assert run.steps == [0, 1, 2]
     metrics = run.metrics().to_pandas()
@@ -345,6 +349,7 @@ def test_halves_of_characters_are_replaced_and_never_end_a_run(tmp_path: Path):
     ]
     assert json.loads((tmp_path / "run" / "environment.json").read_text()) == {
         "record_version": 2,
+        "run_id": ANY,
         "note": "\ufffd",
     }
 
@@ -383,7 +388,7 @@ def test_every_column_is_documented_and_a_newer_record_is_refused(tmp_path: Path
     assert [name for name in (*schema().names, "rewards") if f"`{name}`" not in page] == []
     RunWriter.create(tmp_path / "run", "seed = 0\n", {}).close()
     about = tmp_path / "run" / "environment.json"
-    assert json.loads(about.read_text("utf-8")) == {"record_version": 2}
+    assert json.loads(about.read_text("utf-8")) == {"record_version": 2, "run_id": ANY}
     about.write_text('{"record_version": 3}', "utf-8")
     with pytest.raises(RecipeError, match="record of version 3"):
         open_run(tmp_path / "run")

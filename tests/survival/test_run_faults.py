@@ -85,6 +85,7 @@ class BadOnce(StopAfter):
             self.handle = self.weight.register_hook(lambda grad: torch.full_like(grad, torch.nan))
 
 
+@pytest.mark.slow
 def test_a_skipped_step_is_counted_and_resumes_exactly(tmp_path: Path) -> None:
     table = RECIPE | {"training": {**RECIPE["training"], "steps": 4, "skip_nonfinite": 1}}
     keep = BadOnce(99)

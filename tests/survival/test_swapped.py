@@ -64,6 +64,7 @@ def test_a_newer_checkpoint_of_another_run_costs_none_of_the_runs_own(tmp_path: 
         assert newest_complete(folder) == folder / "step_000002"
 
 
+@pytest.mark.slow
 def test_a_copied_run_keeps_its_id_and_one_without_an_id_still_resumes(tmp_path: Path) -> None:
     begun(tmp_path / "run")
     copy = Path(shutil.copytree(tmp_path / "run", tmp_path / "copy"))

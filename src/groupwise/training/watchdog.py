@@ -59,14 +59,14 @@ class Watchdog:
         Watchdog._watching = False
 
     def _watch(self) -> None:
-        seen, since, told = -1, time.monotonic(), False
+        seen, since, reported = -1, time.monotonic(), False
         while not self._stop.wait(self.seconds / _LOOKS):
             if pulse.count != seen:
-                seen, since, told = pulse.count, time.monotonic(), False
+                seen, since, reported = pulse.count, time.monotonic(), False
                 self._size = self.path.stat().st_size
                 faulthandler.dump_traceback_later(self.seconds, file=self._file)
-            elif not told and time.monotonic() - since >= self.seconds:
-                told = True
+            elif not reported and time.monotonic() - since >= self.seconds:
+                reported = True
                 self._tell(time.monotonic() - since)
 
     def _tell(self, seconds: float) -> None:
