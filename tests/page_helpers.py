@@ -42,6 +42,7 @@ def write_run(folder: Path, seed: int = 0, differs_from: int = 99) -> Path:
             writer.evaluation(
                 version, {name: value, f"{name}_low": value - 0.1, f"{name}_high": value + 0.1}
             )
+        writer.event("planned", memory=4e9, resident=1e9, peak=1e9, step_seconds=8.0, tokens=80)
         for step in range(12):
             rows = [
                 row(step, index, "p0" if n == 0 else f"p{step}-{n}", **others(step, index))
@@ -52,6 +53,7 @@ def write_run(folder: Path, seed: int = 0, differs_from: int = 99) -> Path:
             writer.metrics(
                 step,
                 {"reward": 0.5, "completions/count": 20, "unscored": 0, "groups/no_signal": 0.0,
-                 "seconds/rollout": 3.0, "seconds/learn": 1.0, "seconds/step": 4.0},
+                 "seconds/rollout": 3.0, "seconds/learn": 1.0, "seconds/step": 4.0,
+                 "memory/peak_bytes": 3_000_000_000, "tokens": 60 + step},
             )  # fmt: skip
     return folder

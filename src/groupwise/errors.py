@@ -8,6 +8,10 @@ class GroupwiseError(Exception):
 
     exit_code = 1
 
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows in place of a traceback."""
+        return [f"{type(self).__name__}: {self}"]
+
 
 class RecipeError(GroupwiseError, ValueError):
     """Bad input, refused early: field, value, a legal one. Exit code 2."""

@@ -50,6 +50,11 @@ def test_the_sample_is_bounded_named_ones_first_then_prompts_that_recur(
     assert group["rows"][0]["tokens"] == ["⟨7⟩", "⟨8⟩", "⟨2⟩"]  # the model is not at hand
 
 
+def test_the_plan_stands_beside_what_was_measured(data: dict[str, Any]) -> None:
+    rows = [(row["unit"], row["planned"], row["measured"]) for row in data["plan"]]
+    assert rows == [("bytes", 4e9, 2e9), ("s", 8.0, 4.0), ("tokens", 80, 71.0)]
+
+
 def test_two_runs_part_at_the_step_where_ids_differ(tmp_path: Path) -> None:
     a, b = (open_run(write_run(tmp_path / str(n), n, 4 * (n + 1))) for n in range(2))
     found = pair(a, b)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache, cached_property
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from groupwise import __version__
@@ -66,6 +67,7 @@ class RunView:
             "doctor": doctor,
             "curves": _curves(facts),
             "rollouts": sum(int(value) for value in facts.series("completions/count")),
+            "plan": _plan(facts),
             "seen": self.seen(),
             "events": run.events()[-200:],
         }
@@ -193,6 +195,25 @@ def _family(recipe: Mapping[str, Any]) -> str:
     """Equal for runs whose recipes differ in the seed alone."""
     rest = {name: value for name, value in recipe.items() if name != "seed"}
     return text_hash(json.dumps(rest, sort_keys=True, default=str))[:12]
+
+
+def _plan(facts: Facts) -> list[dict[str, Any]]:
+    """What was planned before the run beside what it took; nothing where no plan was recorded."""
+    planned = next((each for each in reversed(facts.events) if each["kind"] == "planned"), None)
+    if planned is None:
+        return []
+    peak = max(facts.series("memory/peak_bytes"), default=0.0)
+    phases = zip(*(facts.series(f"seconds/{name}") for name in ("rollout", "learn")), strict=False)
+    seconds = [math.fsum(each) for each in phases]
+    rows = (
+        ("memory that the run takes, at its peak", "bytes", planned.get("memory"),
+         peak - planned.get("resident", 0) if peak > planned.get("peak", 0) else None),
+        ("rollout and learning, a step (planned: every completion at its limit)", "s",
+         planned.get("step_seconds"), median(seconds) if seconds else None),
+        ("tokens a step, at most", "tokens", planned.get("tokens"),
+         max(facts.series("tokens"), default=None)),
+    )  # fmt: skip
+    return [dict(zip(("name", "unit", "planned", "measured"), row, strict=True)) for row in rows]
 
 
 def _curves(facts: Facts) -> dict[str, Any]:

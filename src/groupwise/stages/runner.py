@@ -52,6 +52,7 @@ from groupwise.stages.stage_models import check_use
 from groupwise.templates import differing_tokenizers
 from groupwise.training import start
 from groupwise.training.callbacks import Callback
+from groupwise.training.notebook import notebook_callbacks
 from groupwise.training.output import changed_fields, open_record, run_folder
 from groupwise.training.preparing import Prepared
 from groupwise.training.process import Interrupted
@@ -75,19 +76,21 @@ def train(
     values. `output` is the run's folder (default `runs/<recipe>-<number>`). With `resume` the run
     in `output` resumes from its newest complete checkpoint and ends equal to one that never
     stopped; on an absent or empty folder it starts afresh, on a finished run it does nothing.
-    `overwrite` replaces a run that is there. `small` shrinks the recipe.
+    `overwrite` replaces a run that is there. `small` shrinks the recipe. In a notebook progress and
+    curves show under the cell.
 
     Raises RecipeError (bad input, before weights load), TypeError (not a callback),
     GroupwiseError (a run that failed), Interrupted (SIGINT or SIGTERM; a checkpoint was written
     first).
     """
+    start.check_callbacks(callbacks)
+    callbacks = [*callbacks, *notebook_callbacks()]
     source = recipe if isinstance(recipe, Mapping) else find_recipe(str(recipe))
     if not is_pipeline(source):
         return start.train(
             recipe, overrides, output, resume,
             overwrite=overwrite, small=small, callbacks=callbacks,
         )  # fmt: skip
-    start.check_callbacks(callbacks)
     pipeline = load_pipeline(source, overrides, small=small)
     folder, resuming = run_folder(source, output, resume=resume, overwrite=overwrite)
     if resuming:
