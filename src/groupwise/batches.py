@@ -21,8 +21,8 @@ from groupwise.types import Batch, Group, Rollout, Rows
 
 
 def align(groups: Sequence[Group]) -> Rows:
-    """Lay the rollouts of all groups out as rows; a group's rows are adjacent."""
-    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    """Lay the sequences of all groups out as rows; a group's rows are adjacent."""
+    rollouts = [rollout for group in groups for rollout in group.sequences]
     width = max((len(rollout.completion_ids) for rollout in rollouts), default=0)
     width = max(width, 1)
     return Rows(
@@ -30,7 +30,7 @@ def align(groups: Sequence[Group]) -> Rows:
         completion_ids=[rollout.completion_ids for rollout in rollouts],
         mask=_pad([rollout.mask for rollout in rollouts], width, torch.bool),
         group_ids=torch.tensor(
-            [number for number, group in enumerate(groups) for _ in group.rollouts],
+            [number for number, group in enumerate(groups) for _ in group.sequences],
             dtype=torch.int64,
         ),
         sampler_logprobs=_pad(
@@ -110,10 +110,15 @@ def make_batch(
     those with a critic, `teacher_logprobs` [B, T] by those with a teacher; rows that have none
     (`taught` [B] False) do not train where nothing else is learned from. `equal_prompts` is passed
     on. `state` is updated in place. Raises ValueError, naming the part, where one lacks its input.
+
+    A branch is not scored, so that no statistic counts a rollout twice; then it has its rollout's
+    advantage.
     """
     needs = algorithm.needs
-    rollouts = [rollout for group in groups for rollout in group.rollouts]
-    raw = _with_nan([rollout.reward for rollout in rollouts])
+    rollouts = [rollout for group in groups for rollout in group.sequences]
+    rows_of = [row - rollout.branch for row, rollout in enumerate(rollouts)]
+    owners = torch.tensor(rows_of, dtype=torch.int64)
+    raw = _with_nan([None if each.branch else each.reward for each in rollouts])
     truncated = torch.tensor([rollout.truncated for rollout in rollouts])
     lengths = torch.tensor([rollout.num_tokens for rollout in rollouts], dtype=torch.int64)
     rewards = algorithm.shape_rewards(
@@ -124,14 +129,14 @@ def make_batch(
         entropies=rows.entropies,
         mask=rows.mask,
     )
-    prompt_ids = [group.prompt.id for group in groups for _ in group.rollouts]
+    prompt_ids = [group.prompt.id for group in groups for _ in group.sequences]
     filtered = algorithm.filter_mask(
-        rows.mask,
+        torch.ones(len(rollouts), 1, dtype=torch.bool),
         rewards=rewards,
         group_ids=rows.group_ids,
         truncated=truncated,
         unshaped=raw,
-        accuracies=_with_nan([rollout.score.accuracy for rollout in rollouts]),
+        accuracies=_with_nan([None if r.branch else r.score.accuracy for r in rollouts]),
         prompt_ids=prompt_ids,
         state=state,
     )
@@ -152,7 +157,11 @@ def make_batch(
         prompt_ids=prompt_ids,
         state=state,
     )
-    trains, metrics = filtered.mask, dict(filtered.counts)
+    trains, metrics = rows.mask & filtered.mask[owners], dict(filtered.counts)
+    num_branches = sum(rollout.branch > 0 for rollout in rollouts)
+    if num_branches:
+        metrics["filter/unscored_rows"] -= num_branches
+        advantages = _shared(advantages, owners, algorithm)
     if taught is not None:
         metrics["teacher/untaught"] = float((~taught).sum())
         if algorithm.transform.ignores_reward:
@@ -186,6 +195,16 @@ def make_batch(
     )
 
 
+def _shared(advantages: Tensor, owners: Tensor, algorithm: Algorithm) -> Tensor:
+    """[B]: every branch with its rollout's advantage."""
+    if advantages.dim() > 1:
+        raise ValueError(
+            f"algorithm {algorithm.name!r} gives every token an advantage of its own, which the "
+            'branches of an agent cannot share; set environment.on_rewrite = "refuse"'
+        )
+    return advantages[owners]
+
+
 def _with_nan(values: Sequence[float | None]) -> Tensor:
     """[B] float32, NaN for None."""
     return torch.tensor([nan if value is None else value for value in values], dtype=torch.float32)
@@ -213,7 +232,7 @@ def _components(rollouts: Sequence[Rollout]) -> Tensor:
 
 def _greedy_rewards(groups: Sequence[Group]) -> Tensor:
     """[B]: the reward of the group's greedy rollout, repeated for its rows."""
-    greedy = [group.greedy for group in groups for _ in group.rollouts]
+    greedy = [group.greedy for group in groups for _ in group.sequences]
     return _with_nan([None if each is None else each.reward for each in greedy])
 
 
@@ -259,7 +278,7 @@ def split_rows(
     if padded:
         return _split_padded(rows, index, token_budget, whole_groups)
     parts: list[_Part] = []
-    groups = _units(rows, index, whole_groups=True)
+    groups = _units(rows, index, whole_groups=True, by_prompt=not whole_groups)
     pieces = [
         piece
         for group in groups
@@ -297,9 +316,9 @@ class _Part:
 
 
 def _tokens(rows: Rows, piece: Sequence[int]) -> tuple[int, int]:
-    """Tokens of a group's prompt, and of these rows' completions without their last."""
+    """Tokens of these rows' distinct prompts, and of their completions without their last."""
     completions = sum(max(len(rows.completion_ids[row]) - 1, 0) for row in piece)
-    return len(rows.prompt_ids[piece[0]]), completions
+    return sum(map(len, {rows.prompt_ids[row] for row in piece})), completions
 
 
 def _pieces(rows: Rows, group: tuple[int, ...], token_budget: int) -> list[tuple[int, ...]]:
@@ -333,12 +352,17 @@ def _split_padded(rows: Rows, index: Tensor, token_budget: int, whole_groups: bo
     return [torch.tensor(part, dtype=torch.int64) for part in parts]
 
 
-def _units(rows: Rows, index: Tensor, whole_groups: bool) -> list[tuple[int, ...]]:
+def _units(
+    rows: Rows, index: Tensor, whole_groups: bool, by_prompt: bool = False
+) -> list[tuple[int, ...]]:
+    """Single rows, or whole groups; `by_prompt`, the rows of a group that share their prompt's ids,
+    which an agent's do not always."""
     if not whole_groups:
         return [(row,) for row in index.tolist()]
-    members: dict[int, list[int]] = {}
+    members: dict[tuple[int, tuple[int, ...]], list[int]] = {}
     for row in index.tolist():
-        members.setdefault(int(rows.group_ids[row]), []).append(row)
+        key = int(rows.group_ids[row]), rows.prompt_ids[row] if by_prompt else ()
+        members.setdefault(key, []).append(row)
     return [tuple(unit) for unit in members.values()]
 
 

@@ -10,7 +10,7 @@ The way of the data:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -252,7 +252,8 @@ class Extras:
     `continued` numbers the turns that continue the message of the turn before. `opened` is the tag
     at the prompt's end that belongs to what was written. `counts` become metrics. `limit` names the
     limit that ended the rollout, `failure` what its environment raised. `result` is the
-    environment's own verdict.
+    environment's own verdict. `output` is what an agent answered: verifiers read it in place of the
+    policy's words.
 
     >>> Extras(messages=({"role": "assistant", "content": "7"},), counts={"guesses": 1}).limit
     """
@@ -264,6 +265,7 @@ class Extras:
     limit: TurnLimit | None = None
     failure: str | None = None
     result: Score | None = None
+    output: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +273,7 @@ class Rollout:
     """One prompt played to its end, scored.
 
     `step_ends` are the positions in `completion_ids` of the tokens that end the score's steps.
+    `branches` are the other histories of an agent that went back on its own (`sequences`).
 
     >>> c = Completion((11, 2), "7", (-0.1, -0.2), "stop")
     >>> r = Rollout(Prompt("p", text="3+4="), (Turn((5, 6), c),), Score(1.0, "correct"), 0, 0, 0)
@@ -286,6 +289,20 @@ class Rollout:
     step: int
     extras: Extras = Extras()
     step_ends: tuple[int, ...] | None = None
+    branches: tuple[tuple[Turn, ...], ...] = ()
+    branch: int = 0
+
+    @property
+    def sequences(self) -> tuple[Rollout, ...]:
+        """The rollout, then each of its branches as one, numbered from 1 by `branch`.
+
+        A branch trains and shares the score, but is outside every statistic. Tokens that it has in
+        common with an earlier sequence are in its prompt, so that none trains twice.
+        """
+        return self, *(
+            replace(self, turns=turns, branches=(), branch=number)
+            for number, turns in enumerate(self.branches, start=1)
+        )
 
     @property
     def prompt_ids(self) -> tuple[int, ...]:
@@ -369,6 +386,11 @@ class Group:
     @property
     def rewards(self) -> tuple[float | None, ...]:
         return tuple(rollout.reward for rollout in self.rollouts)
+
+    @property
+    def sequences(self) -> tuple[Rollout, ...]:
+        """The rollouts with their branches: what is laid out as rows."""
+        return tuple(each for rollout in self.rollouts for each in rollout.sequences)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from groupwise.cli.record_commands import add_to as add_record_commands
+from groupwise.cli.serve import serve
 from groupwise.errors import GroupwiseError
 
 FIELDS = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -407,6 +408,7 @@ def get_model(name: Annotated[str, typer.Argument(help="A built-in model's name.
 
 
 add_record_commands(app)
+app.command()(serve)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -155,14 +155,11 @@ def view(
 ) -> None:
     """Serve the page of these runs until interrupted; `say` gets the address with its token.
 
-    `port` 0 takes a free one. Raises RecipeError for a folder without a record or a port in use,
-    GroupwiseError where starlette and uvicorn are not installed.
+    `port` 0 takes a free one. Raises RecipeError for a folder without a record or a port in use.
     """
-    try:
-        import uvicorn
-    except ImportError as error:
-        raise GroupwiseError("groupwise view needs: pip install 'groupwise[view]'") from error
     import socket
+
+    import uvicorn
 
     for folder in folders:
         runs_of(folder)  # refused before anything is served

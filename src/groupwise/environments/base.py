@@ -52,6 +52,9 @@ class Environment:
     """
 
     judged: Judged = "last"
+    player: Any = None
+    """Plays whole rollouts where the environment does more than answer turns: a
+    `rollouts.member.Player`."""
     on_overlap: OnOverlap = "refuse"
     """What to do with prompts that appear in both the training and held-out splits of an
     environment named `module:Class`: refuse, drop from training, or allow."""

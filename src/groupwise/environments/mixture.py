@@ -90,6 +90,14 @@ def mixed(
             for made in parts.values():
                 made.close()
             raise RecipeError(f"source {key!r}: {error}") from error
+    alone = next((key for key, part in parts.items() if part.player is not None), None)
+    if alone is not None:
+        for made in parts.values():
+            made.close()
+        raise RecipeError(
+            f"source {alone!r} plays its rollouts by itself and cannot be mixed; make the mixture "
+            "its environment.tasks"
+        )
     return MixtureEnvironment(parts, settings)
 
 

@@ -189,6 +189,11 @@ def _put_around(made: Environment, settings: EnvironmentSettings) -> None:
     )
     if settings.judged is not None:
         made.set_judged(settings.judged)
+    if made.player is not None and (settings.tools or settings.user is not None):
+        raise RecipeError(
+            f"environment {made.name!r} plays its rollouts by itself; environment.tools and "
+            "environment.user are for the others: leave them out, the agent brings its own"
+        )
     prompts = made.prompts(split="all")
     wrappers: list[EnvironmentWrapper] = []
     if settings.user is not None:

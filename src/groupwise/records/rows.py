@@ -79,6 +79,7 @@ _COLUMNS: dict[str, tuple[str, Callable[[Rollout], Any]]] = {
     "messages": ("string", lambda r: _json_text(r.extras.messages)),
     "turn_ends": ("ids", lambda r: _turn_ends(r)),
     "limit": ("string", lambda r: r.extras.limit),
+    "output": ("string", lambda r: r.extras.output),
 }
 """Type and value of every column but `rewards`, a struct of the step's verifiers."""
 
@@ -107,21 +108,22 @@ def rollout_rows(
 ) -> list[dict[str, Any]]:
     """Rows of whole groups, in the groups' order; a group's greedy rollout follows it.
 
-    `advantages` has one entry per rollout in that order (greedy ones excluded): a number, or one
-    number per completion id, of which `advantage` is the mean over the ids that the policy chose.
+    A branch has a row of kind "branch" behind its rollout's. `advantages` has one entry per
+    sequence in that order (greedy ones excluded): a number, or one number per completion id, of
+    which `advantage` is the mean over the ids that the policy chose.
     `kind` is "training"; "replayed" for what is learned from again; "waiting" for what was sampled
     now and is learned from in a later step, where it has rows again; or "discarded".
 
     Raises ValueError where the advantages and the rollouts are not one to one.
     """
-    count = sum(len(group.rollouts) for group in groups)
+    count = sum(len(group.sequences) for group in groups)
     if advantages is not None and len(advantages) != count:
         raise ValueError(f"{len(advantages)} advantages for {count} rollouts")
     rows: list[dict[str, Any]] = []
     left: Iterator[float | Sequence[float]] = iter(advantages or ())
     for group in groups:
-        for rollout in group.rollouts:
-            row = _row(step, rollout, kind)
+        for rollout in group.sequences:
+            row = _row(step, rollout, "branch" if rollout.branch else kind)
             rows.append(row if advantages is None else row | _advantage(rollout, next(left)))
         if group.greedy is not None:
             rows.append(_row(step, group.greedy, "greedy"))

@@ -30,7 +30,7 @@ def case_of(row: Row) -> Case:
     turns = _parsed(row.get("messages"), list)
     return Case(
         prompt_of(row),
-        row["text"],
+        row["text"] if row.get("output") is None else row["output"],
         completion_ids=tuple(row["completion_ids"]),
         finish_reason=row["finish_reason"],
         turns=tuple(turns) if turns else None,

@@ -19,6 +19,7 @@ from groupwise.verifiers import Verifier, score_cases
 _READ = (
     "step", "version", "kind", "prompt_id", "visit", "group_index", "prompt", "answer", "columns",
     "opened", "completion_ids", "text", "finish_reason", "reward", "outcome", "reason", "messages",
+    "output",
 )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from groupwise.errors import GroupwiseError
 from groupwise.instants import passed
 from groupwise.randomness import Purpose
 from groupwise.rollouts.judged import case_of, step_ends
-from groupwise.rollouts.member import Member, Setting
+from groupwise.rollouts.member import Member, Place, Played, Setting
 from groupwise.rollouts.scoring import Scoring
 from groupwise.samplers import Sampler, SamplingSettings
 from groupwise.templates import Template
@@ -57,36 +57,23 @@ def collect(
     """
     setting = Setting(environment, template, sampling, seed, purpose, entropies, top_k)
     sizes = [group_size] * len(prompts) if isinstance(group_size, int) else list(group_size)
-    places = [
+    places: list[Place] = [
         (prompt, visit, index)
         for (prompt, visit), size in zip(prompts, sizes, strict=True)
         for index in [*range(size), *([-1] if greedy else [])]
     ]
     scoring = Scoring(environment.score, len(places), singly=environment.verifier.judges_singly)
-    members: list[Member] = []
+    members: list[Played] = []
 
     def ended(place: int) -> None:
         rollout = members[place].rollout(_UNJUDGED, step)
-        failure, failed = members[place].failure, None
-        if failure is not None:
-            reason = f"environment {environment.name!r}, {failure}"
-            failed = Score(None, "infrastructure_error", reason)
-        scoring.put(place, case_of(rollout, environment.judged_for(rollout.prompt)), failed)
+        case = case_of(rollout, environment.judged_for(rollout.prompt))
+        scoring.put(place, case, members[place].verdict)
 
-    def on_completion(
-        place: int, completion: Completion
-    ) -> Request | Future[Request | None] | None:
-        passed("sampling")
-        return members[place].on_completion(completion)
-
-    ids = {prompt.id: environment.prompt_ids(prompt, template) for prompt, _ in prompts}
-    for place, (prompt, visit, index) in enumerate(places):
-        over = partial(ended, place)
-        members.append(Member(setting, prompt, visit, index, ids[prompt.id], over))
-
+    play = environment.player.play if environment.player is not None else _play_turns
     with timer("rollout"):
         try:
-            sampler.play([member.request() for member in members], on_completion)
+            play(setting, sampler, places, members, ended)
         finally:
             scoring.stop()
     with timer("score"):
@@ -106,3 +93,28 @@ def collect(
         Group(prompt, tuple(islice(left, size)), greedy=next(left) if greedy else None)
         for (prompt, _), size in zip(prompts, sizes, strict=True)
     ]
+
+
+def _play_turns(
+    setting: Setting,
+    sampler: Sampler,
+    places: Sequence[Place],
+    members: list[Played],
+    ended: Callable[[int], None],
+) -> None:
+    """`Player.play` of every other environment: prompts, and what episodes answer."""
+    environment, prompts = setting.environment, {prompt.id: prompt for prompt, _, _ in places}
+    ids = {name: environment.prompt_ids(each, setting.template) for name, each in prompts.items()}
+    played = [
+        Member(setting, prompt, visit, index, ids[prompt.id], partial(ended, place))
+        for place, (prompt, visit, index) in enumerate(places)
+    ]
+    members += played
+
+    def on_completion(
+        place: int, completion: Completion
+    ) -> Request | Future[Request | None] | None:
+        passed("sampling")
+        return played[place].on_completion(completion)
+
+    sampler.play([member.request() for member in played], on_completion)

@@ -41,18 +41,20 @@ def turns_read(turns: Sequence[Turn], continued: Sequence[int], judged: Judged) 
 
 def case_of(rollout: Rollout, judged: Judged) -> Case:
     """The verifier's case of a rollout that `collect` made."""
-    continued = rollout.extras.continued
+    continued, output = rollout.extras.continued, rollout.extras.output
     read = turns_read(rollout.turns, continued, judged)
     last = rollout.turns[-1].completion
     return Case(
         prompt=rollout.prompt,
-        text="".join(rollout.turns[number].completion.text + joint for number, joint in read),
+        text="".join(rollout.turns[number].completion.text + joint for number, joint in read)
+        if output is None
+        else output,
         completion_ids=last.token_ids,
         finish_reason=last.finish_reason,
         turns=rollout.extras.messages,
         result=rollout.extras.result,
-        opened="" if read[0][0] in continued else rollout.extras.opened,
-        turn_ends=_turn_ends(rollout.turns, read) if len(read) > 1 else (),
+        opened="" if read[0][0] in continued or output is not None else rollout.extras.opened,
+        turn_ends=_turn_ends(rollout.turns, read) if len(read) > 1 and output is None else (),
     )
 
 
@@ -90,6 +92,11 @@ def step_ends(
     """
     if score.steps is None:
         return None
+    if rollout.extras.output is not None:
+        raise VerifierError(
+            f"the verifier of environment {environment.name!r} rewards steps of the agent's own "
+            'output, whose text the policy did not sample; set environment.answer = "completion"'
+        )
     judged = environment.judged_for(rollout.prompt)
     read = turns_read(rollout.turns, rollout.extras.continued, judged)
     found: list[int] = []

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from groupwise.environments import Environment, Episode
 from groupwise.environments.chat_messages import answer_messages
 from groupwise.randomness import Purpose, stream_key
 from groupwise.rollouts.episode_results import checked_counts, checked_result, checked_rewards
 from groupwise.rollouts.judged import turn_steps, turns_read
-from groupwise.samplers import SamplingSettings
+from groupwise.samplers import Sampler, SamplingSettings
 from groupwise.templates import Template
 from groupwise.texts import shortened, whole_texts
 from groupwise.types import (
@@ -48,6 +48,39 @@ class Setting:
     entropies: bool = False
     top_k: int = 0
     encoding: threading.Lock = field(default_factory=threading.Lock)
+
+
+Place = tuple[Prompt, int, int]
+"""A prompt, its visit and the index in the group (-1: greedy)."""
+
+
+class Played(Protocol):
+    """One rollout of a collection, while it is played and after."""
+
+    @property
+    def failure(self) -> str | None:
+        """What of the environment failed, None for nothing."""
+
+    @property
+    def verdict(self) -> Score | None:
+        """The score of a rollout that no verifier judges."""
+
+    def rollout(self, score: Score, step: int) -> Rollout:
+        """The rollout with its score."""
+
+
+class Player(Protocol):
+    """`Environment.player`: plays the rollouts of one that does more than answer turns."""
+
+    def play(
+        self,
+        setting: Setting,
+        sampler: Sampler,
+        places: Sequence[Place],
+        members: list[Played],
+        ended: Callable[[int], None],
+    ) -> None:
+        """Appends a member for every place, then plays them; `ended` once a place, at its end."""
 
 
 class Member:
@@ -252,6 +285,14 @@ class Member:
         return True
 
     # Its end.
+
+    @property
+    def verdict(self) -> Score | None:
+        """The score of a failed rollout; a verifier judges the others."""
+        if self.failure is None:
+            return None
+        reason = f"environment {self.setting.environment.name!r}, {self.failure}"
+        return Score(None, "infrastructure_error", reason)
 
     def _end(self) -> None:
         if self.limit is not None:

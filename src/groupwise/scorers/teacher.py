@@ -107,7 +107,7 @@ class Teachers:
             source = group.prompt.id.partition("/")[0]
             name = self.settings.by_source.get(source, self.settings.name)
             room = self.policies[name].max_length
-            for rollout in group.rollouts:
+            for rollout in group.sequences:
                 ids = self._reads(rollout, group)
                 fits = ids is not None and len(ids) + len(rollout.completion_ids) <= room
                 which.append(names.index(name) if fits else None)

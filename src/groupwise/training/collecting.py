@@ -71,7 +71,7 @@ class Collected:
     @property
     def num_tokens(self) -> int:
         """Tokens that the policy chose in the step, refills included."""
-        return sum(each.num_tokens for group in self.sampled for each in group.rollouts)
+        return sum(each.num_tokens for group in self.sampled for each in group.sequences)
 
     def metrics(self) -> dict[str, Value]:
         return {

@@ -171,7 +171,7 @@ def _rows(
 ) -> list[dict[str, Any]]:
     """The record's rows: what was learned from with its advantages, then what else was sampled."""
     advantages = batch.advantages.tolist()
-    count = sum(len(group.rollouts) for group in collected.fresh)
+    count = sum(len(group.sequences) for group in collected.fresh)
     learned = [
         *rollout_rows(step, collected.fresh, advantages[:count]),
         *rollout_rows(step, collected.again, advantages[count:], kind="replayed"),
@@ -216,7 +216,7 @@ def _with_gradient(batch: Batch, collected: Collected) -> dict[str, Value]:
     per_token = advantages.unsqueeze(1) if advantages.dim() == 1 else advantages
     useful = int((batch.mask & (per_token != 0)).sum())
     settled = [*collected.groups, *collected.discarded]
-    tokens = sum(each.num_tokens for group in settled for each in group.rollouts)
+    tokens = sum(each.num_tokens for group in settled for each in group.sequences)
     return {
         "tokens/with_gradient": useful,
         "tokens/gradient_share": useful / tokens if tokens else None,
