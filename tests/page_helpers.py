@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,13 @@ from groupwise.records import RunWriter
 EVIL = (
     "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>\u202eabc\x1b[31m"
 )
+
+
+MESSAGES = [
+    {"role": "user", "content": "3+4="},
+    {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "add"}}]},
+    {"role": "tool", "content": EVIL},
+]
 
 
 def row(step: int, index: int, prompt: str, **more: Any) -> dict[str, Any]:
@@ -22,7 +30,8 @@ def row(step: int, index: int, prompt: str, **more: Any) -> dict[str, Any]:
         "entropies": [0.5] * 3, "loss_weights": [0.25 if good else -0.25] * 3,
         "text": "7" if good else EVIL, "finish_reason": "stop", "reward": float(good),
         "rewards": {"number": float(good)}, "outcome": "correct" if good else "incorrect",
-        "reason": EVIL, "advantage": 1.0 if good else -1.0, **more,
+        "messages": json.dumps(MESSAGES) if prompt == "p0" else None, "reason": EVIL,
+        "advantage": 1.0 if good else -1.0, **more,
     }  # fmt: skip
 
 

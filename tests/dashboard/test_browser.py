@@ -95,6 +95,30 @@ def test_reading_by_keys_alone(
 
 
 @pytest.mark.parametrize("kind", ["written", "served"])
+def test_a_prompt_over_the_steps_and_its_folded_turns(
+    browser: Any, kind: str, request: pytest.FixtureRequest
+) -> None:
+    page = opened(browser, request.getfixturevalue(kind))
+    page.keyboard.press("2")
+    page.select_option("#f-step", "0")
+    page.wait_for_selector("h2:has-text('step 0, prompt p0')")
+    assert "advantage 1.00" in page.locator(".member").first.inner_text()
+    turns = page.locator(".member details").first
+    assert turns.locator("summary").first.inner_text() == "3 messages, 1 tool calls"
+    assert not turns.locator("pre").first.is_visible()
+    turns.locator("summary").first.click()
+    turns.locator("summary").nth(3).click()
+    assert "<script>window.hacked=1</script>" in turns.locator("pre").nth(3).inner_text()
+    page.click("button:text-is('11 (0.5)')")
+    page.wait_for_selector("h2:has-text('Group 1 of 1: step 11, prompt p0')")
+    page.click("button:has-text('all of them')")
+    page.wait_for_selector("h2:has-text('step 0, prompt p0')")
+    assert page.evaluate("window.hacked") is None
+    assert page.errors == []
+    page.context.close()
+
+
+@pytest.mark.parametrize("kind", ["written", "served"])
 def test_ten_samples_are_kept_as_seen(
     browser: Any, kind: str, request: pytest.FixtureRequest, runs: list[Path]
 ) -> None:

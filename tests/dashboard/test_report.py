@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from starlette.testclient import TestClient
 
 from groupwise.cli.app import run as command
 from groupwise.dashboard.data import RunView, pair
+from groupwise.dashboard.questions import _cut, _informative, _rising
 from groupwise.dashboard.server import application
 from groupwise.records import open_run
 from page_helpers import EVIL, write_run
@@ -30,6 +32,39 @@ def test_the_questions_are_answered_from_the_record(data: dict[str, Any]) -> Non
     )  # fmt: skip
     assert found["Are groups informative?"]["text"] == "100% of the groups have signal"
     assert found["Where does the time go?"]["text"] == "4.00 s a step: rollout 75%, learn 25%"
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "question", "state"),
+    [
+        ("groups/no_signal", 0.79, "Are groups informative?", "good"),
+        ("groups/no_signal", 0.81, "Are groups informative?", "bad"),
+        ("completions/truncated", 0.2, "Are completions cut?", "good"),
+        ("completions/truncated", 0.21, "Are completions cut?", "bad"),
+    ],
+)
+def test_shares_that_are_marked_without_a_finding(
+    metric: str, value: float, question: str, state: str
+) -> None:
+    facts = SimpleNamespace(recent=lambda name: value if name == metric else None)
+    (found,) = [
+        made for made in (_informative(facts, set()), _cut(facts, set()))
+        if made.question == question
+    ]  # fmt: skip
+    assert found.state == state
+
+
+def test_accuracy_by_the_strict_verifiers_answers_where_there_are_any() -> None:
+    def measured(strict: float) -> dict[str, Any]:
+        values = {"eval/heldout": 1 - strict, "eval/heldout_strict": strict}
+        ends = (("_low", -0.1), ("_high", 0.1))
+        return values | {f"{n}{end}": v + by for n, v in values.items() for end, by in ends}
+
+    for last, state in ((0.1, "bad"), (0.5, "unknown"), (0.9, "good")):
+        answer = _rising(SimpleNamespace(evaluations=[measured(0.5), measured(last)]))
+        assert answer.state == state
+        assert answer.text.endswith("(held out, by the strict verifiers)")
+        assert answer.metrics == ("eval/heldout_strict", "eval/heldout")
 
 
 def test_the_sample_is_bounded_named_ones_first_then_prompts_that_recur(

@@ -10,6 +10,16 @@ from groupwise.doctor.facts import Facts, mean
 
 State = Literal["good", "bad", "unknown"]
 
+_ACCURACIES = {
+    "eval/heldout_strict": "held out, by the strict verifiers",
+    "eval/heldout": "held out",
+    "eval/strict": "all prompts, by the strict verifiers; none is held out",
+    "eval/accuracy": "all prompts; none is held out",
+}
+"""The first of them that was measured answers whether accuracy rises."""
+FEW, MANY = 0.2, 0.2
+"""With fewer groups that have signal, or more cut completions, a person should look."""
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -37,20 +47,26 @@ def answers(facts: Facts, diagnosis: Diagnosis) -> list[Answer]:
 
 def _rising(facts: Facts) -> Answer:
     question = "Is accuracy rising on held-out problems?"
-    for name in ("eval/heldout", "eval/accuracy"):
+    for name, where in _ACCURACIES.items():
         made = [each for each in facts.evaluations if each.get(name) is not None]
         if len(made) < 2:
             continue
         first, last = made[0], made[-1]
-        where = "held out" if name == "eval/heldout" else "all prompts; none is held out"
         text = f"{_with_interval(first, name)} to {_with_interval(last, name)} ({where})"
-        apart = (last.get(f"{name}_low") or 0) > (first.get(f"{name}_high") or 1)
-        return Answer(question, "good" if apart else "unknown", text, (name,))
+        rose = _bound(last, name, "low", 0.0) > _bound(first, name, "high", 1.0)
+        fell = _bound(last, name, "high", 1.0) < _bound(first, name, "low", 0.0)
+        shown = tuple(dict.fromkeys((name, name.replace("_strict", ""))))
+        return Answer(question, "good" if rose else "bad" if fell else "unknown", text, shown)
     trend = facts.trend("reward")
     if trend is None:
         return Answer(question, "unknown", "no evaluation and no reward yet")
     text = f"not evaluated; the training reward went from {trend.early:.3f} to {trend.late:.3f}"
     return Answer(question, "unknown", text, ("reward",))
+
+
+def _bound(values: dict[str, Any], name: str, end: str, default: float) -> float:
+    found = values.get(f"{name}_{end}")
+    return default if found is None else float(found)
 
 
 def _with_interval(values: dict[str, Any], name: str) -> str:
@@ -63,6 +79,7 @@ def _informative(facts: Facts, named: set[str]) -> Answer:
     share = facts.recent("groups/no_signal")
     text = "not recorded" if share is None else f"{1 - share:.0%} of the groups have signal"
     bad = bool(named & {"base_rate_zero", "too_hard", "too_easy", "verifier_constant"})
+    bad |= share is not None and 1 - share < FEW
     state: State = "unknown" if share is None else "bad" if bad else "good"
     return Answer("Are groups informative?", state, text, ("groups/no_signal", "reward_std"))
 
@@ -81,7 +98,8 @@ def _cut(facts: Facts, named: set[str]) -> Answer:
     if cut is None:
         return Answer("Are completions cut?", "unknown", "not recorded")
     size = "" if length is None else f", {length:.0f} tokens on average"
-    state: State = "bad" if named & {"truncation", "never_stops"} else "good"
+    bad = cut > MANY or bool(named & {"truncation", "never_stops"})
+    state: State = "bad" if bad else "good"
     names = ("completions/truncated", "completions/tokens_mean")
     return Answer("Are completions cut?", state, f"{cut:.0%} are{size}", names)
 

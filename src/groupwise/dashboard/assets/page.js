@@ -85,12 +85,14 @@ async function show(view = state.view) {
   let content;
   try { content = await views[view](); } catch (error) { content = [make("p", { class: "bad", role: "alert" }, error.message)]; }
   if (number !== shown) return;  // another view was asked for meanwhile
-  const focused = document.activeElement?.id;
+  const before = document.activeElement, focused = before?.id;
   for (const each of document.querySelectorAll("nav button")) each.setAttribute("aria-pressed", String(each.dataset.view === view));
   document.getElementById("title").textContent = visible(current().name);
   document.getElementById("main").replaceChildren(...content.filter(each => each !== null));
   history.replaceState(null, "", "#" + view);
-  if (focused) document.getElementById(focused)?.focus();
+  const after = focused && document.getElementById(focused);
+  if (after) after.focus();
+  if (after && after.type === "search" && after !== before) after.value = before.value;  // what is being typed
   drawCharts();
 }
 const set = changes => { Object.assign(state, changes); return show(); };
@@ -137,6 +139,7 @@ function recipe() {
 // --- keys, the choice of the run, and what is new ------------------------------------------------
 
 function pressed(event) {
+  if (event.key === "Escape") document.activeElement?.blur();
   if (event.target.matches("input, select, textarea") || event.ctrlKey || event.metaKey || event.altKey) return;
   const view = Object.keys(views)[Number(event.key) - 1];
   const reads = state.view === "rollouts";

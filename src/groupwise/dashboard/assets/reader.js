@@ -124,7 +124,7 @@ const scale = largest => `Colour: ${colours[state.colour]}` + (state.colour === 
 
 async function filters() {
   const offers = await facets(), wanted = state.wanted;
-  const change = name => value => set({ wanted: { ...wanted, [name]: value }, offset: 0 });
+  const change = name => value => set({ wanted: { ...state.wanted, [name]: value }, offset: 0 });
   const options = (name, words = x => x) => [["", "all"], ...offers[name].map(value => [value, words(value)])];
   const search = make("input", { id: "search", type: "search", value: wanted.text || "", "aria-label": "Search texts",
     placeholder: "search prompts and completions", onchange: event => change("text")(event.target.value) });
