@@ -1,4 +1,4 @@
-"""What a learned reward is worth as it is climbed: recipes/reward_model_rl.toml, 2 seeds, 5 arms.
+"""What a learned reward is worth as it is climbed: recipes/reward_model_rl.toml, 3 seeds, 5 arms.
 
 Proxy (the reward model) and gold (the verifier) of held-out completions over the KL to the start,
 without and with a penalty, with length taken from the score, and of reward models that learned
@@ -19,7 +19,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
 import groupwise as gw
@@ -30,7 +30,9 @@ from groupwise.verifiers import load_verifier
 ROOT = Path(__file__).resolve().parents[1]
 RECIPE = ROOT / "recipes" / "reward_model_rl.toml"
 PAGE, CURVE = ROOT / "docs" / "reward_models.md", ROOT / "docs" / "reward_models.svg"
-SEEDS = (0, 1)
+SEEDS = (0, 1, 2)
+STUDENT = 4.303
+"""The 97.5 % quantile of Student's t with 2 degrees of freedom."""
 SAMPLES = 16
 ARMS: dict[str, dict[str, Any]] = {
     "no penalty": {},
@@ -172,6 +174,26 @@ def summary(each: Curve) -> str:
     )
 
 
+def interval(values: Sequence[float]) -> str:
+    """The mean over the seeds with its 95 % interval (Student's t)."""
+    mean, half = fmean(values), STUDENT * stdev(values) / math.sqrt(len(values))
+    return f"{mean:+.1%} ({mean - half:+.1%} to {mean + half:+.1%})"
+
+
+def change_lines(curves: Sequence[Curve]) -> str:
+    """How gold moved in each arm, over the seeds."""
+    rows = ["| arm | start to best | start to end | best to end |", "|---|---|---|---|"]
+    for arm in EVERY:
+        gold = [each.gold for each in curves if each.arm == arm]
+        moved = (
+            [max(each) - each[0] for each in gold],
+            [each[-1] - each[0] for each in gold],
+            [each[-1] - max(each) for each in gold],
+        )
+        rows.append(f"| {arm} | {' | '.join(map(interval, moved))} |")
+    return "\n".join(rows) + "\n"
+
+
 def scorer_lines(scorers: Sequence[Mapping[str, Any]]) -> str:
     """Held-out pairs and length, a reward model a line."""
     rows = [
@@ -243,6 +265,7 @@ def main() -> None:
     }
     print("\n".join(tables.values()))
     if tuple(given.seeds) == SEEDS:
+        tables["changes"] = change_lines(curves)
         check(curves)
         PAGE.write_text(write(PAGE.read_text(encoding="utf-8"), tables), encoding="utf-8")
         CURVE.write_text(draw(curves, lines), encoding="utf-8")

@@ -54,6 +54,12 @@ def test_the_page_has_every_seed_of_every_arm_and_the_curve() -> None:
     assert len(drawn) == (2 * len(experiment.EVERY) + 1) * len(experiment.SEEDS)
     text = experiment.draw([RISEN, CONTROL], [[(1, 0.0, 0.3), (4, 0.64, 0.5)]])
     assert "best of n" in text
+    assert experiment.interval([0.1, 0.2, 0.3]) == "+20.0% (-4.8% to +44.8%)"
+    arms = [replace(RISEN, arm=arm, gold=[0.3, high, 0.4]) for arm in experiment.EVERY
+            for high in (0.5, 0.6, 0.7)]  # fmt: skip
+    shown = experiment.change_lines(arms).splitlines()
+    assert len(shown) == 2 + len(experiment.EVERY)
+    assert shown[2].startswith("| no penalty | +30.0% (+5.2% to +54.8%) | +10.0% (+10.0% to +10")
     table = {"arms": "x\n"}
     assert experiment.write("a\n<!-- arms -->\nold\n<!-- end -->\nb\n", table) == (
         "a\n<!-- arms -->\nx\n<!-- end -->\nb\n"

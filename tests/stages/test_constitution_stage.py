@@ -140,6 +140,8 @@ def test_a_local_feedback_model_labels_softly_without_a_clamp(tmp_path: Path) ->
     targets = [row["target"] for row in rows(run.folder, "data.jsonl", "labelled")]
     assert all(0.5 < each < 1 for each in targets)
     assert len(set(targets)) > 3
+    lineage = json.loads((run.folder / "stages/labelled/lineage.json").read_text("utf-8"))
+    assert lineage["scorers"].keys() == {"base"}
 
 
 def kill_at(monkeypatch: pytest.MonkeyPatch, number: int) -> None:

@@ -169,6 +169,23 @@ def test_bad_uses_are_refused_before_weights_load(
             "teacher.stage = 'scorer': the kind 'reward_model' leaves a model for the verifier",
         ),
         (
+            [
+                made,
+                {**rejected, "keep": "all"},
+                {
+                    "kind": "preference",
+                    "data": {
+                        "stage": "best",
+                        "pairing": {
+                            "by": "judge",
+                            "judge": {"name": "local_judge", "model": {"stage": "scorer"}},
+                        },
+                    },
+                },
+            ],
+            "verifier 'local_judge': model.stage = 'scorer' leaves a model for the verifier 'rew",
+        ),
+        (
             [made, {**rejected, "keep": "correct"}],
             'keep = "correct" asks which completions are right, and verifier ',
         ),

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, ClassVar, Literal
@@ -20,11 +20,12 @@ from pydantic import Field, field_validator
 
 from groupwise.errors import RecipeError
 from groupwise.policies import Policy
-from groupwise.stages.feedback import Asked, check_judge, judge_of, judge_stages, labels
+from groupwise.stages.feedback import Asked, judge_of, judge_uses, labels
 from groupwise.stages.keeping import Kept, SamplingStage, write_kept
 from groupwise.stages.principles import Principle, Refusals, drawn, read_principles
 from groupwise.stages.rejection import all_traces, sized, stage_record, stage_summary
 from groupwise.stages.stage import CheckContext, Rows, Stage, StageContext, StageResult
+from groupwise.stages.stage_models import ModelUse
 from groupwise.stages.traces import Source, Trace
 from groupwise.training.preparing import Prepared
 from groupwise.training.process import Interruption
@@ -232,11 +233,11 @@ class Labelling(Constitution):
             raise RecipeError(
                 f"sampling.group_size = {self.sampling.group_size}: a pair has two answers"
             )
-        check_judge(self.feedback, "feedback", context)
+        judge_of(self.feedback, "feedback", context.origins)
         return super().check(context)
 
-    def reads(self) -> Iterable[str]:
-        return judge_stages(self.feedback)
+    def model_uses(self) -> list[ModelUse]:
+        return [*super().model_uses(), *judge_uses(self.feedback)]
 
     def facts(self) -> dict[str, Any]:
         return {**super().facts(), "feedback": self.feedback}

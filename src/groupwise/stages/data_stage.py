@@ -188,7 +188,7 @@ class DataStage(FitStage):
 
     def plan(self, prepared: dict[int, Found[Any]]) -> list[tuple[str, str]]:
         if len(prepared) < len(self.data):
-            return [("examples", f"known after the stage {', '.join(DataStage.reads(self))}")]
+            return [("examples", f"known after the stage {', '.join(self.reads())}")]
         train, heldout = self.split(prepared)
         steps, loss = self.training.total_steps(len(train)), self.objective()
         return [

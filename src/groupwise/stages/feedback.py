@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from groupwise.errors import RecipeError
 from groupwise.records.files import json_line, read_json_lines, write_text
-from groupwise.stages.stage import CheckContext
+from groupwise.stages.stage_models import ModelUse, stage_of
 from groupwise.stages.traces import CHUNK
 from groupwise.training.process import Interrupted, Interruption
 from groupwise.types import Prompt
@@ -34,30 +34,23 @@ class Label(NamedTuple):
     first: float
 
 
-def judge_stages(table: Mapping[str, Any] | None) -> list[str]:
+def judge_uses(table: Mapping[str, Any]) -> list[ModelUse]:
     """The stage whose policy a judge is: `model = { stage = "NAME" }`."""
-    model = (table or {}).get("model")
-    return [model["stage"]] if isinstance(model, Mapping) and "stage" in model else []
+    stage = stage_of(table.get("model"))
+    return [] if stage is None else [ModelUse(str(table.get("name", "judge")), stage)]
 
 
 def judge_of(table: Mapping[str, Any], where: str, models: Mapping[str, str]) -> JudgeVerifier:
     """The judge that compares two answers; `models` are the stages' by name. Raises RecipeError."""
     found = {"readout": "pair", **table}
-    for name in judge_stages(table):
-        found["model"] = models[name]
+    for use in judge_uses(table):
+        found["model"] = models[use.stage]
     judge = load_judge(found, where, {})
     if judge.readout != "pair":
         raise RecipeError(
             f'{where}.readout = "{judge.readout}": two answers are compared; give "pair"'
         )
     return judge
-
-
-def check_judge(table: Mapping[str, Any], where: str, context: CheckContext) -> None:
-    """Refuse what cannot compare, before weights load. Raises RecipeError."""
-    for name in judge_stages(table):
-        context.check_policy(name, f"{where}.model.stage")
-    judge_of(table, where, context.origins)
 
 
 def labels(

@@ -13,7 +13,7 @@ from pydantic import Field
 from groupwise.environments.readers import Row
 from groupwise.errors import RecipeError
 from groupwise.stages.data_stage import DataStage
-from groupwise.stages.feedback import Asked, Label, check_judge, judge_of, judge_stages, labels
+from groupwise.stages.feedback import Asked, Label, judge_of, judge_uses, labels
 from groupwise.stages.pairs import (
     Gaps,
     Pair,
@@ -25,6 +25,7 @@ from groupwise.stages.pairs import (
     no_contradiction,
 )
 from groupwise.stages.stage import CheckContext, StageContext
+from groupwise.stages.stage_models import ModelUse
 from groupwise.templates import Template
 from groupwise.training.process import Interruption
 from groupwise.types import Prompt
@@ -59,9 +60,9 @@ class PairStage(DataStage):
     def key(self, example: TokenPair) -> bytes:
         return repr(example.prompt_ids).encode()
 
-    def reads(self) -> Iterable[str]:
-        judges = [judge_stages(source.pairing.judge) for source in self.data]
-        return [*super().reads(), *(name for names in judges for name in names)]
+    def model_uses(self) -> list[ModelUse]:
+        judges = [source.pairing.judge for source in self.data]
+        return [use for judge in judges if judge is not None for use in judge_uses(judge)]
 
     def check(self, context: CheckContext) -> Any:
         found = super().check(context)
@@ -73,7 +74,7 @@ class PairStage(DataStage):
             elif source.stage is not None and source.stage in context.verifiers:
                 source.pairing.check(context.verifiers[source.stage], named)
             if source.pairing.judge is not None:
-                check_judge(source.pairing.judge, "pairing.judge", context)
+                judge_of(source.pairing.judge, "pairing.judge", context.origins)
         return found
 
     def rows(

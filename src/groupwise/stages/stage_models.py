@@ -48,7 +48,7 @@ def check_use(use: ModelUse, leaves_policy: bool, leaves_scorer: str | None) -> 
         )
 
 
-def _stage_of(value: Any) -> str | None:
+def stage_of(value: Any) -> str | None:
     """The stage that a value names, None for any other value."""
     found = value.get("stage") if isinstance(value, Mapping) and len(value) == 1 else None
     return found if isinstance(found, str) else None
@@ -58,7 +58,7 @@ def _uses(value: Any, verifier: str) -> Iterator[ModelUse]:
     if isinstance(value, Mapping):
         verifier = value["name"] if "arguments" in value else verifier
         for key, item in value.items():
-            stage = _stage_of(item) if key == "model" else None
+            stage = stage_of(item) if key == "model" else None
             yield from _uses(item, verifier) if stage is None else [ModelUse(verifier, stage)]
     elif isinstance(value, list | tuple):
         for item in value:
@@ -69,7 +69,7 @@ def _replaced(value: Any, models: Mapping[str, str]) -> Any:
     if isinstance(value, Mapping):
         return {
             key: models[stage]
-            if key == "model" and (stage := _stage_of(item)) is not None
+            if key == "model" and (stage := stage_of(item)) is not None
             else _replaced(item, models)
             for key, item in value.items()
         }
