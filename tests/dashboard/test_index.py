@@ -63,6 +63,19 @@ def test_new_steps_and_rewritten_ones_are_seen(tmp_path: Path) -> None:
         assert [line["prompt_id"] for line in index.find(Wanted(), limit=9)[1]] == ["p", "q"]
 
 
+def test_a_record_without_rollouts_has_pages(tmp_path: Path) -> None:
+    folder = tmp_path / "fit"
+    with RunWriter.create(folder, "seed = 0\n", {}) as writer:
+        for step in range(3):
+            writer.metrics(step, {"loss": 1.0 - step / 10, "fit/eval_loss": 1.0})
+        writer.rollouts(1, [])
+    found = RunView(open_run(folder)).whole(8)
+    assert (found["groups"], found["distributions"], found["passes"]) == ([], {}, [])
+    assert found["curves"]["fit/eval_loss"] == [[0, 1, 2], [1.0] * 3]
+    view = RunView(open_run(folder))
+    assert view.groups(Wanted(text="any"))["total"] == 0
+
+
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "a")
     (folder / "rollouts" / "step_000003.parquet").write_bytes(b"PAR1 torn")

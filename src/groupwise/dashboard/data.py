@@ -157,7 +157,7 @@ class RunView:
         ids = row["completion_ids"][:TOKENS]
         names = (
             "group_index", "version", "finish_reason", "reward", "rewards", "outcome", "reason",
-            "advantage", "limit",
+            "advantage", "limit", "output",
         )  # fmt: skip
         shown = {name: row.get(name) for name in names}
         shown["text"] = shortened(row["text"], CHARACTERS)

@@ -139,6 +139,8 @@ class GroupIndex:
     def find(self, wanted: Wanted, offset: int = 0, limit: int = 1) -> tuple[int, list[Row]]:
         """How many groups there are of those, and some of their lines, without rollouts."""
         with self._current():
+            if not self._known:
+                return 0, []
             if wanted.text:
                 self._search(wanted.text)
             where, values = wanted.conditions()

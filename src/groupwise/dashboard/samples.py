@@ -59,7 +59,7 @@ def _values(table: pa.Table) -> dict[str, Numbers]:
 
     if "kind" in table.column_names:
         table = table.filter(pc.is_in(table["kind"], _trained()))
-    table = table.take(spaced(range(table.num_rows), ROWS))
+    table = table.take(np.array(spaced(range(table.num_rows), ROWS), int))
     found = {name: _numbers(table[name]) for name in ("reward", "advantage")}
     masks = _lists(table, "mask")
     found["length"] = np.array([float(mask.sum()) for mask in masks if mask is not None])

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from groupwise.doctor.finding import Sample
 from groupwise.records import Run
 from groupwise.records.compare import flatten
@@ -149,7 +151,7 @@ class Facts:
             wanted = (None, "training", "discarded")
             kept = [n for n, kind in enumerate(kinds) if kind in wanted]
             chosen = kept[:: max(1, len(kept) // ROWS_A_STEP)][:ROWS_A_STEP]
-            found += table.take(chosen).to_pylist()
+            found += table.take(np.array(chosen, int)).to_pylist()
         return found
 
     def share(self, rows: Sequence[Row], holds: Callable[[Row], bool]) -> float:

@@ -1,7 +1,7 @@
 // --- curves: seven sections over one drawing function (uPlot) ------------------------------------
 
 const usual = ["reward", "eval/heldout", "eval/accuracy", "groups/no_signal", "entropy", "kl/token", "completions/tokens_mean",
-  "completions/truncated", "completions/repetition", "grad_norm", "sampler_gap/mean", "seconds/step", "memory/peak_bytes"];
+  "completions/truncated", "completions/repetition", "fit/eval_loss", "grad_norm", "sampler_gap/mean", "seconds/step", "memory/peak_bytes"];
 const palette = ["#0969da", "#bc4c00", "#8250df", "#1a7f37", "#cf222e", "#9a6700", "#6e7781"];
 const phases = ["rollout", "score", "logprobs", "learn", "load", "evaluate", "record"];
 

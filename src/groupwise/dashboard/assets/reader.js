@@ -29,21 +29,25 @@ function tokens(row, partsAt, largest) {
   if (!row.tokens.length) { box.textContent = visible(row.text); return box; }
   row.tokens.forEach((text, at) => {
     const mine = row.mask[at];
-    const span = make("span", { class: "token" + (mine ? "" : " context") + (at === partsAt ? " parts" : ""), title: tokenFacts(row, at).join("\n"),
-      onclick: event => pickToken(event.target) }, text);
+    const span = make("span", { class: "token" + (mine ? "" : " context") + (at === partsAt ? " parts" : "") }, text);
     span.style.background = shade(mine ? tokenValue(row, at, state.colour) : null, largest, state.colour);
     box.append(span);
+  });
+  const of = span => tokenFacts(row, [...box.children].indexOf(span));
+  box.addEventListener("mouseover", event => { if (event.target.matches(".token")) event.target.title = of(event.target).join("\n"); });
+  box.addEventListener("click", event => { if (event.target.matches(".token")) pickToken(event.target); });
+  box.addEventListener("picked", event => {
+    const at = [...box.children].indexOf(event.target);
+    box.closest(".member").querySelector(".picked-facts").textContent = `token ${at}, ${JSON.stringify(event.target.textContent)}: ` + tokenFacts(row, at).join("; ");
   });
   if (row.cut) box.append(make("span", { class: "dim" }, ` … ${row.cut} more tokens`));
   return box;
 }
 
 function pickToken(span) {
-  const member = span.closest(".member");
-  member.querySelector(".token.picked")?.classList.remove("picked");
+  span.closest(".member").querySelector(".token.picked")?.classList.remove("picked");
   span.classList.add("picked");
-  const at = [...member.querySelectorAll(".token")].indexOf(span);
-  member.querySelector(".picked-facts").textContent = `token ${at}, ${JSON.stringify(span.textContent)}: ` + span.title.replaceAll("\n", "; ");
+  span.dispatchEvent(new Event("picked", { bubbles: true }));
 }
 
 function walkTokens(event) {
@@ -111,6 +115,7 @@ function member(group, row, largest, withPrompt = false) {
       row.advantage === null ? "" : `  advantage ${row.advantage.toPrecision(3)}`, read ? "  (seen)" : ""),
     withPrompt ? make("div", {}, `step ${group.step}, `, button(group.prompt_id, () => openGroup(group.step, group.prompt_id)), group.named ? " named by the doctor" : "") : null,
     withPrompt ? make("pre", {}, chat(group.prompt) + (group.answer === null ? "" : "\nanswer: " + group.answer)) : null,
+    row.output ? make("pre", {}, "answered: " + row.output) : null,
     make("div", { class: "facts" }, row.reason || "no reason given"), make("div", { class: "facts" }, parts),
     tokens(row, withPrompt ? null : group.parts_at, largest), make("div", { class: "facts picked-facts", "aria-live": "polite" }),
     make("div", { class: "facts" }, `${row.finish_reason}, ${row.tokens.length + row.cut} tokens, repeats ${Math.round(100 * row.repetition)} %` + (row.checks_itself ? ", checks itself" : "") + (row.limit ? `, ended by ${row.limit}` : "")),
@@ -196,6 +201,7 @@ async function tenSamples() {
   onScreen = ten.pairs;
   const left = onScreen.filter(([group, row]) => !seen().has(rowKey(group, row))).length;
   const largest = largestOf(onScreen);
+  if (!onScreen.length && !seen().size) return [modes(), make("p", {}, "No rollouts are recorded.")];
   return [modes(), make("h2", {}, "Ten samples"),
     make("p", {}, onScreen.length ? `${onScreen.length - left} of these ${onScreen.length} seen, ${seen().size} of the run. ` : "Every sample here has been seen. ",
       button("mark the next as seen (s)", markShown), button("ten more", () => { ten = null; show(); })),
