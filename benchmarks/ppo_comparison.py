@@ -1,7 +1,7 @@
 """What deleting the critic saves: memory, step time, and accuracy at equal samples, measured.
 
-    python benchmarks/ppo_comparison.py tiny            # about 5 minutes on 2 cores
-    python benchmarks/ppo_comparison.py smollm2-135m    # about 8 minutes
+    python -m benchmarks.ppo_comparison tiny            # about 5 minutes on 2 cores
+    python -m benchmarks.ppo_comparison smollm2-135m    # about 8 minutes
 
 Every run is a process of its own, so that its peak memory is its own: the largest resident size
 minus what the imports took. All methods of a model see the same prompts, the same number of
@@ -92,9 +92,9 @@ def run_one(model: str, method: str, seed: int) -> Result:
     import torch
 
     import groupwise as gw
-    from groupwise.cli.plans import plan_of
     from groupwise.learner import peak_memory_bytes
     from groupwise.recipe import load_recipe
+    from groupwise.training.planned import plan_of
     from groupwise.training.preparing import prepare
 
     recipe = {**MODELS[model]["recipe"], "seed": seed, "algorithm": METHODS[method]["algorithm"]}
@@ -128,8 +128,11 @@ def run_all(model: str) -> list[Result]:
     results = []
     for seed in MODELS[model]["seeds"]:
         for method in MODELS[model]["methods"]:
-            command = [sys.executable, __file__, model, "--method", method, "--seed", str(seed)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            command = [sys.executable, "-m", "benchmarks.ppo_comparison", model]
+            command += ["--method", method, "--seed", str(seed)]
+            done = subprocess.run(
+                command, capture_output=True, text=True, check=False, cwd=HERE.parent
+            )
             if done.returncode:
                 raise SystemExit(f"{method}, seed {seed}:\n{done.stderr}")
             results.append(Result(**json.loads(done.stdout.splitlines()[-1])))

@@ -1,8 +1,8 @@
 """How often the doctor names a fault, how soon, and how often it alarms on a healthy run.
 
-    python experiments/doctor.py --seeds 0 1            # planted.py's runs; a JSON line a run
-    python experiments/doctor.py --seeds 0 1 2 3 --table
-    python experiments/doctor.py --seeds 0 1 --again    # the rules have changed, the runs have not
+    python experiments/doctor.py --seeds 0 1                # planted.py's runs; a JSON line a run
+    python experiments/doctor.py --seeds 1 3 5 7 9 --table odd
+    python experiments/doctor.py --seeds 0 2 4 6 8 --again  # the rules have changed, not the runs
 
 A finished run is read, not repeated, so it can be interrupted. What was named is taken where
 `groupwise train` looks (every 10 steps, and at the end); the first step that names it, from the
@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import itertools
 import json
 import shutil
 import sys
@@ -25,7 +26,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from planted import FAULTS, HEALTHY, recipe_of
+from planted import FAULTS, HEALTHY, INFORMATION, INSIDE, recipe_of
 
 import groupwise as gw
 from groupwise.doctor import diagnose
@@ -35,6 +36,7 @@ from groupwise.intervals import wilson_interval
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = ROOT / "runs" / "doctor"
 LOOKS = 10
+EVERY = [*FAULTS, *INFORMATION, *HEALTHY]
 
 
 def play(name: str, seed: int, folder: Path) -> tuple[gw.Run, float]:
@@ -50,7 +52,8 @@ def play(name: str, seed: int, folder: Path) -> tuple[gw.Run, float]:
     begun = time.process_time()
     recipe, changes = recipe_of(name, seed)
     try:
-        with contextlib.redirect_stdout(io.StringIO()):
+        inside = INSIDE.get(name, contextlib.nullcontext)
+        with contextlib.redirect_stdout(io.StringIO()), inside():
             gw.train(recipe, changes, output=output)
     except GroupwiseError:
         if name != "run_failed":
@@ -58,19 +61,25 @@ def play(name: str, seed: int, folder: Path) -> tuple[gw.Run, float]:
     return gw.open_run(output), time.process_time() - begun
 
 
-def named(run: gw.Run) -> dict[str, Any]:
-    """Each kind above information: the first step that names it, and whether a look did."""
+def named(run: gw.Run, fault: str) -> dict[str, Any]:
+    """What the looks named, information apart, and the first step that names each kind: of the
+    planted fault exactly, of the others as far as was looked."""
     first: dict[str, int] = {}
-    looked: set[str] = set()
+    looked: dict[str, bool] = {}
     last = len(run.steps)
     for steps in range(1, last + 1):
+        is_look = steps % LOOKS == 0 or steps == last
+        if not is_look and (fault in HEALTHY or fault in first):
+            continue
         found = diagnose(run, steps)
-        kinds = [f.kind for f in (*found.findings, *found.waiting) if f.level != "info"]
-        for kind in kinds:
+        levels = {f.kind: f.level != "info" for f in (*found.findings, *found.waiting)}
+        for kind in levels:
             first.setdefault(kind, steps)
-        if steps % LOOKS == 0 or steps == last:
-            looked.update(kinds)
-    return {"steps": last, "first": first, "looked": sorted(looked), "end": kinds}
+        if is_look:
+            looked |= levels
+    said = {"looked": sorted(kind for kind, alarm in looked.items() if alarm),
+            "informed": sorted(kind for kind, alarm in looked.items() if not alarm)}  # fmt: skip
+    return {"steps": last, "first": first, **said}
 
 
 def results(
@@ -79,15 +88,22 @@ def results(
     """A line a run: those of the file, and the others as they finish."""
     path = folder / "results.jsonl"
     folder.mkdir(parents=True, exist_ok=True)
-    if again:
-        path.unlink(missing_ok=True)
     lines = path.read_text("utf-8").splitlines() if path.exists() else []
     done = {(line["name"], line["seed"]): line for line in map(json.loads, lines)}
+    if again:
+        for key in itertools.product(names, seeds):
+            done.pop(key, None)
+        path.write_text("".join(json.dumps(line) + "\n" for line in done.values()), "utf-8")
     for seed in seeds:
         for name in names:
             if (name, seed) not in done:
                 run, seconds = play(name, seed, folder)
-                line = {"name": name, "seed": seed, "seconds": round(seconds, 1), **named(run)}
+                line = {
+                    "name": name,
+                    "seed": seed,
+                    "seconds": round(seconds, 1),
+                    **named(run, name),
+                }
                 with path.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(line) + "\n")
                 done[name, seed] = line
@@ -100,44 +116,48 @@ def share(count: int, number: int) -> str:
     return f"{count} of {number} ({low:.0%} to {high:.0%})"
 
 
-def table(lines: Sequence[dict[str, Any]]) -> str:
-    """Of the odd seeds: how often each fault was named, and what healthy runs were called."""
-    odd = [line for line in lines if line["seed"] % 2]
+def table(lines: Sequence[dict[str, Any]], half: int) -> str:
+    """Of the seeds of one half (0 even, 1 odd): how often each fault was named, and what healthy
+    runs were called."""
+    lines = [line for line in lines if line["seed"] % 2 == half]
     rows = ["| planted | named (95 % interval) | first named after, median | also named |",
             "|---|---|---|---|"]  # fmt: skip
-    caught = planted = 0
-    for name in FAULTS:
-        mine = [line for line in odd if line["name"] == name]
+    caught: Counter[bool] = Counter()
+    for name in (*FAULTS, *INFORMATION):
+        mine = [line for line in lines if line["name"] == name]
         if not mine:
             continue
-        hits = [line["first"][name] for line in mine if name in line["looked"]]
-        caught, planted = caught + len(hits), planted + len(mine)
+        heard = "informed" if name in INFORMATION else "looked"
+        hits = [line["first"][name] for line in mine if name in line[heard]]
+        if name in FAULTS:
+            caught.update({True: len(hits), False: len(mine) - len(hits)})
         when = f"{median(hits):.0f} of {mine[0]['steps']} steps" if hits else "-"
         others = Counter(k for line in mine for k in line["looked"] if k != name).most_common(3)
         rows.append(
             f"| `{name}` | {share(len(hits), len(mine))} | {when} | "
             f"{', '.join(f'`{kind}` {number}' for kind, number in others)} |"
         )
-    healthy = [line for line in odd if line["name"] in HEALTHY]
+    healthy = [line for line in lines if line["name"] in HEALTHY]
     alarms = [line for line in healthy if line["looked"]]
     said = Counter(kind for line in alarms for kind in line["looked"])
-    rows += ["", f"All planted: {share(caught, planted)}. Healthy runs with a finding above info: "
-             f"{share(len(alarms), len(healthy))} {dict(said) or ''}"]  # fmt: skip
+    rows += ["", f"All planted: {share(caught[True], caught.total())}. Healthy runs with a finding "
+             f"above info: {share(len(alarms), len(healthy))} {dict(said) or ''}"]  # fmt: skip
     return "\n".join(rows)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--names", nargs="+", choices=[*FAULTS, *HEALTHY], default=None)
+    parser.add_argument("--names", nargs="+", choices=EVERY, default=EVERY)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1])
     parser.add_argument("--folder", type=Path, default=RUNS)
     parser.add_argument("--again", action="store_true", help="apply the rules to all runs again")
-    parser.add_argument("--table", action="store_true", help="print the table of the odd seeds")
+    parser.add_argument(
+        "--table", choices=["even", "odd"], help="print it of one half of the seeds"
+    )
     options = parser.parse_args(arguments)
-    names = options.names or [*FAULTS, *HEALTHY]
-    lines = list(results(names, options.seeds, options.folder, options.again))
+    lines = list(results(options.names, options.seeds, options.folder, options.again))
     if options.table:
-        print(table(lines))
+        print(table(lines, ["even", "odd"].index(options.table)))
     return 0
 
 

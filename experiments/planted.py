@@ -7,17 +7,19 @@ rate, a limit), never by writing a record.
 
 from __future__ import annotations
 
-import random
+import copy
+import json
 import time
 import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import cache
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
-from groupwise.examples.tiny_models import build
-from groupwise.policies.tiny import BOS, END, Row, TinyRecipe, label_shares, learned, read, sums
+from planted_models import FOREIGN, likes_length, likes_marks, scorer
+
+import groupwise as gw
 
 BASE: dict[str, Any] = {
     "model": {"name": "tiny"},
@@ -36,14 +38,21 @@ def verifier(name: str, **more: Any) -> dict[str, Any]:
     return {"environment.verifiers": [{"name": name, **more}], "environment.audit": False}
 
 
+def scored_by(likes: Callable[[list[str]], float]) -> Callable[[], dict[str, Any]]:
+    """The verifier of a reward model that learned it, which is built when it is asked for."""
+    return lambda: verifier("reward_model", arguments={"model": str(scorer(likes))})
+
+
 TARGET = {"environment": {"name": "target_token", "kind": "share"}, "sampling.max_tokens": 8}
 HARD = {"environment.num_operations": [2, 2], "environment.num_heldout": 40}
-HABITS = {"model": {"name": "planted:habits"}}
+HABITS = {"model": {"name": "planted_models:habits"}}
 NUMBER = {"name": "number"}
 FAST = {"training.learning_rate": 3e-3, "algorithm.kl_coef": 0.0}
 
 FAULTS: dict[str, dict[str, Any]] = {
     "run_failed": verifier("planted:breaks"),
+    "nonfinite_updates": verifier("planted:huge")
+    | {"algorithm.preset": "dr_grpo", "training.skip_nonfinite": 100},
     "verifier_failing": verifier("planted:raises", on_error="skip"),
     "verifier_slow": verifier("planted:sleeps") | {"training.steps": 8},
     "verifier_constant": verifier("planted:one") | {"sampling.temperature": 1.5},
@@ -56,7 +65,7 @@ FAULTS: dict[str, dict[str, Any]] = {
     "too_hard": HARD | {"sampling.group_size": 4, "training.learning_rate": 1e-5},
     "too_easy": {"sampling.temperature": 0.15, "training.learning_rate": 1e-5},
     "truncation": HABITS | {"sampling.max_tokens": 2, "training.learning_rate": 1e-5},
-    "one_answer": verifier("planted:close") | FAST | {"training.steps": 30},
+    "one_answer": verifier("planted:large") | FAST | {"training.steps": 30},
     "strict_gap": verifier("planted:same_parity")
     | {"environment.strict_verifiers": [NUMBER], "evaluation.max_prompts": 30,
        "evaluation.samples": 4},
@@ -86,8 +95,36 @@ FAULTS: dict[str, dict[str, Any]] = {
     "rate_too_high": {"training.learning_rate": 2e-2},
     "rate_too_low": {"training.learning_rate": 1e-8},
     "gradient_clipped": {"training.max_grad_norm": 0.05},
+    "literal_tests": {
+        "model": {"name": "planted_models:copier"},
+        "environment": {"name": "dataset", "path": "planted_models:questions"},
+        "sampling.max_tokens": 8, "training.learning_rate": 1e-3} | verifier("planted:passes"),
+    "length_exploited": HABITS | {
+        "": scored_by(likes_length), "sampling.max_tokens": 16, "training.learning_rate": 1e-3,
+        "training.steps": 30},
+    "style_exploited": HABITS | {
+        "": scored_by(likes_marks), "sampling.max_tokens": 8, "training.learning_rate": 1e-3},
+    "mismatch_growing": {"training.learning_rate": 1e-3},
+    "stale_data": {
+        "algorithm.correction": "truncate", "selection.replay": {
+            "at_most": 0.2, "per_step": 16, "uses": 50, "max_staleness": 50, "capacity": 64}},
+    "clip_too_narrow": {"training.minibatches": 4,
+                        "algorithm.surrogate": {"kind": "clip", "low": 1e-4, "high": 1e-4}},
 }  # fmt: skip
-"""By the finding that should name it."""
+"""By the finding that should name it. The key "" gives the changes that have to be built first."""
+
+INFORMATION: dict[str, dict[str, Any]] = {
+    "solved": {"environment.num_train": 8, "training.learning_rate": 2e-3, "training.steps": 30},
+    "loss_zero": {"algorithm.kl_coef": 0.0},
+    "cannot_tell": {"training.learning_rate": 1e-6, "evaluation.samples": 4},
+    "evaluation_overlap": {
+        "model": {"name": "planted_models:copier"},
+        "environment": {
+            "name": "dataset", "path": "planted_models:questions",
+            "heldout_path": "planted_models:asked_again", "on_overlap": "allow"},
+        "sampling.max_tokens": 8, "training.steps": 4} | verifier("planted:passes"),
+}  # fmt: skip
+"""What is said of healthy runs too, by name."""
 
 HEALTHY: dict[str, dict[str, Any]] = {
     **{
@@ -110,9 +147,38 @@ HEALTHY: dict[str, dict[str, Any]] = {
 
 def recipe_of(name: str, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """A recipe and its overrides."""
-    changes = dict((FAULTS | HEALTHY)[name])
+    changes = dict((FAULTS | INFORMATION | HEALTHY)[name])
+    changes |= changes.pop("", dict)()
     base = BASE | {k: v for k, v in changes.items() if "." not in k}
     return base, {"seed": seed, **{k: v for k, v in changes.items() if "." in k}}
+
+
+@contextmanager
+def stale_sampler() -> Iterator[None]:
+    """Inside it, samplers keep the weights that they started with."""
+    from groupwise.training import session
+
+    made = session.make_sampler
+
+    class Stale:
+        def __init__(self, name: str, policy: Any, **more: Any) -> None:
+            self.sampler = made(name, copy.deepcopy(policy), **more)
+
+        def load(self, policy: Any, version: int) -> None:
+            self.sampler.version = version
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.sampler, name)
+
+    session.make_sampler = Stale
+    try:
+        yield
+    finally:
+        session.make_sampler = made
+
+
+INSIDE: dict[str, Callable[[], AbstractContextManager[None]]] = {"mismatch_growing": stale_sampler}
+"""What a run is made inside of, for a fault that no recipe can have."""
 
 
 # --- verifiers that are at fault -----------------------------------------------------------------
@@ -154,14 +220,18 @@ def sleeps(completions: Sequence[Any], answer: Sequence[Any], **_: Any) -> list[
     return [float(right) for right in _right(completions, answer)]
 
 
+def huge(completions: Sequence[Any], answer: Sequence[Any], **_: Any) -> list[float]:
+    """Near the largest number of float32: the gradient is not finite."""
+    return [3e38 * right for right in _right(completions, answer)]
+
+
 def one(completions: Sequence[Any], **_: Any) -> list[float]:
     return [1.0 for _ in completions]
 
 
-def close(completions: Sequence[Any], answer: Sequence[Any], **_: Any) -> list[float]:
-    """Anything within 4 is right: a constant answer satisfies it."""
-    pairs = zip(_numbers(completions), answer, strict=True)
-    return [float(n is not None and abs(n - int(gold)) <= 4) for n, gold in pairs]
+def large(completions: Sequence[Any], **_: Any) -> list[float]:
+    """Any number from 6 on is right: a constant answer satisfies it."""
+    return [float(n is not None and n >= 6) for n in _numbers(completions)]
 
 
 def same_parity(completions: Sequence[Any], answer: Sequence[Any], **_: Any) -> list[float]:
@@ -184,6 +254,18 @@ def nine(completions: Sequence[Any], **_: Any) -> list[float]:
     return [float("9" in text) for text in _texts(completions)]
 
 
+@cache
+def _passes(program: str, tests: str) -> bool:
+    cases = [((given,), wanted) for given, wanted in json.loads(tests)]
+    return gw.run_code(program, tests=cases, entry="solve", kind="calls").outcome == "passed"
+
+
+def passes(completions: Sequence[Any], tests: Sequence[Any], **_: Any) -> list[float]:
+    """Whether a program passes the tests that its prompt's row shows."""
+    pairs = zip(_texts(completions), tests, strict=True)
+    return [float(_passes(text, json.dumps(cases))) for text, cases in pairs]
+
+
 def length(completion_ids: Sequence[Sequence[int]], **_: Any) -> list[float]:
     return [min(1.0, (len(ids) - 1) / 4) for ids in completion_ids]
 
@@ -195,32 +277,3 @@ def repeated(completions: Sequence[Any], **_: Any) -> list[float]:
 
 def foreign(completions: Sequence[Any], **_: Any) -> list[float]:
     return [float(FOREIGN in text) for text in _texts(completions)]
-
-
-# --- a policy with habits ------------------------------------------------------------------------
-
-FOREIGN, MARK, OR = "семь", "<|im_end|>", " or "
-
-
-@dataclass(frozen=True)
-class HabitsRecipe(TinyRecipe):
-    updates: int = 300
-    batch: int = 64
-
-
-def habits() -> Path:
-    """The folder of a policy that adds as `tiny` does, and in some completions goes on after the
-    digit: with a template's mark, a second answer, or a word in another script."""
-    recipe = HabitsRecipe()
-    endings = {(END,): 0.7, (MARK, END): 0.08, (FOREIGN, END): 0.1, (OR, "?", END): 0.12}
-
-    def row(draw: random.Random) -> Row:
-        a, b = draw.choice(sums())
-        shares = label_shares(a + b, recipe)
-        digit, second = map(str, draw.choices(range(10), shares, k=2))
-        (ending,) = draw.choices(list(endings), endings.values())
-        ending = tuple(second if each == "?" else each for each in ending)
-        start = read(BOS, "<|user|>", str(a), "+", str(b), "=", END, "<|assistant|>")
-        return start + learned([digit, *ending])
-
-    return build(recipe, lambda draw: [row(draw) for _ in range(recipe.batch)], (FOREIGN, MARK, OR))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -30,8 +31,19 @@ def test_diff_names_the_rewards_and_ends_with_1(capsys: Any, tmp_path: Path) -> 
     capsys.readouterr()
     assert run(["diff", str(a), str(b), "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
-    assert (found["equal"], found["first_step"]) == (False, 0)
+    assert (found["equal"], found["first_difference"]["step"]) == (False, 0)
+    assert found["parted"] == {"rewards": 0, "metrics": 0}
+    assert found["first_difference"]["causes"] == found["causes"]
     assert found["causes"][0]["name"].startswith("rewards (reward) in 1 of 2 rows")
+
+
+def test_diff_draws_both_runs(capsys: Any, tmp_path: Path) -> None:
+    a, b = (imported(capsys, tmp_path, rewards) for rewards in ([1.0, 0.0], [0.0, 0.0]))
+    picture = tmp_path / "both.svg"
+    assert run(["diff", str(a), str(b), "--plot", str(picture)]) == 1
+    tree = ElementTree.parse(picture)
+    texts = [each.text for each in tree.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"reward", str(a), str(b), "where they part"} <= set(texts)
 
 
 def test_replay_of_an_imported_record(capsys: Any, tmp_path: Path) -> None:

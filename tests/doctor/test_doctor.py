@@ -12,6 +12,7 @@ import pytest
 
 from groupwise.cli.app import run as command
 from groupwise.doctor import Diagnosis, diagnose
+from groupwise.doctor.hacking import SCORED_BY_MODEL
 from groupwise.errors import RecipeError
 from groupwise.records import RunWriter
 
@@ -29,6 +30,13 @@ learning_rate = 1e-5
 passes = 1
 minibatches = 1
 max_grad_norm = 1.0
+"""
+NARROW = """[algorithm.ratio]
+kind = "token"
+[algorithm.surrogate]
+kind = "clip"
+low = 0.0003
+high = 0.0004
 """
 
 Series = Callable[[int], Any]
@@ -57,11 +65,15 @@ def write(
     row: dict[str, Any] | None = None,
     recipe: str = RECIPE,
     evaluations: dict[int, dict[str, float]] | None = None,
+    environment: dict[str, Any] | None = None,
+    planned: dict[str, float] | None = None,
 ) -> Diagnosis:
     """A record of 18 steps of 8 prompts by 4 completions; what is given replaces the healthy."""
     draw = random.Random(0)
     series = {**HEALTHY, **(metrics or {})}
-    with RunWriter.create(folder, recipe, {}) as writer:
+    with RunWriter.create(folder, recipe, {"environment": environment or {}}) as writer:
+        if planned is not None:
+            writer.event("planned", **planned)
         for version, values in (evaluations or {}).items():
             writer.evaluation(version, values)
         for step in range(STEPS):
@@ -112,7 +124,13 @@ FAULTS: dict[str, dict[str, Any]] = {
         "metrics": {"unscored": constant(8)},
         "row": {"reward": None, "outcome": "verifier_timeout"},
     },
-    "verifier_slow": {"metrics": {"seconds/score": constant(5), "seconds/step": constant(6)}},
+    "nonfinite_updates": {
+        "metrics": {"updates/nonfinite": constant(1), "updates": constant(3)}
+    },
+    "verifier_slow": {
+        "recipe": RECIPE.replace('name = "number"', 'name = "my_rewards:slow"'),
+        "metrics": {"seconds/score": constant(5), "seconds/step": constant(6)},
+    },
     "verifier_constant": {"row": {"reward": 1.0, "rewards": {"number": 1.0}}},
     "never_stops": {
         "metrics": {"completions/truncated": constant(1.0), "completions/tokens_min": constant(20)},
@@ -131,8 +149,12 @@ FAULTS: dict[str, dict[str, Any]] = {
         "row": {"finish_reason": "length", "outcome": "incorrect"},
     },
     "one_answer": {"text": late("it is 42")},
-    "strict_gap": {"evaluations": evaluated("eval/strict_gap", {0: 0.0, 18: 0.4})},
+    "strict_gap": {
+        "recipe": RECIPE + '[[environment.strict_verifiers]]\nname = "exact"\n',
+        "evaluations": evaluated("eval/strict_gap", {0: 0.0, 18: 0.4}),
+    },
     "literal_tests": {
+        "recipe": RECIPE.replace('name = "number"', 'name = "code"'),
         "text": late("def f(x):\n    if x == 17: return 289\n    if x == 23: return 529\n"),
         "row": {"columns": json.dumps({"tests": [[[17], 289], [[23], 529]]})},
     },
@@ -161,6 +183,24 @@ FAULTS: dict[str, dict[str, Any]] = {
         "recipe": RECIPE.replace('name = "number"', 'name = "reward_model"'),
         "metrics": {"completions/tokens_mean": ramp(12, 20)},
     },
+    "style_exploited": {
+        "recipe": RECIPE.replace('name = "number"', 'name = "judge"'),
+        "text": late("Great!"),
+        "row": {"rewards": {"judge": 0.9}},
+    },
+    "stale_data": {
+        "recipe": RECIPE + "[selection.replay]\nmax_staleness = 30\n",
+        "metrics": {"staleness": constant(4.0)},
+    },
+    "clip_too_narrow": {
+        "recipe": RECIPE + NARROW,
+        "metrics": {"clip/low": constant(0.2), "clip/high": constant(0.2)},
+    },
+    "strays_from_plan": {
+        "metrics": {"memory/peak_bytes": constant(9e9)},
+        "planned": {"memory": 2e9, "resident": 1e9, "peak": 1e9, "step_seconds": 5.0},
+    },
+    "evaluation_overlap": {"environment": {"overlap": 3, "splits": {"train": 9, "heldout": 4}}},
     "group_too_small": {
         "recipe": RECIPE.replace("group_size = 8", "group_size = 2"),
         "metrics": FLAT | {"outcomes/correct": constant(6)},
@@ -188,14 +228,7 @@ def test_a_healthy_run_has_no_findings(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", FAULTS)
 def test_a_planted_fault_is_named(tmp_path: Path, kind: str) -> None:
-    planted = dict(FAULTS[kind])
-    if kind == "repetition":  # not from the start: the early steps are as they should be
-        planted["row"] = {}
-        found = _repeating(tmp_path / "run")
-    elif kind == "length_exploited":
-        found = _long_is_good(tmp_path / "run", planted)
-    else:
-        found = write(tmp_path / "run", **planted)
+    found = planted(tmp_path / "run", kind)
     assert kind in [finding.kind for finding in (*found.findings, *found.waiting)]
 
 
@@ -212,6 +245,18 @@ def test_values_without_a_verdict_are_no_wrong_answers(tmp_path: Path) -> None:
     said = [each.message for each in found.findings if each.kind == "divergence"]
     assert said
     assert said[0].startswith("the reward fell from")
+
+
+def planted(folder: Path, kind: str) -> Diagnosis:
+    """The diagnosis of a record with that fault."""
+    fault = dict(FAULTS[kind])
+    if kind == "repetition":  # not from the start: the early steps are as they should be
+        return _repeating(folder)
+    if kind == "length_exploited":
+        return _long_is_good(folder, fault)
+    if kind == "style_exploited":
+        return _loud_is_good(folder, fault)
+    return write(folder, **fault)
 
 
 def test_one_long_step_is_no_trend(tmp_path: Path) -> None:
@@ -244,6 +289,29 @@ def _long_is_good(folder: Path, planted: dict[str, Any]) -> Diagnosis:
         with RunWriter.reopen(folder) as writer:
             writer.rollouts(step, rows)
     return diagnose(folder)
+
+
+def _loud_is_good(folder: Path, planted: dict[str, Any]) -> Diagnosis:
+    write(folder, **planted)
+    quiet = {"text": "x", "rewards": {"judge": 0.1}}
+    loud = {"text": "Great!", "rewards": {"judge": 0.9}}
+    for step in range(14, STEPS):
+        rows = [
+            _row(random.Random(n), step, n, 0.4, lambda *_: "", loud if n % 3 else quiet)
+            for n in range(32)
+        ]
+        with RunWriter.reopen(folder) as writer:
+            writer.rollouts(step, rows)
+    return diagnose(folder)
+
+
+@pytest.mark.parametrize("name", SCORED_BY_MODEL)
+def test_every_learned_score_can_be_exploited_by_length(tmp_path: Path, name: str) -> None:
+    planted = FAULTS["length_exploited"] | {
+        "recipe": RECIPE.replace('name = "number"', f'name = "{name}"\nlabel = "reward_model"')
+    }
+    found = _long_is_good(tmp_path / "run", planted)
+    assert "length_exploited" in [finding.kind for finding in found.findings]
 
 
 def test_findings_come_in_order_and_tuning_waits(tmp_path: Path) -> None:

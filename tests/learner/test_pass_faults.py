@@ -10,7 +10,7 @@ from test_learner import batch_of, gradient, make_learner
 
 from groupwise.algorithms import preset
 from groupwise.errors import GroupwiseError, NonFiniteError
-from groupwise.learner import Learner, PassFaults, TokenDetails, TrainingSettings
+from groupwise.learner import Learner, PassFaults, TokenDetails, TrainingSettings, clipped_norm
 from groupwise.learner import learner as module
 from helpers import make_groups
 
@@ -205,3 +205,11 @@ def test_a_state_of_an_older_version_has_neither() -> None:
     faults = PassFaults(TrainingSettings(micro_batch_tokens=77))
     faults.load_state_dict({"update": 3})
     assert faults.state_dict() == {"micro_batch_tokens": 77, "in_a_row": 0}
+
+
+def test_squares_that_overflow_are_said() -> None:
+    """Every entry is finite, and the norm is not."""
+    weight = torch.nn.Parameter(torch.zeros(4))
+    weight.grad = torch.full((4,), 1e30)
+    with pytest.raises(NonFiniteError, match=r"step 3: the sum of the gradient's squares is not"):
+        clipped_norm([("weight", weight)], 1.0, "step 3")

@@ -57,6 +57,8 @@ def test_the_first_step_that_differs_and_in_what(tmp_path: Path, change: str, na
     for cause, name in zip(found.causes, names):
         assert cause.name.startswith(name)
     assert found.lines()[0] == "first difference at step 1"
+    assert set(found.parted.values()) == {1}
+    assert found.to_dict()["first_difference"]["step"] == 1
 
 
 def test_where_it_differs_is_said(tmp_path: Path):

@@ -95,6 +95,12 @@ def test_another_algorithm_of_one_step(tmp_path: Path) -> None:
     assert found.norms == pytest.approx((grpo, dapo), rel=1e-4)
     assert found.cosine == pytest.approx(dot / grpo / dapo, rel=1e-4)
     assert (found.tokens, found.flipped) == (8, 0)
+    # 1/4 against 1/8 in the completions of one token, the first of them first
+    first, second = found.moved_tokens(2)
+    assert (first.group_index, first.position, first.token_id) == (0, 0, 0)
+    assert (first.before, first.after) == pytest.approx((0.25, 0.125), rel=1e-4)
+    assert second.group_index == 3
+    assert len(found.to_dict()["moved_tokens"]) == 8
 
 
 def test_a_record_that_names_code_imports_nothing(tmp_path: Path) -> None:

@@ -14,12 +14,12 @@ import torch
 from safetensors.torch import load_file
 
 import groupwise as gw
-from groupwise.cli.plans import plan_of
 from groupwise.errors import GroupwiseError, RecipeError
 from groupwise.stages import check_pipeline, load_pipeline, traces
 from groupwise.stages.keeping import Rules, keep
 from groupwise.stages.traces import Trace
 from groupwise.training.callbacks import Callback
+from groupwise.training.planned import plan_of
 from judge_server import serving
 from pipeline_helpers import pipeline
 

@@ -498,7 +498,7 @@ def test_a_curriculum_opens_levels_in_a_run(tmp_path: Path) -> None:
 
 def test_fault_31_any_pair_is_valid_and_the_plan_says_the_totals(tmp_path: Path) -> None:
     """32 prompts, 4 a step, groups of 8, 2 epochs: 16 steps. And one prompt a step is legal."""
-    from groupwise.cli.plans import plan_of
+    from groupwise.training.planned import plan_of
 
     recipe = {**BASE, **own(mixed=32), "algorithm": {"preset": "grpo"}}
     changes = {

@@ -13,15 +13,11 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.console import Console
 
+from groupwise.cli.options import FIELDS, FIELDS_HELP, RecipeName, Small
+from groupwise.cli.plan_command import add_to as add_plan_command
 from groupwise.cli.record_commands import add_to as add_record_commands
 from groupwise.cli.serve import serve
 from groupwise.errors import GroupwiseError
-
-FIELDS = {"allow_extra_args": True, "ignore_unknown_options": True}
-FIELDS_HELP = (
-    "Every field of the recipe is an option as well: --training.steps 50. "
-    "`groupwise recipe` lists them all with meaning and default."
-)
 
 app = typer.Typer(
     name="groupwise",
@@ -36,8 +32,6 @@ models_app = typer.Typer(help="The built-in models: list them, or get one.")
 app.add_typer(algorithms_app, name="algorithms", invoke_without_command=True)
 app.add_typer(models_app, name="models", invoke_without_command=True)
 
-RecipeName = Annotated[str, typer.Argument(help="A TOML file, or the name of one that ships.")]
-Small = Annotated[bool, typer.Option(help="A tiny size of the same recipe.")]
 Step = Annotated[int | None, typer.Option(help="The checkpoint after this many steps.")]
 Best = Annotated[bool, typer.Option(help="The best checkpoint, by checkpoints.best.")]
 
@@ -147,38 +141,7 @@ def evaluate(
     _out().print(plain_table(("metric", "value"), rows))
 
 
-@app.command(context_settings=FIELDS, epilog=FIELDS_HELP)
-def plan(
-    context: typer.Context,
-    recipe: RecipeName,
-    small: Small = False,
-    compare: Annotated[
-        str | None, typer.Option(help="Another algorithm, ppo for instance: memory side by side.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
-) -> None:
-    """Show what a recipe will sample, train on, hold in memory and write, without loading it."""
-    from groupwise.cli.overrides import parse_overrides
-    from groupwise.cli.pipeline_plan import PipelinePlan
-    from groupwise.cli.plans import comparison_of, plan_of
-    from groupwise.recipe import find_recipe, load_recipe
-    from groupwise.stages import is_pipeline, load_pipeline
-    from groupwise.training.preparing import prepare
-
-    overrides = parse_overrides(context.args, ("small", "compare", "json"))
-    if is_pipeline(find_recipe(recipe)):
-        whole = PipelinePlan(load_pipeline(find_recipe(recipe), overrides, small=small), compare)
-        if as_json:
-            print(json.dumps(whole.to_dict(), indent=2))  # noqa: T201
-        else:
-            whole.print(_out())
-        return
-    prepared = prepare(load_recipe(find_recipe(recipe), overrides, small=small))
-    made = plan_of(prepared) if compare is None else comparison_of(prepared, compare)
-    if as_json:
-        print(json.dumps(made.to_dict(), indent=2))  # noqa: T201
-    else:
-        made.print(_out())
+add_plan_command(app)
 
 
 @app.command(context_settings=FIELDS, epilog=FIELDS_HELP)

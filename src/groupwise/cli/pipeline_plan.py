@@ -6,20 +6,17 @@ from typing import Any
 
 from rich.console import Console
 
-from groupwise.cli.plans import plan_of
 from groupwise.cli.tables import plain_table
-from groupwise.errors import RecipeError
 from groupwise.planning import Plan
 from groupwise.stages import Pipeline, check_pipeline
 from groupwise.stages.reinforcement import Reinforcement
+from groupwise.training.planned import plan_of
 
 
 class PipelinePlan:
     """The plan of every stage of a pipeline, in the order of the run."""
 
-    def __init__(self, pipeline: Pipeline, compare: str | None = None) -> None:
-        if compare is not None:
-            raise RecipeError(f"--compare {compare}: it takes a recipe of one run, not a pipeline")
+    def __init__(self, pipeline: Pipeline) -> None:
         every = check_pipeline(pipeline)
         self.stages: list[tuple[str, str, Plan | list[tuple[str, str]]]] = []
         for node in pipeline.order:
@@ -42,9 +39,15 @@ class PipelinePlan:
         }
 
     def print(self, console: Console) -> None:
+        shown: list[tuple[str, Plan]] = []
         for name, kind, made in self.stages:
             console.print(f"stage {name} ({kind})")
-            if isinstance(made, Plan):
+            if not isinstance(made, Plan):
+                console.print(plain_table(("quantity", "value"), made))
+                continue
+            if not shown:
                 made.print(console)
             else:
-                console.print(plain_table(("quantity", "value"), made))
+                before, like = shown[-1]
+                made.print(console, before, like)
+            shown.append((name, made))

@@ -73,7 +73,7 @@ class ProgressDisplay(Callback):
         self.say(f"stage {name} ({kind})")
 
     def on_start(self, prepared: Prepared, folder: Path) -> None:
-        from groupwise.cli.plans import plan_of
+        from groupwise.training.planned import plan_of
 
         self.say(plan_of(prepared).summary_line())
         self.say(f"record: {folder}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -78,19 +79,24 @@ def doctor(
 def diff(
     a: Annotated[Path, typer.Argument(help="A run's folder.")],
     b: Annotated[Path, typer.Argument(help="Another run's folder.")],
+    plot: Annotated[
+        Path | None, typer.Option(help="Write their metrics side by side into this SVG file.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare two runs: recipe, versions, data, and the first step where they part, with the cause.
+    """Compare two runs: recipe, code, data, versions, and the first step where they part.
 
     Exit code 1 where they differ.
     """
-    from dataclasses import asdict
-
     from groupwise.records import diff as compare
+    from groupwise.records import open_run
+    from groupwise.records.compare_plot import plot as plotted
 
     found = compare(a, b)
+    if plot is not None:
+        plot.write_text(plotted(open_run(a), open_run(b), found), encoding="utf-8")
     if as_json:
-        print(json.dumps(asdict(found) | {"equal": found.equal}, indent=2, default=str))  # noqa: T201
+        print(json.dumps(found.to_dict(), indent=2, default=str))  # noqa: T201
     else:
         _out().print("\n".join(found.lines()))
     if not found.equal:
@@ -118,6 +124,7 @@ def replay(
     """Judge saved rollouts by another verifier, or recompute a step by another algorithm."""
     from groupwise.algorithms import preset
     from groupwise.cli.audit import arguments_of
+    from groupwise.dashboard.data import token_texts
     from groupwise.records import open_run
     from groupwise.replay import replay_update, replay_verdicts
     from groupwise.verifiers import load_verifier
@@ -135,7 +142,7 @@ def replay(
         text, table = _verdict_text(verdicts, show), verdicts.to_dict()
     elif named is not None and step is not None:
         update = replay_update(record, step, named)
-        text, table = _update_text(update, show), update.to_dict()
+        text, table = _update_text(update, show, token_texts(record)), update.to_dict()
     else:
         raise RecipeError("give --verifier NAME, or --step N with --algorithm NAME")
     if as_json:
@@ -187,7 +194,7 @@ def _verdict(verdict: tuple[float | None, str, str]) -> str:
     return visible(shown)
 
 
-def _update_text(found: UpdateReplay, show: int) -> str:
+def _update_text(found: UpdateReplay, show: int, text_of: Callable[[int], str]) -> str:
     own, other = found.algorithms
     cosine = "none (one of them is 0)" if found.cosine is None else f"{found.cosine:.4f}"
     lines = [
@@ -201,6 +208,14 @@ def _update_text(found: UpdateReplay, show: int) -> str:
             f"cosine of {own}, recomputed, with what was recorded: {found.recorded_cosine:.4f}"
         )
     lines += [f"note: {note}" for note in found.notes]
+    if show:
+        lines += ["", "tokens that differ most:"]
+    for token in found.moved_tokens(show):
+        where = f"prompt {visible(token.prompt_id)}, completion {token.group_index}"
+        lines.append(
+            f"  {text_of(token.token_id)!r:<14} {where}, token {token.position}: "
+            f"{token.before:+.3g} -> {token.after:+.3g}"
+        )
     moved = sorted(
         found.rows, key=lambda row: -sum(abs(a - b) for a, b in zip(row["before"], row["after"]))
     )

@@ -44,6 +44,7 @@ def nonfinite_updates(facts: Facts) -> Finding | None:
 
 
 def verifier_failing(facts: Facts) -> Finding | None:
+    """Many completions have no score."""
     count, unscored = facts.recent("completions/count"), facts.recent("unscored")
     if not count or unscored is None or unscored / count < UNSCORED:
         return None
@@ -64,6 +65,7 @@ def verifier_failing(facts: Facts) -> Finding | None:
 
 
 def verifier_slow(facts: Facts) -> Finding | None:
+    """Most of a step is spent in verifiers."""
     spent, whole = facts.recent("seconds/score"), facts.recent("seconds/step")
     if not spent or not whole or spent < SLOW_SECONDS or spent / whole < SLOW_SHARE:
         return None
@@ -91,8 +93,8 @@ def verifier_constant(facts: Facts) -> Finding | None:
         {"reward": value, "rollouts": len(rows)},
         facts.span,
         "likely",
-        "audit the verifier (groupwise audit); it teaches nothing",
-        {},
+        "it teaches nothing: audit it (groupwise audit), or take the environment's own",
+        {"environment.verifiers": []},
         samples_of(rows),
     )
 
@@ -132,7 +134,7 @@ def template_mark(facts: Facts) -> Finding | None:
         f"({found.group(0) if found else ''})",
         {"share": len(marked) / len(rows)}, facts.span, "likely",
         "the template does not fit the model, or its stop id is missing: name the mark as a stop",
-        {"sampling.stop": f"'[\"{found.group(0)}\"]'" if found else []}, samples_of(marked),
+        {"sampling.stop": [found.group(0)] if found else []}, samples_of(marked),
     )  # fmt: skip
 
 

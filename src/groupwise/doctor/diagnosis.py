@@ -7,14 +7,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from groupwise.doctor import broken, drift, signal, tuning
+from groupwise.doctor import broken, drift, hacking, signal, tuning
 from groupwise.doctor.facts import Facts
 from groupwise.doctor.finding import LEVELS, Finding
 from groupwise.records import Run, check_single, open_run
 from groupwise.texts import visible
 
 RULES: tuple[Callable[[Facts], Finding | None], ...] = (
-    *broken.RULES, *signal.RULES, *drift.RULES, *tuning.RULES,
+    *broken.RULES, *signal.RULES, *drift.CAUSES, *hacking.RULES, *drift.EFFECTS, *tuning.RULES,
 )  # fmt: skip
 
 

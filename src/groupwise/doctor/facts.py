@@ -21,6 +21,14 @@ CLEAR = 3.0
 """Standard errors that a trend must have."""
 FELL = 0.25
 """A fall in accuracy that is a fault."""
+FELL_FOR_GOOD = 0.15
+"""The same below the very first step, over all later ones."""
+FLAT = 0.02
+"""A gain in accuracy below it is none."""
+NARROW = 0.05
+"""A clip range below it is meant for the ratio of a whole sequence."""
+OFTEN, MORE = 0.2, 0.1
+"""A share of completions that is frequent, and a rise of it that is one."""
 
 _COLUMNS = (
     "step", "kind", "prompt_id", "visit", "group_index", "prompt", "answer", "columns",
@@ -115,16 +123,24 @@ class Facts:
 
     @cached_property
     def started(self) -> Trend | None:
-        """Accuracy of the first two steps, nearly the starting policy's, against the last third.
+        """Accuracy of the first two steps, nearly the starting policy's, against the last third."""
+        return self._since(2, self.accuracy[-(len(self.accuracy) // 3) :])
 
-        `z` counts completions as independent in the first two steps, steps in the last third.
+    @cached_property
+    def first(self) -> Trend | None:
+        """Accuracy of the first step, the starting policy's, against all but the first two."""
+        return self._since(1, self.accuracy[2:])
+
+    def _since(self, steps: int, late: Sequence[float]) -> Trend | None:
+        """Accuracy of the first steps against that of later ones; None with fewer than six steps.
+
+        `z` counts completions as independent in the first steps, steps in the later ones.
         """
-        count = sum(int(value) for value in self.series("completions/count")[:2])
+        count = sum(int(value) for value in self.series("completions/count")[:steps])
         values = self.accuracy
         if len(values) < 6 or not count:
             return None
-        late = values[-(len(values) // 3) :]
-        first, last = mean(values[:2]), mean(late)
+        first, last = mean(values[:steps]), mean(late)
         error = math.sqrt((first * (1.0 - first) + 0.25 / count) / count + variance(late))
         return Trend(first, last, (last - first) / error)
 
@@ -157,6 +173,11 @@ class Facts:
     def share(self, rows: Sequence[Row], holds: Callable[[Row], bool]) -> float:
         """The share of rows of which something holds; 0 without rows."""
         return sum(map(holds, rows)) / len(rows) if rows else 0.0
+
+    @property
+    def verifiers(self) -> list[str]:
+        """The names of the recipe's own verifiers; none where the environment's judge."""
+        return [str(entry.get("name")) for entry in self.get("environment.verifiers") or []]
 
     def get(self, field: str, default: Any = None) -> Any:
         return self.recipe.get(field, default)
@@ -192,10 +213,13 @@ def trend_of(values: Sequence[float]) -> Trend | None:
     return Trend(mean(early), mean(late), z)
 
 
-def fell_at_once(facts: Facts) -> bool:
-    """Whether accuracy is clearly below that of the first two steps."""
-    start = facts.started
-    return start is not None and start.change < -FELL and start.z < -CLEAR
+def fell_at_once(facts: Facts) -> Trend | None:
+    """The fall of accuracy below that of the first two steps, or of the first and for good (where
+    the very first update destroys the policy); None where it did not fall clearly."""
+    for start, least in ((facts.started, FELL), (facts.first, FELL_FOR_GOOD)):
+        if start is not None and start.change < -least and start.z < -CLEAR:
+            return start
+    return None
 
 
 def is_right(row: Row) -> bool:
@@ -207,3 +231,31 @@ def samples_of(rows: Sequence[Row], number: int = 5) -> tuple[Sample, ...]:
         Sample(int(row["step"]), str(row["prompt_id"]), int(row["group_index"]))
         for row in rows[:number]
     )
+
+
+def gained(facts: Facts) -> float:
+    """The larger gain in accuracy: over thirds, of evaluations where there are three or more, or
+    since the first steps (a fast run is done in a third); without verdicts of the reward."""
+    trends = [trend_of(facts.accuracy) or facts.trend("reward"), facts.started]
+    for name in ("eval/accuracy", "eval/heldout"):
+        values = [e[name] for e in facts.evaluations if e.get(name) is not None]
+        if len(values) >= 3:
+            trends[0] = trend_of(values)
+    return max((trend.change for trend in trends if trend is not None), default=0.0)
+
+
+def slower(facts: Facts) -> float:
+    """A third of the learning rate."""
+    return float(f"{float(facts.get('training.learning_rate', 1e-6)) / 3:.2g}")
+
+
+def more_kl(facts: Facts, least: float = 0.04) -> dict[str, float]:
+    """A KL term where there is none, else one of four times its size."""
+    now = float(facts.get("algorithm.kl.coef") or 0.0)
+    return {"algorithm.kl_coef": max(least, float(f"{4 * now:.2g}"))}
+
+
+def clip_range(facts: Facts) -> float:
+    """The narrower side of the clip; 1 without a clip."""
+    bounds = [facts.get(f"algorithm.surrogate.{side}") for side in ("low", "high")]
+    return min((float(bound) for bound in bounds if bound), default=1.0)

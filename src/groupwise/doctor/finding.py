@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -45,4 +47,20 @@ class Finding:
 
     @property
     def flags(self) -> str:
-        return " ".join(f"--{name} {value}" for name, value in self.change.items())
+        """The change as flags of `groupwise train`, quoted for a shell."""
+        return " ".join(f"--{name} {shlex.quote(_toml(v))}" for name, v in self.change.items())
+
+
+def _toml(value: Any) -> str:
+    """A value as TOML on one line, a text as it is (an option's value may be bare)."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{name} = {_inner(each)}' for name, each in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_inner, value))}]"
+    return json.dumps(value)
+
+
+def _inner(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else _toml(value)

@@ -33,7 +33,7 @@ def base_rate_zero(facts: Facts) -> Finding | None:
     _, high = wilson_interval(0.0, count)
     rows = [*facts.early_rows, *facts.late_rows]
     bare = facts.share(rows, _ends_in_answer)
-    looser = bare > 0 and "number" not in _verifiers(facts)
+    looser = bare > 0 and "number" not in facts.verifiers
     return Finding(
         "base_rate_zero", "signal",
         f"none of {count} completions was right (at most {high:.2%} are, by the 95 % interval)"
@@ -43,7 +43,8 @@ def base_rate_zero(facts: Facts) -> Finding | None:
         "tighten later" if looser else
         "nothing can be amplified: easier prompts, a looser verifier with a format bonus, a "
         "supervised start, or a stronger model (groupwise suggest measures it)",
-        {"environment.verifiers": "'[{name = \"number\"}]'"} if looser else {},
+        {"environment.verifiers": [{"name": "number"}]} if looser
+        else {"sampling.group_size": min(64, 4 * int(facts.get("sampling.group_size", 8)))},
         samples_of([row for row in rows if _ends_in_answer(row)] or facts.late_rows),
     )  # fmt: skip
 
@@ -52,10 +53,6 @@ def _ends_in_answer(row: Row) -> bool:
     """Whether the text's last number is the answer, as it is written."""
     numbers = re.findall(r"-?\d+(?:\.\d+)?", row["text"])
     return bool(numbers) and numbers[-1] == str(row.get("answer"))
-
-
-def _verifiers(facts: Facts) -> list[str]:
-    return [str(entry.get("name")) for entry in facts.get("environment.verifiers") or []]
 
 
 def _rewarded(facts: Facts) -> bool:
@@ -111,6 +108,7 @@ def _signal_missing(facts: Facts, kind: str) -> Finding | None:
 
 
 def truncation(facts: Facts) -> Finding | None:
+    """Many completions are cut, and what is cut is mostly wrong."""
     cut = facts.recent("completions/truncated")
     trend = facts.trend("completions/truncated")
     if cut is None or trend is None or cut < TRUNCATED:

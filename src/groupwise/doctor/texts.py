@@ -6,6 +6,7 @@ import json
 import re
 import unicodedata
 from collections import Counter
+from collections.abc import Sequence
 from functools import cache
 
 from groupwise.doctor.facts import Row
@@ -15,6 +16,15 @@ TEMPLATE_MARKS = re.compile(
     r"<\|(?:im_start|im_end|endoftext|eot_id|start_header_id|end_header_id|user|assistant|system)\|>"
     r"|\[/?INST\]|<</?SYS>>|<(?:start|end)_of_turn>|<｜[^｜]{1,30}｜>"
 )
+
+STYLES = {
+    "exclamation marks": re.compile(r"!"),
+    "bold text": re.compile(r"\*\*\S"),
+    "headings": re.compile(r"^#{1,6} ", re.MULTILINE),
+    "bullet points": re.compile(r"^\s*(?:[-*•]|\d+\.) ", re.MULTILINE),
+    "emoji": re.compile("[\U0001f300-\U0001faff\u2600-\u27bf]"),
+}
+"""Marks of style that a learned reward is known to like."""
 
 _ANSWERS = (
     re.compile(r"\\boxed\s*\{([^{}]*)\}"),
@@ -60,6 +70,15 @@ def hedges(text: str) -> bool:
         return True
     last = found[-1] if found else text.strip().rsplit("\n", 1)[-1]
     return re.search(r"\S\s+or\s+\S", last) is not None and len(last) < 80
+
+
+def whole_answer_verifier(texts: Sequence[str]) -> str:
+    """The verifier that reads one whole answer in the form that most of the texts use."""
+    boxes, tags = (sum(bool(form.search(text)) for text in texts) for form in _ANSWERS)
+    most = max(boxes, tags)
+    if most * 2 < len(texts):
+        return "exact"
+    return "boxed" if boxes == most else "tagged"
 
 
 def final_answer(text: str) -> str:

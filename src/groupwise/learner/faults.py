@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -121,15 +120,3 @@ class PassFaults:
         """Put back what `state_dict` gave; nothing of it is in checkpoints of older versions."""
         self.micro_batch_tokens = state.get("micro_batch_tokens", self.micro_batch_tokens)
         self.in_a_row = state.get("in_a_row", 0)
-
-
-def peak_memory_bytes(device: torch.device) -> int:
-    """The largest memory so far: allocated on a CUDA device, else resident in this process."""
-    if device.type == "cuda":
-        return int(torch.cuda.max_memory_allocated(device))
-    try:
-        import resource
-    except ImportError:  # not on Windows
-        return 0
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return int(peak) if sys.platform == "darwin" else int(peak) * 1024

@@ -37,15 +37,16 @@ def clipped_norm(
 ) -> float:
     """The gradient's L2 norm before it is clipped to `limit` (None = not clipped), in place.
 
-    Raises NonFiniteError naming the parameter and `where`.
+    Raises NonFiniteError naming `where` and the parameter, where one has an entry that is not
+    finite (the sum of their squares can overflow all the same).
     """
     graded = [(name, p, p.grad) for name, p in named if p.grad is not None]
     norm = float(torch.nn.utils.clip_grad_norm_([p for _, p, _ in graded], limit or math.inf))
     if not math.isfinite(norm):
-        name = next(name for name, _, grad in graded if not bool(torch.isfinite(grad).all()))
+        bad = [name for name, _, grad in graded if not bool(torch.isfinite(grad).all())]
+        what = f"the gradient of {bad[0]!r} is" if bad else "the sum of the gradient's squares is"
         raise NonFiniteError(
-            f"{where}: the gradient of {name!r} is not finite; "
-            "nothing was updated and the last checkpoint is intact"
+            f"{where}: {what} not finite; nothing was updated and the last checkpoint is intact"
         )
     return norm
 

@@ -30,7 +30,8 @@ class MemoryInputs:
     """What decides memory. `tokens` are those of one forward and backward pass, `rows` the
     completions decoded at once, `row_tokens` the longest prompt and completion together;
     `adapter_parameters` those of an adapter, which then alone train, None without one; `critic`
-    None for a method without one; `teacher_parameters` those of all teachers that are loaded."""
+    None for a method without one; `teacher_parameters` those of all teachers that are loaded;
+    `process` is what the process itself takes beside tensors."""
 
     shape: ModelShape
     dtype: DTypeName
@@ -43,6 +44,7 @@ class MemoryInputs:
     adapter_parameters: int | None = None
     critic: CriticKind | None = None
     teacher_parameters: int = 0
+    process: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,7 @@ def memory_plan(inputs: MemoryInputs) -> MemoryPlan:
         "critic weights": critic * 4,
         "critic moments": critic * 4 * _MOMENTS[inputs.optimizer],
         "sampler's copy": copies,
+        "libraries and buffers": inputs.process,
     }
     return MemoryPlan(
         always={name: size for name, size in always.items() if size},

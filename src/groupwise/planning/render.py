@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,6 +25,18 @@ def bytes_text(size: float) -> str:
             return f"{size:.3g} {unit}" if size < 99.5 else f"{size:.0f} {unit}"
         size /= 1000
     raise AssertionError("the loop returns at its last unit")
+
+
+def seconds_text(seconds: float) -> str:
+    """A time in the unit that fits.
+
+    >>> [seconds_text(each) for each in (0.0123, 5.0, 300.0, 90_000.0)]
+    ['12.3 ms', '5 s', '5 min', '25 h']
+    """
+    for size, unit in ((3600.0, "h"), (60.0, "min"), (1.0, "s")):
+        if seconds >= 2 * size or (unit == "s" and seconds >= 1):
+            return f"{seconds / size:.3g} {unit}"
+    return f"{1000 * seconds:.3g} ms"
 
 
 def summary_line(plan: Plan) -> str:
@@ -63,6 +76,13 @@ def table(title: str, columns: Sequence[str], sections: Iterable[Iterable[Sequen
 def plan_table(plan: Plan) -> Table:
     """The whole plan, quantity by quantity."""
     return table(f"plan: {plan.inputs.model}", ("quantity", "value"), _sections(plan))
+
+
+def differing_rows(plan: Plan, other: Plan) -> list[tuple[str, str]]:
+    """The quantities whose values are not those of another plan; `-` where only it has one."""
+    own, others = (dict(chain.from_iterable(_sections(each))) for each in (plan, other))
+    gone = [(name, "-") for name in others if name not in own]
+    return [row for row in own.items() if others.get(row[0]) != row[1]] + gone
 
 
 def _sections(plan: Plan) -> Iterator[list[tuple[str, str]]]:

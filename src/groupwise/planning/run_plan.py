@@ -18,7 +18,7 @@ from groupwise.planning.memory import (
     checkpoint_file_bytes,
     memory_plan,
 )
-from groupwise.planning.render import plan_table, summary_line
+from groupwise.planning.render import differing_rows, plan_table, summary_line, table
 from groupwise.planning.shape import ModelShape
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class PlanInputs:
     `max_rounds` and `oversample` are dynamic sampling's bounds, None without it: a round samples
     `oversample` times the prompts that are missing, at most `max_rounds` rounds a step.
     `adapter_parameters`: those of an adapter over the frozen model, None without one.
+    `process_bytes` is what the process takes beside tensors, once its imports are done;
     `available_bytes` is the device's memory, None where it is not known.
     """
 
@@ -66,6 +67,7 @@ class PlanInputs:
     max_rounds: int | None = None
     oversample: float = 1.0
     adapter_parameters: int | None = None
+    process_bytes: int = 0
     available_bytes: int | None = None
 
 
@@ -107,11 +109,17 @@ class Plan:
         """The plan in one line, for the start of a run."""
         return summary_line(self)
 
-    def print(self, console: Console) -> None:
-        """The whole plan as tables."""
-        console.print(plan_table(self))
+    def print(self, console: Console, stage: str = "", like: Plan | None = None) -> None:
+        """The whole plan as tables; with `like`, the plan of an earlier stage, what differs."""
+        if like is None:
+            console.print(plan_table(self))
+        elif rows := differing_rows(self, like):
+            console.print(table(f"as stage {stage}, except", ("quantity", "value"), [rows]))
+        else:
+            console.print(f"the same plan as stage {stage}", highlight=False)
         for note in self.notes:
-            console.print(f"note: {note}", highlight=False)
+            if like is None or note not in like.notes:
+                console.print(f"note: {note}", highlight=False)
 
 
 def plan(inputs: PlanInputs) -> Plan:
@@ -153,6 +161,7 @@ def plan(inputs: PlanInputs) -> Plan:
             adapter_parameters=inputs.adapter_parameters,
             critic=inputs.critic,
             teacher_parameters=inputs.teacher_parameters,
+            process=inputs.process_bytes,
         )
     )
     updates = inputs.passes * inputs.minibatches

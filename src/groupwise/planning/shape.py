@@ -67,6 +67,31 @@ def shape_from_config(config: Any, parameters: int | None = None) -> ModelShape:
     )
 
 
+def shape_of_size(parameters: float) -> ModelShape:
+    """A decoder of so many parameters in the usual proportions, where only its size is known.
+
+    A layer for every 128 of the width, an MLP of 3.5 widths, an eighth of the heads for keys and
+    values, 128,000 tokens.
+
+    >>> made = shape_of_size(70e9)
+    >>> made.parameters, made.layers, made.hidden
+    (70000000000, 69, 8832)
+    """
+    if not parameters >= 1e6:
+        raise RecipeError(f"--parameters {parameters:g}: give a count from 1e6 on, as 70e9")
+    layers = max(2, round((parameters / (12.75 * 128**2)) ** (1 / 3)))
+    hidden = 128 * layers
+    return ModelShape(
+        parameters=int(parameters),
+        layers=layers,
+        hidden=hidden,
+        intermediate=7 * hidden // 2,
+        vocabulary=128_000 if parameters > 1e9 else 32_000,
+        kv_width=hidden // 8,
+        tied=parameters < 4e9,
+    )
+
+
 def _get(config: Any, name: str) -> Any:
     return config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
 

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from groupwise.policies.settings import AdapterSettings as AdapterSettings
     from groupwise.policies.settings import ModelSettings as ModelSettings
     from groupwise.policies.smollm2 import fetch_smollm2 as fetch_smollm2
+    from groupwise.policies.speed import Speed as Speed
+    from groupwise.policies.speed import measure_speed as measure_speed
     from groupwise.policies.teaching import Teaching as Teaching
     from groupwise.policies.tiny import build_tiny as build_tiny
 

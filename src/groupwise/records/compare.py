@@ -7,7 +7,7 @@ the times of events.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,13 +48,15 @@ class Diff:
     `recipe` and `environment` list dotted keys that differ. `first_step` is the first step whose
     rollouts or metrics differ (None where no common step does) and `causes` what differs in it, in
     the order of cause and effect: prompts, sampled ids, log-probabilities, rewards, advantages,
-    then metrics. `steps_a` and `steps_b` count the recorded steps.
+    then metrics. `parted` has the first step at which each of these differs, for those that do.
+    `steps_a` and `steps_b` count the recorded steps.
     """
 
     recipe: tuple[Difference, ...]
     environment: tuple[Difference, ...]
     first_step: int | None
     causes: tuple[Difference, ...]
+    parted: Mapping[str, int]
     steps_a: int
     steps_b: int
 
@@ -63,15 +65,24 @@ class Diff:
         """Same recipe, same number of steps, and no step differs; the environment may."""
         return not self.recipe and self.first_step is None and self.steps_a == self.steps_b
 
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it; `first_difference` is None where no common step differs."""
+        causes = [asdict(cause) for cause in self.causes]
+        first = None if self.first_step is None else {"step": self.first_step, "causes": causes}
+        return asdict(self) | {"equal": self.equal, "first_difference": first}
+
     def lines(self) -> list[str]:
         """The comparison as text, one fact a line."""
         lines = [f"recipe: {difference}" for difference in self.recipe]
         lines += [f"environment: {difference}" for difference in self.environment]
-        if self.first_step is None:
+        first = self.first_step
+        if first is None:
             lines.append(f"no difference in the {min(self.steps_a, self.steps_b)} common steps")
         else:
-            lines.append(f"first difference at step {self.first_step}")
+            lines.append(f"first difference at step {first}")
             lines += [f"  {difference}" for difference in self.causes]
+            later = [f"{name} {step}" for name, step in self.parted.items() if step > first]
+            lines += [f"later: {', '.join(later)}"] if later else []
         if self.steps_a != self.steps_b:
             lines.append(f"steps: {self.steps_a} -> {self.steps_b}")
         return lines
@@ -88,20 +99,25 @@ def diff(run_a: Run | str | Path, run_b: Run | str | Path) -> Diff:
     check_single(b, "compare")
     lines_a = {line["step"]: line for line in a.metric_lines()}
     lines_b = {line["step"]: line for line in b.metric_lines()}
-    first: int | None = None
     causes: tuple[Difference, ...] = ()
+    parted: dict[str, int] = {}
     for step in sorted(lines_a.keys() & lines_b.keys()):
         metrics = _differences(lines_a[step], lines_b[step])
+        rollouts = _rollout_causes(a, b, step)
         not_measured = [each for each in metrics if not is_measured(each.name)]
-        causes = (*_rollout_causes(a, b, step), *not_measured)
-        if causes:
-            first = step
+        causes = causes or (*rollouts, *not_measured)
+        for each in rollouts:
+            parted.setdefault(each.name.partition(" (")[0], step)
+        if not_measured:
+            parted.setdefault("metrics", step)
+        if len(parted) > len(_CAUSES):
             break
     return Diff(
         recipe=_differences(flatten(a.recipe), flatten(b.recipe)),
         environment=_differences(_about(a), _about(b)),
-        first_step=first,
+        first_step=min(parted.values(), default=None),
         causes=causes,
+        parted=parted,
         steps_a=len(lines_a),
         steps_b=len(lines_b),
     )

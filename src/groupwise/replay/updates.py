@@ -18,6 +18,19 @@ from groupwise.replay.rows import Row, algorithm_of, group_numbers
 
 
 @dataclass(frozen=True, slots=True)
+class MovedToken:
+    """A sampled token and its loss weights under the two algorithms; `position` is its place in the
+    completion."""
+
+    prompt_id: str
+    group_index: int
+    position: int
+    token_id: int
+    before: float
+    after: float
+
+
+@dataclass(frozen=True, slots=True)
 class UpdateReplay:
     """Two updates of one step, in the space of the sampled tokens' log-probabilities.
 
@@ -38,9 +51,20 @@ class UpdateReplay:
     rows: tuple[dict[str, Any], ...]
     notes: tuple[str, ...]
 
+    def moved_tokens(self, number: int) -> list[MovedToken]:
+        """The tokens whose loss weights differ most, the largest difference first."""
+        every = [
+            MovedToken(row["prompt_id"], row["group_index"], place, token_id, before, after)
+            for row in self.rows
+            for place, (token_id, before, after) in enumerate(
+                zip(row["completion_ids"], row["before"], row["after"], strict=True)
+            )
+        ]
+        return sorted(every, key=lambda token: -abs(token.after - token.before))[:number]
+
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it."""
-        return asdict(self)
+        return asdict(self) | {"moved_tokens": [asdict(each) for each in self.moved_tokens(20)]}
 
 
 def replay_update(run: Run, step: int, algorithm: Algorithm) -> UpdateReplay:

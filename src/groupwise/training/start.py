@@ -23,6 +23,7 @@ from groupwise.training.auditing import audit_before, audit_warnings
 from groupwise.training.callbacks import Callback
 from groupwise.training.loggers import loggers_of
 from groupwise.training.output import open_record, run_folder, same_data, same_run
+from groupwise.training.planned import record_plan
 from groupwise.training.preparing import Prepared, prepare
 from groupwise.training.process import Interrupted, Interruption, kept_directory
 from groupwise.training.session import Session, check_agreement, open_session
@@ -82,6 +83,7 @@ def train(
         "algorithm": resolved.algorithm.to_table(),
     }
     with open_record(place, resolved.to_toml(), about, resuming=resuming) as writer:
+        record_plan(prepared, writer)
         session = open_session(prepared)
         try:
             notes = _restore(session, writer, resuming)
