@@ -11,10 +11,17 @@ import pytest
 
 from groupwise.errors import RecipeError
 from groupwise.examples.rule_judge import coin, reasoning_mark, reply, start
-from groupwise.types import Prompt
-from groupwise.verifiers import Case, check_label, compose, load_verifier, score_cases
+from groupwise.types import Prompt, Score
+from groupwise.verifiers import (
+    Case,
+    Verifier,
+    check_label,
+    compose,
+    load_verifier,
+    score_cases,
+)
 from groupwise.verifiers.audit import LabelledRow, audit
-from groupwise.verifiers.audit.judges import cohen_kappa
+from groupwise.verifiers.audit.judges import agreements, cohen_kappa
 from judge_server import field, question, serving
 
 PROMPT = Prompt("p", text="How many?", answer="7")
@@ -180,6 +187,25 @@ def test_a_label_of_no_part_is_refused_as_far_as_that_is_known() -> None:
     ):
         with pytest.raises(RecipeError, match=re.escape(words)):
             check_label(verifier, label, "differ_in")
+
+
+class Valued(Verifier):
+    """A model's value, which says nothing about what is right, or a verdict."""
+
+    def __init__(self, outcome: Any) -> None:
+        self.outcome = outcome
+
+    name = "valued"  # type: ignore[assignment]
+
+    def score_case(self, case: Case) -> Score:
+        return Score(0.9, self.outcome)
+
+
+def test_a_value_without_a_verdict_agrees_with_nothing() -> None:
+    texts = [(PROMPT, "7"), (PROMPT, "8")]
+    assert agreements({"model": Valued("no_verdict")}, texts, [True, False]) == []
+    (found,) = agreements({"model": Valued("correct")}, texts, [True, False])
+    assert (found.number, found.raw) == (2, 0.5)
 
 
 def test_bad_readouts_are_refused() -> None:

@@ -1,6 +1,7 @@
 """What an audit measures of judges: whether they agree, and what an order in the text moves.
 
-A verdict is "correct" where a judge has one; a judge that compares says yes above one half.
+A verdict is "correct" where a judge has one; a judge that compares says yes above one half. A
+reward model without `correct_from` has none.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from statistics import fmean
 from groupwise.types import Prompt, Score
 from groupwise.verifiers.core.composition import Composite
 from groupwise.verifiers.core.contract import Case, Verifier, score_cases
+from groupwise.verifiers.judge.readouts import JudgeVerifier
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,8 @@ def agreements(
 ) -> list[Agreement]:
     """Of every two judges, and of each with the labels where there are some."""
     said: dict[str, Sequence[bool | None]] = {
-        name: [_yes(score) for score in _scores(judge, texts)] for name, judge in judges.items()
+        name: [_yes(score, isinstance(judge, JudgeVerifier)) for score in _scores(judge, texts)]
+        for name, judge in judges.items()
     }
     said |= {} if labels is None else {"labels": labels}
     found = []
@@ -121,8 +124,8 @@ def _scores(judge: Verifier, texts: Texts) -> list[Score]:
     return found
 
 
-def _yes(score: Score) -> bool | None:
-    """A score's verdict; None without a value."""
-    if score.value is None:
+def _yes(score: Score, compares: bool) -> bool | None:
+    """A score's verdict; None without one."""
+    if score.value is None or (score.outcome == "no_verdict" and not compares):
         return None
     return score.value > 0.5 if score.outcome == "no_verdict" else score.outcome == "correct"
