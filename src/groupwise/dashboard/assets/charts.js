@@ -66,21 +66,25 @@ function smoothed(values) {
   });
 }
 
+const stepsOf = curves => [...new Set(curves.flatMap(([steps]) => steps))].sort((a, b) => a - b);
+function valuesAt(x, [steps, values]) {
+  const known = new Map(steps.map((step, n) => [step, values[n]]));
+  return smoothed(x.map(step => known.get(step) ?? null));
+}
+
 // A metric of some runs over the steps of all: {x, series, bands}. With `band`, runs that differ in
 // their seed alone are one line (the mean) with a band from the smallest to the largest.
 function lines(name, shownRuns, band) {
   const having = shownRuns.filter(run => run.curves[name]);
-  const x = [...new Set(having.flatMap(run => run.curves[name][0]))].sort((a, b) => a - b);
-  const of = (run, metric) => {
-    const values = new Map(run.curves[metric][0].map((step, n) => [step, run.curves[metric][1][n]]));
-    return smoothed(x.map(step => values.get(step) ?? null));
-  };
+  const x = stepsOf(having.map(run => run.curves[name]));
+  const of = (run, metric) => valuesAt(x, run.curves[metric]);
   const series = [], bands = [];
   const banded = (label, colour, middle, low, high) => {
     series.push({ label, values: middle, colour }, { label: label + " low", values: low, faint: true, colour }, { label: label + " high", values: high, faint: true, colour });
     bands.push([series.length - 1, series.length - 2]);
   };
-  const families = Map.groupBy ? Map.groupBy(having, run => run.family) : having.reduce((m, run) => m.set(run.family, [...(m.get(run.family) || []), run]), new Map());
+  const families = new Map();
+  for (const run of having) families.set(run.family, [...(families.get(run.family) || []), run]);
   if (band) {
     let colour = 0;
     for (const members of families.values()) {
@@ -110,7 +114,8 @@ function metricsSection() {
     runs.map((run, at) => make("label", {}, make("input", { id: "r" + at, type: "checkbox", checked: at === state.run || state.overlay.includes(at), disabled: at === state.run,
       onchange: event => set({ overlay: event.target.checked ? [...state.overlay, at] : state.overlay.filter(n => n !== at) }) }), run.name)),
     make("label", {}, make("input", { id: "band", type: "checkbox", checked: state.band, onchange: event => set({ band: event.target.checked }) }), "bands over seeds (mean, smallest, largest)"));
-  const shownRuns = [...new Set([state.run, ...state.overlay])].map(at => runs[at]);
+  const chosen = [...new Set([state.run, ...state.overlay])].map(at => runs[at]);
+  const shownRuns = state.band ? runs.filter(run => chosen.some(other => other.family === run.family)) : chosen;
   return [make("div", { class: "filters" },
     select("add", "add", "", [["", "a metric"], ...names.map(name => [name, name])], name => set({ metrics: [...new Set([...wanted, name])] })),
     make("label", {}, "smoothing ", make("input", { id: "smooth", type: "range", min: 0, max: 0.95, step: 0.05, value: state.smoothing, onchange: event => set({ smoothing: Number(event.target.value) }) })),
@@ -140,8 +145,8 @@ async function clipSection() {
   const together = (title, names) => {
     const known = names.filter(name => current().curves[name]);
     if (!known.length) return null;
-    const made = known.map(name => lines(name, [current()], false));
-    return chart(title, made[0].x, made.map(each => each.series[0]));
+    const x = stepsOf(known.map(name => current().curves[name]));
+    return chart(title, x, known.map(name => ({ label: name, values: valuesAt(x, current().curves[name]) })));
   };
   return [note("Shares of tokens whose gradient the clip cut, the ratio that it clips, and the advantages. " + sampled),
     charts([together("clip", ["clip/low", "clip/high", "clip/dual"]), together("ratio", ["ratio/min", "ratio/mean", "ratio/max"]),
@@ -163,8 +168,7 @@ async function passesSection() {
 function timeSection() {
   const known = phases.filter(name => current().curves["seconds/" + name]);
   if (!known.length) return [note("No times are recorded.")];
-  const made = known.map(name => lines("seconds/" + name, [current()], false));
-  const x = [...new Set(made.flatMap(each => each.x))].sort((a, b) => a - b);
+  const x = stepsOf(known.map(name => current().curves["seconds/" + name]));
   const at = (name, step) => { const [steps, values] = current().curves["seconds/" + name]; return values[steps.indexOf(step)] ?? 0; };
   let below = x.map(() => 0);
   const stacked = known.map((name, colour) => { below = below.map((sum, n) => sum + at(name, x[n])); return { label: name, values: below, fill: true, colour }; });
@@ -188,7 +192,7 @@ function planSection() {
   if (!rows.length) return [note("This record holds no plan: it was made before plans were recorded, or imported.")];
   const shown = (value, unit) => value === null ? "-" : unit === "bytes" ? `${(value / 1e9).toPrecision(3)} GB` : `${short(value)} ${unit}`;
   return [note("What was computed before the run, and what the run took."),
-    make("table", {}, make("tr", {}, ["", "planned", "measured", "measured / planned"].map(name => make("th", { scope: "col" }, name))),
+    make("table", {}, make("tr", {}, ["quantity", "planned", "measured", "measured / planned"].map(name => make("th", { scope: "col" }, name))),
       rows.map(({ name, unit, planned, measured }) => make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, shown(planned, unit)), make("td", {}, shown(measured, unit)),
         make("td", {}, planned && measured !== null ? (measured / planned).toPrecision(3) : "-"))))];
 }
