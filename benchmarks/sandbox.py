@@ -1,6 +1,7 @@
 """Throughput of the sandbox against bare forks that do the same work in the same run.
 
     .venv/bin/python benchmarks/sandbox.py [--seconds 5] [--repeats 5] [--cases 10] [--workers 4]
+    .venv/bin/python benchmarks/sandbox.py --probes    # escapes and cheats, and what became of each
 
 The bare fork is what a grader without any isolation does: a warm interpreter with the standard
 library forks, the child compiles the solution, calls it on every case and writes the values to a
@@ -23,6 +24,8 @@ from collections.abc import Callable
 
 from groupwise.sandbox import Job, Sandbox, SandboxUnavailable
 from groupwise.sandbox.guest.zygote import STANDARD
+from groupwise.sandbox.probes import PROBES, context_of, open_probes
+from groupwise.texts import visible
 
 SOURCE = """
 import math, re
@@ -157,13 +160,48 @@ def passes(sandbox: Sandbox, job: Job) -> Callable[[], bool]:
     return lambda: sandbox.grade(job).passed_all
 
 
+def probe() -> int:
+    """Prints every attempt with its outcome in each tier; how many got through."""
+    through = 0
+    for tier in ("A", "B"):
+        try:
+            sandbox = Sandbox(tier=tier, size=1)  # type: ignore[arg-type]
+        except SandboxUnavailable as error:
+            print(f"tier {tier}: {error}", file=sys.stderr)
+            continue
+        with sandbox:
+            found = open_probes_of(sandbox)
+            through += len(found)
+            print(
+                f"tier {tier}: {len(PROBES) - len(found)} of {len(PROBES)} isolation probes closed"
+            )
+            for attempt in ATTEMPTS:
+                result = sandbox.grade(attempt.job)
+                through += result.passed_all
+                state = "OPEN" if result.passed_all else "closed"
+                reason = visible(result.reason)[:90]
+                what = f"{attempt.kind:22} {attempt.name:34}"
+                print(f"{tier} {state:6} {what} {result.outcome}: {reason}")
+    print(f"{len(PROBES) + len(ATTEMPTS)} attempts a tier, {through} open")
+    return through
+
+
+def open_probes_of(sandbox: Sandbox) -> dict[str, str]:
+    with sandbox._zygote() as zygote:
+        return open_probes(zygote, context_of())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--cases", type=int, default=10)
     parser.add_argument("--workers", type=int, default=0, help="0: two a core, on both sides")
-    found = measure(parser.parse_args())
+    parser.add_argument("--probes", action="store_true", help="only the attempts and their outcome")
+    given = parser.parse_args()
+    if given.probes:
+        sys.exit(min(probe(), 1))
+    found = measure(given)
     print(json.dumps(found, indent=2))
     ratios = found["ratio_to_bare_forks"]
     assert isinstance(ratios, dict)

@@ -27,6 +27,7 @@ from groupwise.errors import GroupwiseError
 from groupwise.instants import passed
 from groupwise.records.files import file_hash, fsync_file, fsync_folder
 from groupwise.tensor_files import check_plain, load_tensors, pack, save_tensors, unpack
+from groupwise.texts import from_json
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 _FORMAT = 1
 _FILES = {f"{name}.safetensors" for name in ("model", "optimizer", "extra")}
 _FILES |= {"optimizer.json", "state.json"}
+_MISREAD = (ValueError, LookupError, TypeError, AttributeError, OverflowError)
+"""What reading a file of another form raises."""
 _TEMPORARY, _DELETING = ".saving-", ".deleting-"
 
 
@@ -200,19 +203,25 @@ def load_checkpoint(path: str | Path, *, hashed: bool = False) -> Checkpoint:
     wrong = damage(path, content=not hashed)
     if wrong is not None:
         raise GroupwiseError(f"{path} is not a complete checkpoint: {wrong}; name another step")
-    about = json.loads((path / "state.json").read_text("utf-8"))
+    from safetensors import SafetensorError
+
+    about = _about(path)
     if about["format"] != _FORMAT:
         raise GroupwiseError(f"{path} has format {about['format']}; this version reads {_FORMAT}")
-    loaded = {
-        name: load_tensors(path / f"{name}.safetensors", about["aliases"][name])
-        for name in ("model", "optimizer", "extra")
-    }
-    packed = json.loads((path / "optimizer.json").read_text("utf-8"))
+    try:
+        loaded = {
+            name: load_tensors(path / f"{name}.safetensors", about["aliases"][name])
+            for name in ("model", "optimizer", "extra")
+        }
+        packed = from_json((path / "optimizer.json").read_text("utf-8"))
+        optimizer_state = unpack(packed, loaded["optimizer"])
+    except (SafetensorError, *_MISREAD) as error:  # the manifest is of these bytes all the same
+        raise GroupwiseError(f"{path} cannot be read: {error}; name another step") from error
     return Checkpoint(
         path=path,
         step=about["step"],
         model_state=loaded["model"],
-        optimizer_state=unpack(packed, loaded["optimizer"]),
+        optimizer_state=optimizer_state,
         extra_tensors=loaded["extra"],
         state=about["state"],
         metrics=about["metrics"],
@@ -233,7 +242,7 @@ def damage(path: Path, *, content: bool = True) -> str | None:
     `content`, the hash of the manifest; another step than the folder's name; another run than the
     record beside it. None = whole."""
     try:
-        manifest = json.loads((path / "manifest.json").read_text("utf-8"))
+        manifest = from_json((path / "manifest.json").read_text("utf-8"))
         files, run, here = manifest["files"], manifest.get("run"), run_of(path.parent)
         if None not in (run, here) and run != here:
             return f"it was written by the run {run}, and this one is {here}"
@@ -243,21 +252,37 @@ def damage(path: Path, *, content: bool = True) -> str | None:
                 return f"{name} has not its size"
             if content and file_hash(file) != entry["sha256"]:
                 return f"{name} has not its hash"
-        step = json.loads((path / "state.json").read_text("utf-8"))["step"]
     except OSError as error:
         return f"{Path(error.filename).name} cannot be read ({error.strerror})"
-    except (ValueError, LookupError, TypeError, AttributeError):
+    except _MISREAD:
         return "manifest.json is damaged"
+    try:
+        step = _about(path)["step"]
+    except (OSError, *_MISREAD):
+        return "state.json is damaged"
     return None if path.name == _name(step) else f"it was written after {step} steps"
 
 
 def run_of(folder: Path) -> str | None:
     """The id of the run whose checkpoints `folder` holds; None where no record says it."""
     try:
-        about = json.loads((folder.parent / "environment.json").read_text("utf-8"))
+        about = from_json((folder.parent / "environment.json").read_text("utf-8"))
     except (OSError, ValueError):
         return None
     return about.get("run_id") if isinstance(about, dict) else None
+
+
+def _about(path: Path) -> dict[str, Any]:
+    """A checkpoint's `state.json`. Raises one of `_MISREAD` where it has not its form."""
+    about = from_json((path / "state.json").read_text("utf-8"))
+    for name, kind in (("format", int), ("step", int), ("state", dict)):
+        if not isinstance(about[name], kind):
+            raise TypeError(f"{name} = {about[name]!r:.60}")
+    for name in ("model", "optimizer", "extra"):
+        about["aliases"][name].items()
+    for value in about["metrics"].values():
+        float(0 if value is None else value)
+    return cast(dict[str, Any], about)
 
 
 def is_complete(path: Path, *, content: bool = True) -> bool:
@@ -289,7 +314,7 @@ def best_checkpoints(
         path = Path(folder) / _name(step)
         if not is_complete(path, content=False):
             continue
-        value = json.loads((path / "state.json").read_text("utf-8"))["metrics"].get(metric)
+        value = _about(path)["metrics"].get(metric)
         if value is not None:
             found.append((-float(value) if direction == "higher" else float(value), path))
     return [path for _, path in sorted(found, key=lambda each: each[0])]

@@ -8,7 +8,6 @@ and a None inside free arguments, where `"none"` may be a text, is written `{ no
 from __future__ import annotations
 
 import datetime
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import NoneType
@@ -38,7 +37,7 @@ from groupwise.scorers import TeacherSettings
 from groupwise.selection import SelectionSettings
 from groupwise.suggestions import converted, expectation, list_text, nearest
 from groupwise.templates import TemplateSettings
-from groupwise.texts import shortened
+from groupwise.texts import from_toml, shortened
 
 NONE = "none"
 """What a TOML file and the command line write for None in a field that may be None."""
@@ -188,7 +187,7 @@ def checked_recipe(table: Mapping[str, Any]) -> Recipe:
 def check_record(model: BaseModel) -> None:
     """Refuse tables whose record would load as others. Raises RecipeError naming the field."""
     try:
-        again = validated(tomllib.loads(tomli_w.dumps(plain_table(model))), type(model))
+        again = validated(from_toml(tomli_w.dumps(plain_table(model))), type(model))
     except (TypeError, ValueError) as error:  # what pydantic and tomli_w raise
         raise RecipeError(f"the recipe cannot be written as TOML: {error}") from error
     if again != model:
@@ -209,8 +208,8 @@ def read_table(source: str | Path | Mapping[str, Any]) -> dict[str, Any]:
     if not path.is_file():
         raise RecipeError(_no_such_recipe(path))
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return from_toml(path.read_text(encoding="utf-8"))
+    except ValueError as error:
         raise RecipeError(f"{path} is not a TOML file: {error}") from error
 
 
@@ -253,8 +252,8 @@ def parse_value(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        return tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+        return from_toml(f"value = {value}")["value"]
+    except ValueError:
         return value
 
 
@@ -308,7 +307,9 @@ def _explain(item: Mapping[str, Any], model: type[BaseModel]) -> str:
     # pydantic adds which alternative of a union it tried, as `literal['auto']`
     location = [str(part) for part in item["loc"]]
     location = [part for part in location if "[" not in part and "constrained-" not in part]
-    field = ".".join(location)
+    if item["type"] == "extra_forbidden" and location[-1:] != [str(item["loc"][-1])]:
+        location.append(str(item["loc"][-1]))
+    field = ".".join(location) or "a name"
     if item["type"] == "extra_forbidden":
         names = _names_at(location[:-1], model)
         near = nearest(location[-1], names)
@@ -324,7 +325,7 @@ def _explain(item: Mapping[str, Any], model: type[BaseModel]) -> str:
         message = str(item["ctx"]["error"])
         return message if not location or location[-1] in message else f"{field}: {message}"
     table = _table_at(location[:-1], model)
-    info = None if table is None else table.model_fields.get(location[-1])
+    info = None if table is None or not location else table.model_fields.get(location[-1])
     message = expectation(item, info)
     if info is not None and NoneType in get_args(info.annotation):
         message += f'; "{NONE}" switches it off'

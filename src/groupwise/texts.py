@@ -1,8 +1,10 @@
-"""Makes text from untrusted code encodable, limits its length, and counts two habits in it."""
+"""Reads unchecked text, makes text encodable, limits its length, and counts two habits in it."""
 
 from __future__ import annotations
 
+import json
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +16,27 @@ _SELF_CHECKS = re.compile(
     r"|\bcheck:",
     re.IGNORECASE,
 )
+
+
+def from_json(text: str | bytes, **options: Any) -> Any:
+    """`json.loads`, whose every fault is a ValueError: also a value nested too deeply.
+
+    >>> from_json("[" * 100_000)
+    Traceback (most recent call last):
+    ValueError: lists or objects nested too deeply
+    """
+    try:
+        return json.loads(text, **options)
+    except RecursionError as error:
+        raise ValueError("lists or objects nested too deeply") from error
+
+
+def from_toml(text: str) -> dict[str, Any]:
+    """`tomllib.loads`, whose every fault is a ValueError: also a value nested too deeply."""
+    try:
+        return tomllib.loads(text)
+    except RecursionError as error:
+        raise ValueError("arrays or tables nested too deeply") from error
 
 
 def whole_text(text: str) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import json
+import logging
 import os
 import pickle
 import shutil
@@ -192,3 +194,47 @@ def test_secrets_of_the_environment_reach_no_file_and_no_sandbox(
     source = f"def f(x):\n    import os\n    return sorted(set({VARIABLES!r}) & set(os.environ))"
     result = gw.run_code(source, tests=[((1,), [])], entry="f", kind="calls")
     assert (result.outcome, result.passed) == ("passed", 1)
+
+
+OBEYED = "\x1b[2J\x1b]0;owned\x07 \x9b31m \u202eevil\u2066 \x08\r"
+"""What a terminal obeys: clears, a title, colours, reversed and hidden text."""
+
+
+def test_no_text_of_a_record_reaches_the_terminal_as_more_than_text(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Also where a name, a reason, a message of an event or a recipe's value holds it."""
+    recipe = f"[model]\nname = {json.dumps(OBEYED)}\n[environment]\nname = 'x'\n"
+    for name, more in (("a", ""), ("b", "seed = 1\n")):
+        with RunWriter.create(tmp_path / name, more + recipe, {"code": OBEYED}) as writer:
+            for step in range(8):
+                rows = [row(0), row(1)]
+                for each in rows:
+                    each |= {"prompt_id": OBEYED, "text": OBEYED * 9, "reason": OBEYED}
+                    each |= {"answer": OBEYED, "prompt": OBEYED, "step": step}
+                writer.rollouts(step, rows)
+                writer.metrics(step, {"reward": 0.0, "groups/no_signal": 1.0})
+            writer.event("warning", message=OBEYED)
+    a, b = str(tmp_path / "a"), str(tmp_path / "b")
+    labelled = tmp_path / "rows.jsonl"
+    labelled.write_text(json.dumps({"prompt": OBEYED, "completion": OBEYED, "accept": True}))
+    for arguments in (
+        ["doctor", a], ["doctor", a, "--json"], ["diff", a, b], ["diff", a, b, "--json"],
+        ["replay", a, "--verifier", "exact"], ["replay", a, "--verifier", "exact", "--json"],
+        ["replay", a, "--step", "0", "--algorithm", "grpo"], ["report", a], ["report", OBEYED],
+        ["audit", "exact", "--data", str(labelled)], ["recipe", OBEYED], ["models", "get", OBEYED],
+        ["train", OBEYED], ["plan", "tiny_arithmetic", "--training.steps", OBEYED],
+    ):  # fmt: skip
+        command(arguments)
+        out, err = capfd.readouterr()
+        shown = (out + err).replace("\n", "").replace("\t", "")
+        assert shown.isprintable(), (arguments, [c for c in shown if not c.isprintable()])
+        assert shown
+
+
+def test_log_lines_are_text() -> None:
+    from groupwise.cli.screen import VisibleFormatter
+
+    record = logging.makeLogRecord({"msg": "a %s\nb", "args": (OBEYED,)})
+    line = VisibleFormatter("%(message)s").format(record)
+    assert line == "a \\x1b[2J\\x1b]0;owned\\x07 \\x9b31m \\u202eevil\\u2066 \\x08\\r\nb"

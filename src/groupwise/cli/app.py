@@ -16,6 +16,7 @@ from rich.console import Console
 from groupwise.cli.options import FIELDS, FIELDS_HELP, RecipeName, Small
 from groupwise.cli.plan_command import add_to as add_plan_command
 from groupwise.cli.record_commands import add_to as add_record_commands
+from groupwise.cli.screen import VisibleFormatter, console, visible_lines
 from groupwise.cli.serve import serve
 from groupwise.errors import GroupwiseError
 
@@ -37,11 +38,11 @@ Best = Annotated[bool, typer.Option(help="The best checkpoint, by checkpoints.be
 
 
 def _out() -> Console:
-    return Console(highlight=False, emoji=False, markup=False)
+    return console()
 
 
 def _err() -> Console:
-    return Console(stderr=True, highlight=False, emoji=False, soft_wrap=True, markup=False)
+    return console(stderr=True, soft_wrap=True)
 
 
 def _version(value: bool) -> None:
@@ -81,7 +82,7 @@ def train(
     from groupwise.stages import train as run_training
 
     own = ("output", "resume", "overwrite", "small", "quiet")
-    display = ProgressDisplay(Console(stderr=True, quiet=quiet, emoji=False, markup=False))
+    display = ProgressDisplay(console(stderr=True, quiet=quiet))
     try:
         run = run_training(
             recipe,
@@ -246,7 +247,8 @@ def audit(
     from groupwise.cli.audit import audit_source
 
     report = audit_source(verifier, data, sets or [], arguments, limit)
-    text = json.dumps(report.to_dict(), indent=2, ensure_ascii=False) if as_json else report.text()
+    plain = visible_lines(report.text())
+    text = json.dumps(report.to_dict(), indent=2) if as_json else plain
     print(text)  # noqa: T201
     if not report.passed:
         raise typer.Exit(1)
@@ -378,7 +380,9 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line; ends the process with its exit code."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     warnings.showwarning = _show_warning
-    logging.basicConfig(format="%(message)s", level=logging.WARNING)
+    handler = logging.StreamHandler()
+    handler.setFormatter(VisibleFormatter("%(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.WARNING)
     logging.getLogger("groupwise").setLevel(logging.INFO)
     sys.exit(run(arguments))
 

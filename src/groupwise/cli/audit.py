@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from groupwise.errors import RecipeError
+from groupwise.texts import from_toml
 
 if TYPE_CHECKING:
     from groupwise.verifiers.audit import AuditReport
@@ -49,8 +49,8 @@ def audit_source(
 def arguments_of(text: str) -> dict[str, Any]:
     """The inside of a TOML inline table: `kind = "boxed", tolerance = 0.1`."""
     try:
-        table: dict[str, Any] = tomllib.loads(f"arguments = {{ {text} }}")["arguments"]
-    except tomllib.TOMLDecodeError as error:
+        table: dict[str, Any] = from_toml(f"arguments = {{ {text} }}")["arguments"]
+    except ValueError as error:
         raise RecipeError(
             f"--arguments {text!r} is not TOML ({error}); for example 'kind = \"boxed\"'"
         ) from error

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.console import Console
 
+from groupwise.cli.screen import console
 from groupwise.errors import RecipeError
 from groupwise.texts import visible
 
@@ -30,7 +31,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def _out() -> Console:
-    return Console(highlight=False, emoji=False, markup=False, soft_wrap=True)
+    return console(soft_wrap=True)
 
 
 def report(
@@ -69,7 +70,7 @@ def doctor(
 
     found = diagnose(run)
     if as_json:
-        print(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))  # noqa: T201
+        print(json.dumps(found.to_dict(), indent=2))  # noqa: T201
     else:
         _out().print(found.text())
     if not found.healthy:
@@ -146,7 +147,7 @@ def replay(
     else:
         raise RecipeError("give --verifier NAME, or --step N with --algorithm NAME")
     if as_json:
-        print(json.dumps(table, indent=2, ensure_ascii=False))  # noqa: T201
+        print(json.dumps(table, indent=2))  # noqa: T201
     else:
         _out().print(text)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import unicodedata
 from collections import Counter
@@ -10,7 +9,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from groupwise.doctor.facts import Row
-from groupwise.texts import repeated_share
+from groupwise.texts import from_json, repeated_share
 
 TEMPLATE_MARKS = re.compile(
     r"<\|(?:im_start|im_end|endoftext|eot_id|start_header_id|end_header_id|user|assistant|system)\|>"
@@ -102,7 +101,7 @@ def copies_tests(row: Row) -> bool:
 def _test_values(row: Row) -> set[str]:
     """The values of the row's visible tests, as Python writes them; trivial ones left out."""
     try:
-        columns = json.loads(row.get("columns") or "{}")
+        columns = from_json(row.get("columns") or "{}")
     except ValueError:
         return set()
     found: set[str] = set()

@@ -22,10 +22,8 @@ def message_fault(message: Any) -> str | None:
     if not isinstance(message, Mapping):
         return f"is {message!r:.60}, a {type(message).__name__}; give a dict with role and content"
     if "role" not in message:
-        return (
-            f"has no role, only {', '.join(map(str, message)) or 'nothing'}; legal: "
-            + ", ".join(ROLES)
-        )
+        names = ", ".join(map(str, message)) or "nothing"
+        return f"has no role, only {names:.80}; legal: {', '.join(ROLES)}"
     if message["role"] not in ROLES:
         return f"has the role {message['role']!r:.60}; legal: {', '.join(ROLES)}"
     try:

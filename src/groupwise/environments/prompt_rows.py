@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from groupwise.environments.identity import prompt_id
 from groupwise.environments.readers import Row
 from groupwise.errors import RecipeError
 from groupwise.templates import parsed_calls, tool_schemas
+from groupwise.texts import from_json
 from groupwise.types import Message, Prompt
 from groupwise.verifiers import Verifier
 
@@ -86,8 +86,8 @@ def _stored(content: Any, row: Row, settings: DatasetSettings) -> Any:
 def _parsed(text: str) -> Any:
     """JSON text, or the Python text that pandas writes into CSV; None if it is neither."""
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return from_json(text)
+    except ValueError:
         pass
     try:
         return ast.literal_eval(text.strip())

@@ -12,6 +12,7 @@ from pydantic import Field
 from groupwise.environments.generated import Task as DrawnTask
 from groupwise.environments.generated import drawn_sides
 from groupwise.errors import RecipeError
+from groupwise.texts import from_json
 from groupwise.verifiers.core.names import Arguments, validated
 
 
@@ -36,7 +37,7 @@ def read_tasks(path: str) -> dict[str, Task]:
     for number, line in enumerate(lines, start=1):
         place = f"{path}, line {number}"
         try:
-            row = json.loads(line)
+            row = from_json(line)
         except ValueError as error:
             raise RecipeError(f"{place}: not JSON: {error}") from error
         tasks[place] = validated(Task, row, place)

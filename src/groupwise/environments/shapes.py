@@ -7,7 +7,6 @@ file, a folder or a `datasets` name of the user's. Left out: the data itself.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -19,6 +18,7 @@ from groupwise.environments.dataset import DatasetSettings, from_rows
 from groupwise.environments.readers import Row
 from groupwise.errors import RecipeError
 from groupwise.randomness import generator
+from groupwise.texts import from_json
 from groupwise.verifiers import VerifierSettings, VerifierTables
 from groupwise.verifiers.answers.extraction import last_box
 
@@ -129,7 +129,7 @@ class IfevalSettings(ShapedSettings):
 
     def derived(self, row: Row, seed: int) -> dict[str, Any]:
         texts = {name: row.values.get(name) for name in ("instruction_id_list", "kwargs")}
-        return {name: json.loads(text) for name, text in texts.items() if isinstance(text, str)}
+        return {name: from_json(text) for name, text in texts.items() if isinstance(text, str)}
 
 
 class HumanevalSettings(ShapedSettings):

@@ -6,7 +6,6 @@ Every layer name is checked against the model's structure.
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -19,6 +18,7 @@ from groupwise.policies.adapters import adapter_parameters, attach, linear_layer
 from groupwise.policies.heads import causal_lm, text_config
 from groupwise.policies.settings import AdapterSettings
 from groupwise.policies.source import ADAPTER_CONFIG
+from groupwise.texts import from_json
 
 _VARIANTS = (
     "modules_to_save",
@@ -85,7 +85,7 @@ def read_config(folder: Path) -> Any:
 
     file = folder / ADAPTER_CONFIG
     try:
-        kind = json.loads(file.read_text(encoding="utf-8")).get("peft_type")
+        kind = from_json(file.read_text(encoding="utf-8")).get("peft_type")
         config = LoraConfig.from_pretrained(str(folder)) if kind == "LORA" else None
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise RecipeError(f"{file} cannot be read ({type(error).__name__}: {error})") from error

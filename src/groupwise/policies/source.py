@@ -3,13 +3,13 @@ a hub id. No torch."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from groupwise.errors import RecipeError
 from groupwise.policies.catalogue import builder_of, get_model, models
 from groupwise.suggestions import nearest, slips
+from groupwise.texts import from_json
 
 ADAPTER_CONFIG = "adapter_config.json"
 
@@ -30,7 +30,7 @@ def base_of(folder: Path) -> str:
     """The folder or hub id of an adapter's base. Raises RecipeError where it is not there."""
     file = folder / ADAPTER_CONFIG
     try:
-        base = json.loads(file.read_text(encoding="utf-8")).get("base_model_name_or_path")
+        base = from_json(file.read_text(encoding="utf-8")).get("base_model_name_or_path")
     except (OSError, ValueError, AttributeError) as error:
         raise RecipeError(f"{file} cannot be read ({first_line(error)})") from error
     if not base or not isinstance(base, str):

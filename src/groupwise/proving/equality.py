@@ -6,7 +6,6 @@ rollouts and evaluations, metrics that are reproducible, evaluations and guards 
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -20,7 +19,7 @@ from torch import Tensor
 from groupwise.records.compare import flatten, table_causes
 from groupwise.records.files import read_json_lines
 from groupwise.records.metrics import is_measured
-from groupwise.texts import shortened
+from groupwise.texts import from_json, shortened
 from groupwise.training.watchdog import STALLS
 
 _CLOCKED = ("seconds", "time", "code", "run_id")
@@ -69,7 +68,7 @@ def _files(folder: Path) -> set[str]:
 
 
 def _stages(folder: Path) -> list[str]:
-    summary = json.loads((folder / "summary.json").read_text("utf-8"))
+    summary = from_json((folder / "summary.json").read_text("utf-8"))
     return [each["name"] for each in summary.get("stages", [])]
 
 
@@ -110,7 +109,7 @@ def _differences(name: str, ours: Path, theirs: Path) -> Iterator[tuple[float | 
                 step = key[1] - 0.5 if isinstance(key[1], int) else None
                 yield step, f"{key[0]} {key[1]}, {text}", 0
     elif ours.suffix == ".json":
-        a, b = (json.loads(path.read_text("utf-8")) for path in (ours, theirs))
+        a, b = (from_json(path.read_text("utf-8")) for path in (ours, theirs))
         text = _plain_difference(a, b)
         if text is not None:
             yield None, text, 0

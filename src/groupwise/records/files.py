@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tomllib
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any, Literal
 
 from groupwise.errors import RecipeError
 from groupwise.instants import passed
-from groupwise.texts import whole_text
+from groupwise.texts import from_json, from_toml, whole_text
 
 
 def fsync_file(path: Path) -> None:
@@ -105,7 +104,7 @@ def read_json_lines(path: Path, *, torn: Literal["warn", "ignore"] = "warn") -> 
                     warnings.warn(f"{path}: line {number} is incomplete and skipped", stacklevel=2)
                 return
             try:
-                yield json.loads(raw)
+                yield from_json(raw)
             except ValueError as error:
                 raise RecipeError(f"{path}: line {number} is not JSON: {error}") from error
 
@@ -123,4 +122,4 @@ def text_hash(text: str) -> str:
 
 def recipe_hash(text: str) -> str:
     """SHA-256 of a recipe's fields and values, whatever their order in its TOML."""
-    return text_hash(json.dumps(tomllib.loads(text), sort_keys=True, default=str))
+    return text_hash(json.dumps(from_toml(text), sort_keys=True, default=str))

@@ -16,7 +16,7 @@ from groupwise.records.files import file_hash
 from groupwise.records.reader import Run
 from groupwise.records.totals import has_signal, population_std
 from groupwise.records.writer import RunWriter
-from groupwise.texts import checks_itself, repeated_share
+from groupwise.texts import checks_itself, from_json, repeated_share
 
 Source = Literal["trl-completions", "jsonl"]
 
@@ -101,7 +101,7 @@ def _json_rows(path: Path) -> Iterator[Any]:
         for number, line in enumerate(lines, start=1):
             if line.strip():
                 try:
-                    yield json.loads(line)
+                    yield from_json(line)
                 except ValueError as error:
                     raise RecipeError(f"{path}, line {number} is not JSON: {error}") from error
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import tomllib
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from groupwise.errors import RecipeError
 from groupwise.records.files import read_json_lines
 from groupwise.records.metrics import COMMON_KEYS, is_whole
 from groupwise.records.rows import read_groups, read_tables
+from groupwise.texts import from_json, from_toml
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,7 +39,7 @@ class Run:
 
     @property
     def recipe(self) -> dict[str, Any]:
-        recipe: dict[str, Any] = _read(self.folder / "recipe.toml", tomllib.loads)
+        recipe: dict[str, Any] = _read(self.folder / "recipe.toml", from_toml)
         return recipe
 
     @property
@@ -53,7 +53,11 @@ class Run:
         path = self.folder / "summary.json"
         if not path.exists():
             return {"status": "unfinished", "steps": len(self.steps)}
-        return _read_object(path)
+        summary = _read_object(path)
+        _check_form(path, summary, {"status": str, "steps": int})
+        figures = [key for key in summary if key.startswith("eval/") and key.count("_")]
+        _check_form(path, summary, dict.fromkeys(figures, (int, float, NoneType)))
+        return summary
 
     def _repr_html_(self) -> str:
         """How Jupyter shows a run: its folder, status and accuracies before and after."""
@@ -82,7 +86,11 @@ class Run:
 
     def metric_lines(self) -> list[dict[str, Any]]:
         """The lines of `metrics.jsonl`, one a step."""
-        return _lines(self.folder / "metrics.jsonl", "step", int)
+        path = self.folder / "metrics.jsonl"
+        lines = _lines(path, "step", int)
+        for number, line in enumerate(lines, start=1):
+            _check_form(f"{path}, line {number}", line, dict.fromkeys(line, (int, float, NoneType)))
+        return lines
 
     def metrics(self) -> pa.Table:
         """One row per step, one column per metric; counts are integers, the rest floats."""
@@ -90,10 +98,10 @@ class Run:
 
     def evaluations(self) -> pa.Table:
         """One row per evaluation, by `version` (0 = before training), one column per metric."""
-        latest = {
-            event["version"]: {"version": event["version"], **event["values"]}
-            for event in self.events("evaluation")
-        }
+        latest: dict[int, dict[str, Any]] = {}
+        for event in self.events("evaluation"):
+            _check_form(f"{self.folder}: an evaluation", event, {"version": int, "values": dict})
+            latest[event["version"]] = {"version": event["version"], **event["values"]}
         return _values_table([latest[version] for version in sorted(latest)], ("version",))
 
     def rollouts(
@@ -188,10 +196,19 @@ def _read(path: Path, parse: Callable[[str], Any]) -> Any:
 
 
 def _read_object(path: Path) -> dict[str, Any]:
-    value = _read(path, json.loads)
+    value = _read(path, from_json)
     if not isinstance(value, dict):
         raise RecipeError(f"the record's {path} holds {value!r:.60}, and an object is expected")
     return value
+
+
+def _check_form(where: object, found: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
+    """RecipeError naming a field that is absent or not of its kinds."""
+    for name, given in kinds.items():
+        kinds_of = given if isinstance(given, tuple) else (given,)
+        if not isinstance(found.get(name), kinds_of):
+            names = " or ".join("none" if each is NoneType else each.__name__ for each in kinds_of)
+            raise RecipeError(f"{where}: {name} = {found.get(name)!r:.60}; expected {names}")
 
 
 def _lines(path: Path, key: str, kind: type) -> list[dict[str, Any]]:
@@ -212,6 +229,6 @@ def _values_table(lines: Sequence[dict[str, Any]], first: Sequence[str]) -> pa.T
         kind = pa.int64() if name == "version" or is_whole(name) else pa.float64()
         try:
             columns[name] = pa.array([line.get(name) for line in lines], type=kind)
-        except (pa.ArrowException, TypeError) as error:
+        except (pa.ArrowException, TypeError, OverflowError) as error:
             raise RecipeError(f"the record's metric {name!r} is no number: {error}") from error
     return pa.table(columns)

@@ -45,6 +45,8 @@ NEVER_NULL = (
     "sampler_logprobs", "text", "finish_reason", "outcome",
 )  # fmt: skip
 """Of these, the columns that have a value in every row."""
+_DEFAULTS: dict[str, Any] = {"kind": "training", "visit": 0, "prompt": "", "mask": []}
+"""What an empty cell of another column is read as; None in those that are not here."""
 ROW_GROUP = 256
 """Rows that a reader of a single group has to decode at least."""
 
@@ -250,7 +252,7 @@ def read_tables(paths: Iterable[Path], columns: Sequence[str] | None = None) -> 
     tables = []
     for path in paths:
         with _open_table(path) as file:
-            tables.append(_checked(path, file.read(columns=columns)))  # one it lacks is passed over
+            tables.append(_checked(path, file.read(columns=columns), columns))
     if not tables:
         empty = schema()
         names = [n for n in empty.names if columns is None or n in columns]
@@ -273,8 +275,7 @@ def read_groups(
     with _open_table(path) as file:
         names = set(file.schema_arrow.names)
         light = file.read(columns=[name for name in GROUP_KEY if name in names])
-        nulls = [None] * light.num_rows
-        there = [light[n].to_pylist() if n in names else nulls for n in GROUP_KEY]
+        there = [_checked(path, light, GROUP_KEY)[name].to_pylist() for name in GROUP_KEY]
         places = [place for place, key in enumerate(zip(*there)) if key in keys]
         sizes = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
         ends = list(accumulate(sizes))
@@ -305,8 +306,11 @@ def _open_table(path: Path) -> Iterator[pq.ParquetFile]:
         raise RecipeError(f"the record's {path} cannot be read: {error}") from error
 
 
-def _checked(path: Path, table: pa.Table) -> pa.Table:
-    """The table with its known columns in their types and without nulls where there are none."""
+def _checked(path: Path, table: pa.Table, columns: Sequence[str] | None = None) -> pa.Table:
+    """The table with all known columns (of `columns`) in their types, those that it lacks empty.
+
+    Raises RecipeError naming a column of another type, and one with nulls where there are none.
+    """
     import pyarrow as pa
 
     known = schema()
@@ -330,6 +334,18 @@ def _checked(path: Path, table: pa.Table) -> pa.Table:
                     f"the record's {path} is damaged: {name} is of type {column.type}, and {kind} "
                     "is expected"
                 ) from error
+    for field in known:
+        if columns is not None and field.name not in columns:
+            continue
+        there, default = field.name in table.column_names, _DEFAULTS.get(field.name)
+        column = table[field.name] if there else pa.nulls(table.num_rows, field.type)
+        if default is not None and column.null_count:
+            cells = [default if cell is None else cell for cell in column.to_pylist()]
+            column = pa.array(cells, type=field.type)
+        if not there:
+            table = table.append_column(field, column)
+        elif column is not table[field.name]:
+            table = table.set_column(table.column_names.index(field.name), field, column)
     return table
 
 

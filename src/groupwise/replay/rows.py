@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from groupwise.algorithms import Algorithm, algorithm_from_table
 from groupwise.errors import RecipeError
 from groupwise.records import Run
+from groupwise.texts import from_json
 from groupwise.types import Prompt
 from groupwise.verifiers import Case
 
@@ -80,7 +80,7 @@ def _parsed(text: str | None, kind: type) -> Any:
     if text is None or text[:1] not in ("[", "{"):
         return None
     try:
-        value = json.loads(text)
+        value = from_json(text)
     except ValueError:
         return None
     return value if isinstance(value, kind) else None

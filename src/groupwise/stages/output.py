@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
@@ -17,6 +16,7 @@ from groupwise.policies.source import adapter_folder, base_of, source_of
 from groupwise.records import SUMMARY_KEYS, text_hash
 from groupwise.records.files import file_hash, fsync_file, fsync_folder, write_json
 from groupwise.stages.stage import StageContext
+from groupwise.texts import from_json
 from groupwise.training.output import holds_run, open_record
 
 MODEL, LINEAGE = "model", "lineage.json"
@@ -95,7 +95,7 @@ def read_lineage(folder: Path) -> dict[str, Any] | None:
         return None
     own = f"stages/{folder.name}/{MODEL}"
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        found: dict[str, Any] = from_json(path.read_text(encoding="utf-8"))
         output = found["result"]["output"]
     except (ValueError, LookupError, TypeError) as error:
         raise RecipeError(f"{path} is damaged: {error!r}; start again with --overwrite") from error

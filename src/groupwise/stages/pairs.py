@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from groupwise.stages.chats import TokenExample, chat_examples, raw_example, row
 from groupwise.stages.sources import RowData
 from groupwise.stages.stage import DROPPED, ROWS, Rows
 from groupwise.templates import Template
+from groupwise.texts import from_json
 from groupwise.types import Message, Prompt
 from groupwise.verifiers import Verifier, check_label, check_verdicts
 
@@ -405,7 +405,7 @@ def _recorded(folder: Path) -> list[dict[str, Any]]:
             found.append({**scores, "prompt": row["prompt"], "completion": row["text"]})
             continue
         later = [{"role": "assistant", "content": row["text"]}]
-        later = json.loads(row["messages"]) if row["messages"] else later
+        later = from_json(row["messages"]) if row["messages"] else later
         found.append({**scores, "messages": [*chat, *later]})
     return found
 
@@ -413,7 +413,7 @@ def _recorded(folder: Path) -> list[dict[str, Any]]:
 def _chat(prompt: str) -> list[Any] | None:
     """A recorded prompt's messages; None of a raw text."""
     try:
-        found = json.loads(prompt)
+        found = from_json(prompt)
     except ValueError:
         return None
     return found if isinstance(found, list) and all(isinstance(e, dict) for e in found) else None

@@ -7,7 +7,6 @@ resumes, and the next ones start.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -50,6 +49,7 @@ from groupwise.stages.recipe import (
 from groupwise.stages.stage import DROPPED, ROWS, CheckContext, Stage, StageContext
 from groupwise.stages.stage_models import check_use
 from groupwise.templates import differing_tokenizers
+from groupwise.texts import from_toml
 from groupwise.training import start
 from groupwise.training.callbacks import Callback
 from groupwise.training.notebook import notebook_callbacks
@@ -121,7 +121,7 @@ def _start_notes(
 def same_pipeline(folder: Path, pipeline: Pipeline) -> None:
     """Refuse to resume under a recipe that would have made another run. Raises RecipeError."""
     there, here = (
-        tomllib.loads(text)
+        from_toml(text)
         for text in ((folder / "recipe.toml").read_text("utf-8"), pipeline.to_toml())
     )
     names = [[each["name"] for each in table.get("stages", [])] for table in (there, here)]

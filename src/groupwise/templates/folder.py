@@ -5,7 +5,6 @@ Only stop and pad ids are taken from the generation config, never its sampling d
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from groupwise.errors import RecipeError
+from groupwise.texts import from_json
 
 
 def read_tokenizer(folder: Path) -> Tokenizer:
@@ -55,7 +55,7 @@ def read_json(file: Path) -> dict[str, Any]:
     if not file.is_file():
         return {}
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = from_json(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise RecipeError(f"model.name: {str(file)!r} is not valid JSON: {error}") from error
     if not isinstance(content, dict):

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from groupwise.texts import from_json
 from groupwise.types import Message
 
 
@@ -36,7 +37,7 @@ def _with_object(call: Any) -> dict[str, Any]:
     arguments = inner.get("arguments")
     if isinstance(arguments, str):
         try:
-            arguments = json.loads(arguments or "{}")
+            arguments = from_json(arguments or "{}")
         except ValueError as error:
             raise ValueError(
                 f"calls {inner['name']!r} with arguments that are not JSON: {arguments!r:.60}"
@@ -112,7 +113,7 @@ def _loaded(value: Any) -> Any:
     if not value.strip():
         return None
     try:
-        return json.loads(value)
+        return from_json(value)
     except ValueError as error:
         raise ValueError(f"is {value!r:.60}, which is not JSON") from error
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from groupwise.errors import RecipeError
+from groupwise.texts import from_json
 from groupwise.types import Message
 
 if TYPE_CHECKING:
@@ -226,8 +227,8 @@ def _with_name(name: str, arguments: Any) -> Any:
 def _loads(text: str, closed: str = "x") -> Any:
     """The JSON in a text, or the error why not; `closed` is the closing mark, empty without it."""
     try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
+        return from_json(text)
+    except ValueError as error:
         if not closed:
             return _MalformedError("it is not closed: the completion ended inside it")
         return _MalformedError(f"not JSON ({error})")
@@ -242,7 +243,7 @@ def _objects(text: str) -> tuple[list[Any], str]:
     while rest.startswith("{"):
         try:
             value, end = _DECODER.raw_decode(rest)
-        except (json.JSONDecodeError, RecursionError):
+        except ValueError:
             break
         items.append(value)
         rest = rest[end:].lstrip(" \n\t;")

@@ -20,6 +20,7 @@ from groupwise.environments import Environment
 from groupwise.policies.cache import cache_folder
 from groupwise.records.files import write_text
 from groupwise.templates import Template
+from groupwise.texts import from_json
 from groupwise.verifiers import Composite, RewardFunction, Verifier
 from groupwise.verifiers.audit import LabelledRow, asks_a_model, audit
 from groupwise.verifiers.core.user import Isolated
@@ -63,7 +64,7 @@ def _audited(
     key = _key(verifier, environment.describe()["data_hash"])
     path = cache_folder() / "audits" / f"{key}.json"
     if path.is_file():
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        found: dict[str, Any] = from_json(path.read_text(encoding="utf-8"))
         return {**found, "hash": key}
     notice(
         f"auditing {what} ({verifier.name}) before the first step: about {BUDGET:g} s, once for "

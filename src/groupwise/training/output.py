@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import tomllib
 from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
@@ -17,6 +15,7 @@ from groupwise.recipe import Recipe
 from groupwise.records import RunWriter, describe_machine, recipe_hash, refuse_in_use
 from groupwise.records.compare import flatten
 from groupwise.records.files import json_line
+from groupwise.texts import from_json, from_toml
 
 # What may differ between a run and its continuation: how far it goes and what is looked at.
 _FREE_ON_RESUME = ("training.steps", "evaluation.", "checkpoints.", "record.")
@@ -123,8 +122,8 @@ def same_run(folder: Path, recipe: Recipe) -> None:
 
     Raises RecipeError naming the fields that differ.
     """
-    before = _with_schedule(tomllib.loads((folder / "recipe.toml").read_text(encoding="utf-8")))
-    now = _with_schedule(tomllib.loads(recipe.to_toml()))
+    before = _with_schedule(from_toml((folder / "recipe.toml").read_text(encoding="utf-8")))
+    now = _with_schedule(from_toml(recipe.to_toml()))
     changed = changed_fields(before, now, _FREE_ON_RESUME)
     if changed:
         raise RecipeError(
@@ -164,13 +163,13 @@ def same_data(folder: Path, now: Mapping[str, Any]) -> list[str]:
     Raises RecipeError.
     """
     try:
-        before = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
+        before = from_json((folder / "environment.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise RecipeError(
             f"{str(folder / 'environment.json')!r} cannot be read, and says which data the run was "
             f"made with: {error}. Restore it, or name another output"
         ) from error
-    there, here = before.get("environment") or {}, json.loads(json_line(now["environment"]))
+    there, here = before.get("environment") or {}, from_json(json_line(now["environment"]))
     data_there, data_here = _data_of(there), _data_of(here)
     data = [
         f"{key} {data_there[key]!s:.60} there, {data_here[key]!s:.60} now"

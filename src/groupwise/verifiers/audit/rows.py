@@ -7,7 +7,6 @@ which `probes.Form.fill` writes in the form that the audited verifier reads.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.errors import RecipeError
+from groupwise.texts import from_json
 from groupwise.types import Prompt
 from groupwise.verifiers.core.composition import main_part
 from groupwise.verifiers.core.contract import Verifier
@@ -82,7 +82,7 @@ def shipped_rows(name: str) -> list[LabelledRow]:
     if name not in SETS:
         raise RecipeError(f"unknown labelled set {name!r}; legal: {', '.join(SETS)}")
     lines = _FOLDER.joinpath(f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
-    return [_shipped(json.loads(line)) for line in lines]
+    return [_shipped(from_json(line)) for line in lines]
 
 
 def _shipped(row: Mapping[str, Any]) -> LabelledRow:
@@ -116,8 +116,8 @@ def read_rows(path: str | Path) -> list[LabelledRow]:
 
 def _row(where: str, line: str) -> LabelledRow:
     try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
+        row = from_json(line)
+    except ValueError as error:
         raise RecipeError(f"{where} is not JSON: {error}") from error
     if not isinstance(row, dict) or "prompt" not in row:
         raise RecipeError(f"{where}: expected an object with `prompt` and usually `answer`")

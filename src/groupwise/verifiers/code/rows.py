@@ -6,13 +6,13 @@ A row is read from a prompt's columns. Left out: running anything (`code.py`).
 from __future__ import annotations
 
 import ast
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from groupwise.errors import RecipeError
 from groupwise.sandbox import Call, Kind, Program, make_tests
+from groupwise.texts import from_json
 from groupwise.types import Prompt
 from groupwise.verifiers.code.extraction import defines
 
@@ -132,7 +132,7 @@ def _read(value: Any) -> Any:
     """A column that may be JSON text."""
     if isinstance(value, str):
         try:
-            return json.loads(value)
+            return from_json(value)
         except ValueError:
             return value
     return value.tolist() if hasattr(value, "tolist") else value

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from groupwise.errors import RecipeError
+from groupwise.texts import from_json
 
 MAX_REPLY = 4 << 20
 """Bytes of a reply; a longer one is an error."""
@@ -57,8 +58,8 @@ async def post_json(
         message = f"{url} replied {reply.status_code}: {' '.join(text.split())[:200]}"
         raise EndpointError(message, retry=reply.status_code in _RETRY)
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
+        return from_json(text)
+    except ValueError as error:
         raise EndpointError(f"{url}: the reply is not JSON: {text[:80]!r}", retry=True) from error
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import islice
@@ -19,6 +18,7 @@ from pydantic import (
 )
 
 from groupwise.errors import RecipeError
+from groupwise.texts import from_toml
 from groupwise.types import Prompt, Score
 from groupwise.verifiers.core.contract import Case, SettingsVerifier, VerifierLogs
 from groupwise.verifiers.core.registry import load_verifier, verifier_class
@@ -204,8 +204,8 @@ def load_judge(table: Mapping[str, Any], where: str, defaults: Mapping[str, Any]
 def read_tables(path: str, key: str) -> Any:
     """The list of tables `[[key]]` of a TOML file. Raises ValueError naming what is wrong."""
     try:
-        table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        table = from_toml(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         raise ValueError(f"{path!r} cannot be read as TOML: {error}") from error
     found = table.get(key)
     if set(table) != {key} or not isinstance(found, list) or not found:

