@@ -35,7 +35,7 @@ from groupwise.records.compare import flatten
 from groupwise.samplers import SamplingSettings
 from groupwise.scorers import TeacherSettings
 from groupwise.selection import SelectionSettings
-from groupwise.suggestions import converted, expectation, list_text, nearest
+from groupwise.suggestions import converted, differences, expectation, list_text, nearest
 from groupwise.templates import TemplateSettings
 from groupwise.texts import from_toml, shortened
 
@@ -191,12 +191,10 @@ def check_record(model: BaseModel) -> None:
     except (TypeError, ValueError) as error:  # what pydantic and tomli_w raise
         raise RecipeError(f"the recipe cannot be written as TOML: {error}") from error
     if again != model:
-        now, then = (flatten(each.model_dump()) for each in (model, again))
-        differing = (key for key in {**now, **then} if now.get(key) != then.get(key))
-        field = next(differing, "the recipe")
+        field, now, then = next(differences(plain_table(model), plain_table(again)))
         raise RecipeError(
-            f"{field} = {shortened(repr(now.get(field)), 300)} would be recorded as "
-            f"{shortened(repr(then.get(field)), 300)}; give values that TOML can hold, and no nan"
+            f"{field} = {shortened(repr(now), 300)} would be recorded as "
+            f"{shortened(repr(then), 300)}; give values that TOML can hold, and no nan"
         )
 
 
@@ -305,18 +303,16 @@ def validated(table: Mapping[str, Any], model: type[M]) -> M:
 
 def _explain(item: Mapping[str, Any], model: type[BaseModel]) -> str:
     # pydantic adds which alternative of a union it tried, as `literal['auto']`
-    location = [str(part) for part in item["loc"]]
-    location = [part for part in location if "[" not in part and "constrained-" not in part]
-    if item["type"] == "extra_forbidden" and location[-1:] != [str(item["loc"][-1])]:
-        location.append(str(item["loc"][-1]))
-    field = ".".join(location) or "a name"
+    parts = [str(part) for part in item["loc"]]
+    location = [part for part in parts if "[" not in part and "constrained-" not in part]
     if item["type"] == "extra_forbidden":
-        names = _names_at(location[:-1], model)
-        near = nearest(location[-1], names)
+        *tables, key = location if location[-1:] == parts[-1:] else [*location, parts[-1]]
+        names = _names_at(tables, model)
         hint = f"known: {', '.join(names)}"
-        if near:
-            hint = f"did you mean {'.'.join([*location[:-1], near])!r}?"
-        return f"unknown key {field!r}; {hint}"
+        if near := nearest(key, names):
+            hint = f"did you mean {'.'.join([*tables, near])!r}?"
+        return f"unknown key {'.'.join([*tables, key])!r}; {hint}"
+    field = ".".join(location) or "a name"
     if item["type"] == "missing":
         return f"{field} is missing"
     if item["type"] in ("tuple_type", "list_type"):

@@ -118,3 +118,18 @@ def converted(given: Any, made: Any, field: str = "") -> Iterator[str]:
     ):
         wanted = "true or false" if isinstance(made, bool) else "a number"
         yield f"{field} = {given!r}: expected {wanted}; write {json.dumps(made)}"
+
+
+def differences(a: Any, b: Any, field: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """The innermost fields in which two nestings of tables and lists differ, with both values.
+
+    >>> list(differences({"a": [{"x": 1}, {"x": 2}]}, {"a": [{"x": 1}, {"x": 3}]}))
+    [('a.1.x', 2, 3)]
+    """
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple) and len(a) == len(b):
+        a, b = dict(enumerate(a)), dict(enumerate(b))
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        for key in {**a, **b}:
+            yield from differences(a.get(key), b.get(key), f"{field}.{key}" if field else str(key))
+    elif a != b:
+        yield field or "the recipe", a, b

@@ -26,7 +26,7 @@ from groupwise.checkpoints import (
     prune,
     save_checkpoint,
 )
-from groupwise.dashboard.data import run_data
+from groupwise.dashboard.data import RunView
 from groupwise.doctor import diagnose
 from groupwise.environments import load_environment
 from groupwise.records import diff, open_run
@@ -181,7 +181,9 @@ def read_record(case: tuple[str, bytes | None], folder: Path) -> None:
             lambda: (open_run(folder).events(), open_run(folder).recipe),
             lambda: open_run(folder).query("select count(*) from rollouts"),
             lambda: diagnose(folder).text(),
-            lambda: json.dumps(run_data(open_run(folder), 8), default=str),
+            lambda: json.dumps(RunView(open_run(folder)).whole(8), default=str),
+            lambda: (RunView(open_run(folder)).facets(), RunView(open_run(folder)).passes()),
+            lambda: RunView(open_run(folder)).distributions(),
             lambda: diff(folder, folder.parent / "same").lines(),
             lambda: replay_verdicts(open_run(folder), verifier).to_dict(),
             lambda: replay_update(open_run(folder), 0, gw.preset("rloo")).to_dict(),

@@ -23,7 +23,7 @@ from groupwise.doctor import diagnose
 from groupwise.doctor.facts import Facts
 from groupwise.records import Run, diff, text_hash
 from groupwise.records.files import write_json
-from groupwise.texts import checks_itself, repeated_share, shortened
+from groupwise.texts import checks_itself, from_json, repeated_share, shortened
 
 GROUPS = 120
 """Groups in a file; the doctor's samples first, then prompts that recur, then over the steps."""
@@ -120,7 +120,7 @@ class RunView:
     def seen(self) -> list[str]:
         """The keys of the rollouts that a person has read, as the page makes them."""
         try:
-            keys = json.loads((self.run.folder / SEEN).read_text("utf-8"))
+            keys = from_json((self.run.folder / SEEN).read_text("utf-8"))
         except (OSError, ValueError):
             return []
         return [key for key in keys if isinstance(key, str)] if isinstance(keys, list) else []

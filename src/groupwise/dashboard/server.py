@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -14,6 +13,7 @@ from groupwise.dashboard.data import RunView, pair
 from groupwise.dashboard.index import Wanted
 from groupwise.dashboard.report import page, runs_of, safe_json, short_names
 from groupwise.errors import GroupwiseError, RecipeError
+from groupwise.texts import from_json
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -120,7 +120,7 @@ def application(folders: Sequence[str | Path], token: str) -> Starlette:
         return as_json(await run_in_threadpool(pages.part, dict(request.query_params)))
 
     async def seen(request: Request) -> Response:
-        keys = json.loads(await request.body())
+        keys = from_json(await request.body())
         if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
             raise RecipeError("seen: give a list of texts")
         pages.view(request.query_params.get("run", "")).add_seen(keys[:1000])
