@@ -55,6 +55,7 @@ def test_json_and_toml_of_others_are_read_in_one_place() -> None:
     assert inside == {
         "environments/mixture.py",  # signatures of its own verifiers
         "examples/rule_judge.py",
+        "examples/tiny_agent.py",
         "proving/child.py",
         "templates/template.py",  # the tokenizer's own text
         "training/collecting.py",  # a checked checkpoint's

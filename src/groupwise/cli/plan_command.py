@@ -6,9 +6,9 @@ import json
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from groupwise.cli.options import FIELDS, FIELDS_HELP, RecipeName, Small
+from groupwise.cli.screen import console
 
 
 def add_to(app: typer.Typer) -> None:
@@ -53,7 +53,7 @@ def plan(
 
     own = ("small", "compare", "gpu", "count", "parameters", "price", "mean_tokens", "json")
     overrides = parse_overrides(context.args, own)
-    out = Console(highlight=False, emoji=False, markup=False)
+    out = console()
     if is_pipeline(find_recipe(recipe)):
         if compare or gpu or parameters or price or mean_tokens:
             raise RecipeError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 import threading
 import time
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from groupwise.errors import GroupwiseError
 from groupwise.serving.desk import Client, Desk
 from groupwise.serving.protocol import ApiError, answer, chunks, read_request
+from groupwise.texts import from_json
 from groupwise.waiting.calls import EventLoop
 
 if TYPE_CHECKING:
@@ -56,8 +56,8 @@ def application(desk: Desk, client_of: ClientOf, models: Sequence[str]) -> Starl
             if size > MOST_BYTES:
                 raise ApiError(f"the body has more than {MOST_BYTES} bytes", status=413)
         try:
-            return json.loads(b"".join(parts))
-        except (ValueError, RecursionError) as error:
+            return from_json(b"".join(parts))
+        except ValueError as error:
             raise ApiError(f"the body is not JSON: {error}", code="invalid_json") from error
 
     def completions(chat: bool) -> Callable[[Request], Any]:
