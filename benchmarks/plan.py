@@ -2,6 +2,7 @@
 
     python -m benchmarks.plan                       # about 6 minutes on 2 quiet cores
     python -m benchmarks.plan --repeats 1 --only tiny_arithmetic
+    python -m benchmarks.plan --processor    # one thread, in processor time: for a busy machine
 
 Three recipes, the repeats interleaved, each run a process of its own, so that its peak memory is
 its own. The prediction is the run's own record of its plan (the event `planned`, made before
@@ -17,18 +18,36 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from statistics import fmean, median
+from types import SimpleNamespace
 from typing import Any
 
 HERE = Path(__file__).parent
 RECIPES: dict[str, dict[str, Any]] = {
     "tiny_arithmetic": {"training.steps": 40},
     "tiny_arithmetic_lora": {"training.steps": 40},
-    "smollm2_arithmetic": {"training.steps": 3},
+    "smollm2_arithmetic": {"training.steps": 2},
 }
-QUIET = {"evaluation.every": 0, "evaluation.samples": 1, "evaluation.max_prompts": 2}
+QUIET = {
+    "evaluation.every": 0, "evaluation.samples": 1, "evaluation.max_prompts": 2,
+    "training.threads": 1,
+}  # fmt: skip
 PHASES = ("seconds/rollout", "seconds/logprobs", "seconds/learn")
+
+
+def in_processor_time() -> None:
+    """From now on steps and the machine's speed are timed by this process's processor seconds, on
+    one thread: what a quiet machine's wall clock would say, roughly."""
+    import torch
+
+    from groupwise.policies import speed
+    from groupwise.training import callbacks
+
+    torch.set_num_threads(1)
+    clock = SimpleNamespace(perf_counter=time.process_time)
+    callbacks.time = speed.time = clock  # type: ignore[assignment]
 
 
 def run_one(name: str) -> dict[str, float]:
@@ -46,22 +65,24 @@ def run_one(name: str) -> dict[str, float]:
         (planned,) = [event for event in run.events() if event["kind"] == "planned"]
     tokens = fmean(line["completions/tokens_mean"] for line in lines)
     prepared = prepare(load_recipe(find_recipe(name), changes))
-    time = step_time(plan_of(prepared), own_hardware(prepared), mean_tokens=tokens)
+    predicted = step_time(plan_of(prepared), own_hardware(prepared), mean_tokens=tokens)
     return {
         "planned_bytes": planned["memory"] + planned["resident"],
         "peak_bytes": lines[-1]["memory/peak_bytes"],
-        "planned_seconds": time.step,
+        "planned_seconds": predicted.step,
         "seconds": median(sum(line.get(each) or 0.0 for each in PHASES) for line in lines[1:]),
         "load": os.getloadavg()[0],
     }
 
 
-def run_all(names: list[str], repeats: int) -> dict[str, list[dict[str, float]]]:
+def run_all(
+    names: list[str], repeats: int, options: list[str]
+) -> dict[str, list[dict[str, float]]]:
     """Every recipe once, then every one again."""
     found: dict[str, list[dict[str, float]]] = {name: [] for name in names}
     for _ in range(repeats):
         for name in names:
-            command = [sys.executable, "-m", "benchmarks.plan", "--one", name]
+            command = [sys.executable, "-m", "benchmarks.plan", "--one", name, *options]
             done = subprocess.run(
                 command, capture_output=True, text=True, check=False, cwd=HERE.parent
             )
@@ -82,12 +103,12 @@ def markdown(results: dict[str, list[dict[str, float]]]) -> str:
         middle = {key: median(run[key] for run in runs) for key in runs[0]}
         seconds = [run["seconds"] for run in runs]
         peak = middle["planned_bytes"] / middle["peak_bytes"] - 1
-        time = middle["planned_seconds"] / middle["seconds"] - 1
+        error = middle["planned_seconds"] / middle["seconds"] - 1
         rows.append(
             f"| `{name}` | {middle['planned_bytes'] / 1e6:,.0f} MB "
             f"| {middle['peak_bytes'] / 1e6:,.0f} MB | {peak:+.0%} "
             f"| {middle['planned_seconds']:.3g} s | {middle['seconds']:.3g} s "
-            f"({min(seconds):.3g} to {max(seconds):.3g}) | {time:+.0%} |"
+            f"({min(seconds):.3g} to {max(seconds):.3g}) | {error:+.0%} |"
         )
     return "\n".join(rows)
 
@@ -97,14 +118,20 @@ def main() -> None:
     parser.add_argument("--one", choices=list(RECIPES), help="one run, in this process")
     parser.add_argument("--only", nargs="+", choices=list(RECIPES), default=list(RECIPES))
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--processor", action="store_true", help="processor time of one thread")
     options = parser.parse_args()
     if options.one:
+        if options.processor:
+            in_processor_time()
         print(json.dumps(run_one(options.one)))
         return
-    results = run_all(options.only, options.repeats)
+    more = ["--processor"] if options.processor else []
+    results = run_all(options.only, options.repeats, more)
     print(markdown(results))
     loads = [run["load"] for runs in results.values() for run in runs]
-    print(f"\n{options.repeats} interleaved repeats; load {min(loads):.1f} to {max(loads):.1f}.")
+    kind = "processor time" if options.processor else "wall time"
+    print(f"\n{options.repeats} interleaved repeats, {kind} of one thread")
+    print(f"load {min(loads):.1f} to {max(loads):.1f}")
     if options.only == list(RECIPES):
         text = json.dumps(results, indent=1)
         (HERE / "plan.json").write_text(f"{text}\n", encoding="utf-8")

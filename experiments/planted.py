@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from planted_models import FOREIGN, likes_length, likes_marks, scorer
@@ -108,6 +109,7 @@ FAULTS: dict[str, dict[str, Any]] = {
     "stale_data": {
         "algorithm.correction": "truncate", "selection.replay": {
             "at_most": 0.2, "per_step": 16, "uses": 50, "max_staleness": 50, "capacity": 64}},
+    "strays_from_plan": verifier("planted:hoards"),
     "clip_too_narrow": {"training.minibatches": 4,
                         "algorithm.surrogate": {"kind": "clip", "low": 1e-4, "high": 1e-4}},
 }  # fmt: skip
@@ -177,7 +179,18 @@ def stale_sampler() -> Iterator[None]:
         session.make_sampler = made
 
 
-INSIDE: dict[str, Callable[[], AbstractContextManager[None]]] = {"mismatch_growing": stale_sampler}
+@contextmanager
+def forgotten_peak() -> Iterator[None]:
+    """Forgets the process's largest resident size, which other runs in it left, and what it
+    hoards."""
+    Path("/proc/self/clear_refs").write_text("5", "ascii")
+    yield
+    hoard.clear()
+
+
+INSIDE: dict[str, Callable[[], AbstractContextManager[None]]] = {
+    "mismatch_growing": stale_sampler, "strays_from_plan": forgotten_peak,
+}  # fmt: skip
 """What a run is made inside of, for a fault that no recipe can have."""
 
 
@@ -223,6 +236,15 @@ def sleeps(completions: Sequence[Any], answer: Sequence[Any], **_: Any) -> list[
 def huge(completions: Sequence[Any], answer: Sequence[Any], **_: Any) -> list[float]:
     """Near the largest number of float32: the gradient is not finite."""
     return [3e38 * right for right in _right(completions, answer)]
+
+
+hoard: list[bytes] = []
+
+
+def hoards(completions: Sequence[Any], answer: Sequence[Any], **_: Any) -> list[float]:
+    """Keeps 30 MB of every batch."""
+    hoard.append(bytes(bytearray(b"x" * 30_000_000)))
+    return [float(right) for right in _right(completions, answer)]
 
 
 def one(completions: Sequence[Any], **_: Any) -> list[float]:

@@ -138,6 +138,21 @@ def test_the_tables_say_what_was_computed() -> None:
     assert "this machine (measured speed)" in shown.getvalue()
 
 
+def test_a_later_stage_shows_what_differs() -> None:
+    def shown(made: Any) -> str:
+        text = io.StringIO()
+        made.print(Console(file=text, width=120), "first", plan(INPUTS))
+        return text.getvalue()
+
+    assert shown(plan(INPUTS)) == "the same plan as stage first\n"
+    longer = shown(plan(replace(INPUTS, steps=32)))
+    assert "as stage first, except" in longer
+    rows = [line.split("│")[1].strip() for line in longer.splitlines() if "│" in line]
+    assert rows == [
+        "steps", "epochs", "updates", "prompts", "completions", "tokens, at most",
+    ]  # fmt: skip
+
+
 def test_an_unknown_accelerator_is_named() -> None:
     with pytest.raises(RecipeError, match=r"--gpu h1000: unknown; did you mean 'h100'\? Legal: t4"):
         gpu_named("h1000")

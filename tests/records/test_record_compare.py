@@ -83,4 +83,21 @@ def test_environments_are_compared_and_may_differ(tmp_path: Path):
     (b / "environment.json").write_text('{"record_version": 2, "versions": {"torch": "2.14.0"}}')
     found = diff(a, b)
     assert [str(d) for d in found.environment] == ["versions.torch: '2.13.0' -> '2.14.0'"]
+    assert found.lines()[0] == "versions: versions.torch: '2.13.0' -> '2.14.0'"
     assert found.equal
+
+
+def test_what_differs_is_called_code_data_or_machine(tmp_path: Path):
+    a, b = write(tmp_path / "a"), write(tmp_path / "b")
+    text = (
+        '{"record_version": 2, "versions": {"torch": "2.13.0"}, "code": {"commit": "abc"}, '
+        '"environment": {"data_hash": "d"}, "cpus": 2, "algorithm": {"preset": "grpo"}}'
+    )
+    (b / "environment.json").write_text(text)
+    found = diff(a, b).lines()
+    assert found[:3] == [
+        "code: code.commit: None -> 'abc'",
+        "data: environment.data_hash: None -> 'd'",
+        "machine: cpus: None -> 2",
+    ]
+    assert not any("algorithm" in line for line in found)

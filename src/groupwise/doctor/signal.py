@@ -113,6 +113,8 @@ def truncation(facts: Facts) -> Finding | None:
     trend = facts.trend("completions/truncated")
     if cut is None or trend is None or cut < TRUNCATED:
         return None
+    if trend.early < TRUNCATED and fell_at_once(facts):  # a destroyed policy does not end
+        return None
     rows = [row for row in facts.late_rows if row["finish_reason"] == "length"]
     if facts.share(rows, is_right) > 0.5:  # what is cut is right all the same
         return None

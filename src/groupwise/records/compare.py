@@ -74,7 +74,7 @@ class Diff:
     def lines(self) -> list[str]:
         """The comparison as text, one fact a line."""
         lines = [f"recipe: {difference}" for difference in self.recipe]
-        lines += [f"environment: {difference}" for difference in self.environment]
+        lines += sorted(map(_labelled, self.environment))
         first = self.first_step
         if first is None:
             lines.append(f"no difference in the {min(self.steps_a, self.steps_b)} common steps")
@@ -124,8 +124,22 @@ def diff(run_a: Run | str | Path, run_b: Run | str | Path) -> Diff:
 
 
 def _about(run: Run) -> dict[str, Any]:
-    """The environment by dotted key, without the id, which no two runs share."""
-    return {key: value for key, value in flatten(run.environment).items() if key != "run_id"}
+    """The environment by dotted key, without the id, which no two runs share, and without what the
+    recipe says already."""
+    return {
+        key: value
+        for key, value in flatten(run.environment).items()
+        if key not in ("run_id", "recipe_hash") and not key.startswith("algorithm.")
+    }
+
+
+_PARTS = {"code": "code", "versions": "versions", "environment": "data", "template_hash": "data"}
+"""What a key of the environment is of, by its first part; the machine and settings by default."""
+
+
+def _labelled(difference: Difference) -> str:
+    part = _PARTS.get(difference.name.partition(".")[0], "machine")
+    return f"{part}: {difference}"
 
 
 def _rollout_causes(a: Run, b: Run, step: int) -> tuple[Difference, ...]:
