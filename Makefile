@@ -8,7 +8,7 @@ SMALL ?=
 BENCH ?=
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help setup setup-dev setup-bench demo test test-all test-peers test-adapters bench bench-growth \
+.PHONY: help setup setup-dev setup-bench demo test test-all test-peers test-adapters test-agents bench bench-growth \
   check lint types imports house links docs clean
 
 help:
@@ -68,6 +68,13 @@ test-adapters: setup
 	  PYTHONPATH=src $$venv/bin/python -m pytest --noconftest -o addopts=-q \
 	    -o filterwarnings=default tests/compat/real_$$name.py || exit 1; \
 	done
+
+# Agents on other packages, in an environment of their own, trained as they are.
+test-agents: setup-dev
+	@test -x .venv-agents/bin/python || $(PYTHON) -m venv .venv-agents
+	@.venv-agents/bin/python -m pip install --quiet --disable-pip-version-check \
+	  "pydantic-ai-slim[openai]==2.68.0" openai==3.57.0
+	@AGENT_PYTHON=.venv-agents/bin/python $(BIN)/python -m pytest -s tests/serving/trained_agents.py
 
 # SMALL=--small runs the tiny model without peers; BENCH passes any option of benchmarks/run.py.
 bench: setup-bench

@@ -86,6 +86,7 @@ def test_state_outside_the_checkpoint_is_found(
 
 RECIPES: dict[str, tuple[Any, dict[str, Any]]] = {
     "tools": ("tool_calculator", {}),
+    "an agent": ("agent", {}),
     "LoRA": ("tiny_arithmetic_lora", {}),
     "PPO": ("target_token_ppo", {}),
     "dynamic sampling": (

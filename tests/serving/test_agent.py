@@ -179,6 +179,21 @@ def test_a_function_is_an_agent(
         agent(rows, "", command=(), function="agents_of_a_test:takes_one")
 
 
+def test_the_recipes_agent_calls_its_tool(template: Template, rows: Path) -> None:
+    call = '<tool_call>{"name": "calculator", "arguments": {"expression": "12*34"}}</tool_call>'
+    found = {}
+    for name, size in (("solve", 2), ("guess", 1)):
+        function = f"groupwise.examples.tiny_agent:{name}"
+        environment = agent(rows, "", command=(), function=function)
+        ((group,), script) = played(environment, template, [call, "7"])
+        found[name] = group.rollouts[0]
+        assert (len(script.requests), group.rollouts[0].extras.counts["branches"]) == (size, 0)
+    assert [each.reward for each in found.values()] == [1.0, 0.0]
+    assert template.decode(found["solve"].turns[1].context_ids).startswith("<|tool|>408<|end|>")
+    assert template.decode(found["solve"].prompt_ids).startswith("<|bos|><|system|>calculator")
+    assert found["guess"].extras.output == call
+
+
 def test_what_is_judged_is_a_choice(rows: Path, template: Template) -> None:
     code = 'ask(opening); print("8")'
     ((group,), _) = played(agent(rows, code), template, "it is 7")

@@ -229,9 +229,13 @@ def test_without_its_key_nothing_is_answered(server: Server, header: str, path: 
     assert response.json()["error"]["code"] == "invalid_api_key"
 
 
-def test_other_addresses_bodies_and_methods_are_named(server: Server) -> None:
+def test_other_addresses_bodies_and_methods_are_named(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert post(server, b"{").json()["error"]["code"] == "invalid_json"
     assert post(server, b"[" * 100_000).json()["error"]["code"] == "invalid_json"
+    monkeypatch.setattr("groupwise.serving.server.MOST_BYTES", 1000)
+    assert post(server, b" " * 1001).status_code == 413
     missing = post(server, {}, "/embeddings")
     assert missing.status_code == 404
     assert "/v1/chat/completions" in missing.json()["error"]["message"]

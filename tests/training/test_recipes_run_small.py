@@ -11,7 +11,7 @@ import groupwise as gw
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))
 # Long cold starts; recipes that another test trains to their end; and whatever has a real model.
 HEAVY = (
-    "reward_model_rl", "r1", "tool_calculator", "code_rl", "repository", "target_token",
+    "agent", "reward_model_rl", "r1", "tool_calculator", "code_rl", "repository", "target_token",
     "math_shepherd", "constitution", "rubric", "distil_r1", "on_policy",
 )  # fmt: skip
 

@@ -1,7 +1,7 @@
 """The agent of recipes/agent.toml: a loop with a calculator, written for the OpenAI API alone.
 
-It knows nothing of training and needs the standard library alone. Any program like it will do:
-docs/agents.md has the same loop with the `openai` package.
+It knows nothing of training and needs the standard library alone. examples/agent_with_openai.py
+is the same loop on the `openai` package.
 """
 
 from __future__ import annotations

@@ -6,9 +6,7 @@ what it prints to standard error.
 
 from __future__ import annotations
 
-import asyncio
 import importlib
-import inspect
 import json
 import os
 import sys
@@ -22,7 +20,9 @@ def main() -> None:
     module, _, name = sys.argv[1].partition(":")
     function = getattr(importlib.import_module(module), name)
     answer = function(os.environ["OPENAI_BASE_URL"], task)
-    if inspect.iscoroutine(answer):
+    if hasattr(answer, "__await__"):
+        import asyncio  # loading it takes longer than the rest of a short agent
+
         answer = asyncio.run(answer)
     with answers:
         if answer is not None:
