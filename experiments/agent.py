@@ -3,7 +3,7 @@
 Runs recipes/agent.toml, asserts that the 95 % interval of the held-out gain is above 0 for every
 seed with the tool and that nothing is learnt without it, and writes docs/agents_figures.md.
 
-    python experiments/agent.py            # about 3 minutes of processor time a run
+    python experiments/agent.py            # two to five minutes a run
     python experiments/agent.py --fresh    # not from the runs that are there
 """
 

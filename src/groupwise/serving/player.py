@@ -22,6 +22,7 @@ from groupwise.serving.desk import Client, Desk, Ticket, listening
 from groupwise.serving.processes import Ended, Process, variables
 from groupwise.serving.protocol import ApiError, Asked, Choice
 from groupwise.serving.server import LOOPBACK, Running, application
+from groupwise.serving.settings import POLICY, AgentSettings
 from groupwise.types import (
     Completion,
     Extras,
@@ -39,13 +40,10 @@ from groupwise.types import (
 class AgentRun(Conversation):
     """One rollout: an agent's process and the conversation that it has with the policy."""
 
-    def __init__(
-        self, setting: Setting, place: Place, *, judges_output: bool, refuses_rewrites: bool
-    ) -> None:
+    def __init__(self, settings: AgentSettings, setting: Setting, place: Place) -> None:
         super().__init__(setting.template)
-        self.setting = setting
+        self.settings, self.setting = settings, setting
         self.prompt, self.visit, self.index = place
-        self.judges_output, self.refuses_rewrites = judges_output, refuses_rewrites
         self.ended: Ended | None = None
         self.limit: TurnLimit | None = None
         self._granted = 0
@@ -96,7 +94,7 @@ class AgentRun(Conversation):
         return max(1, tokens // asked.n) if asked.n > 1 else tokens
 
     def check_rewrite(self, asked: Asked) -> None:
-        if self.refuses_rewrites:
+        if self.settings.on_rewrite == "refuse":
             self.counts["refused_rewrites"] += 1
             raise ApiError(
                 "the messages do not go on from the last answer; this environment refuses that "
@@ -165,7 +163,7 @@ class AgentRun(Conversation):
 
     def _output(self) -> str | None:
         """What is judged in place of the policy's words."""
-        if not self.judges_output or self.ended is None:
+        if self.settings.answer == "completion" or self.ended is None:
             return None
         return self.ended.output.strip()
 
@@ -183,22 +181,11 @@ class AgentPlayer:
     collection and ends with `close`."""
 
     def __init__(
-        self,
-        *,
-        command: Sequence[str],
-        columns: Sequence[str],
-        judges_output: bool,
-        refuses_rewrites: bool,
-        at_once: int,
-        gather_seconds: float,
-        pass_on: Sequence[str],
-        variables: Mapping[str, str],
-        models: Sequence[str],
+        self, settings: AgentSettings, command: Sequence[str], variables: Mapping[str, str]
     ) -> None:
-        self.command, self.columns = tuple(command), tuple(columns)
-        self.judges_output, self.refuses_rewrites = judges_output, refuses_rewrites
-        self.at_once, self.gather_seconds = at_once, gather_seconds
-        self.pass_on, self.variables, self.models = tuple(pass_on), dict(variables), tuple(models)
+        """`variables` are set for the agent beside those that it always gets."""
+        self.settings, self.command, self.variables = settings, tuple(command), dict(variables)
+        self.models = (POLICY, *settings.models)
         self.desk = Desk()
         self._running: Running | None = None
 
@@ -211,15 +198,7 @@ class AgentPlayer:
         ended: Callable[[int], None],
     ) -> None:
         """Runs an agent for every place, `at_once` of them at a time."""
-        runs = [
-            AgentRun(
-                setting,
-                place,
-                judges_output=self.judges_output,
-                refuses_rewrites=self.refuses_rewrites,
-            )
-            for place in places
-        ]
+        runs = [AgentRun(self.settings, setting, place) for place in places]
         members += runs
         if self._running is None:
             app = application(self.desk, self.desk.clients.get, self.models)
@@ -233,7 +212,7 @@ class AgentPlayer:
             "prompt": prompt.last_text,
             "messages": [dict(message) for message in prompt.messages]
             or [{"role": "user", "content": prompt.text}],
-            **{name: prompt.columns[name] for name in self.columns},
+            **{name: prompt.columns[name] for name in self.settings.columns},
         }
         return json.dumps(task, ensure_ascii=False, default=str)
 
@@ -263,10 +242,10 @@ class _Round:
     def play(self) -> None:
         places = iter(range(len(self.runs)))
         waiting = True
-        wave_ends = time.monotonic() + self.player.gather_seconds
+        wave_ends = time.monotonic() + self.player.settings.gather_seconds
         try:
             while waiting or self.active:
-                while waiting and len(self.active) < self.player.at_once:
+                while waiting and len(self.active) < self.player.settings.at_once:
                     place = next(places, None)
                     waiting = place is not None
                     if place is not None:
@@ -279,7 +258,7 @@ class _Round:
                 if late and time.monotonic() < wave_ends:
                     continue
                 self._sample(late)
-                wave_ends = time.monotonic() + self.player.gather_seconds
+                wave_ends = time.monotonic() + self.player.settings.gather_seconds
         finally:
             for client, process in self.active.items():
                 process.stop()
@@ -298,7 +277,7 @@ class _Round:
             run.ended = ended
             player.desk.end(client)
 
-        known = variables(self.address, client.key, player.models[0], player.pass_on)
+        known = variables(self.address, client.key, player.models[0], player.settings.pass_on)
         self.active[client] = Process(
             player.command,
             player.task(run.prompt),
