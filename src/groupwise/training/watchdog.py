@@ -25,7 +25,7 @@ class Watchdog:
 
     After `seconds` without an instant (`instants.py`: a completion, a score, a micro-batch, a
     file) the stacks of all threads and the last events go to `stalls.txt`, and an event and `say`
-    name what the main thread does. The stacks are written from outside the interpreter, so they
+    name what the run's thread does. The stacks are written from outside the interpreter, so they
     are there even where native code holds it. 0 seconds, or a block inside another one: nothing.
     """
 
@@ -35,6 +35,7 @@ class Watchdog:
         self.writer = writer
         self.seconds = min(seconds, threading.TIMEOUT_MAX)
         self.say = say
+        self.ident = threading.get_ident()
         self.path: Path = writer.folder.absolute() / STALLS
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -70,27 +71,27 @@ class Watchdog:
                 self._tell(time.monotonic() - since)
 
     def _tell(self, seconds: float) -> None:
-        place = main_thread_place()
+        place = innermost(self.ident)
         faulthandler.cancel_dump_traceback_later()  # returns once a dump under way is done
         if self.path.stat().st_size == self._size:
             faulthandler.dump_traceback(self._file, all_threads=True)
         where = f"{pulse.latest!r} of {pulse.place}"
         try:
-            self.writer.event("stalled", seconds=round(seconds, 1), after=where, main_thread=place)
+            self.writer.event("stalled", seconds=round(seconds, 1), after=where, inside=place)
             events = (self.writer.folder / "events.jsonl").read_text("utf-8").splitlines()
             self._file.write("\n".join(["", "last events:", *events[-_LAST_EVENTS:], "", ""]))
             self._file.flush()
         except (GroupwiseError, OSError) as error:
             self.say(f"the stall is not recorded: {error}")
         self.say(
-            f"no progress for {seconds:.0f} s: the last was {where}, and the main thread is in "
+            f"no progress for {seconds:.0f} s: the last was {where}, and the run is inside "
             f"{place}. Nothing is interrupted; the stacks of all threads are in {self.path}"
         )
 
 
-def main_thread_place() -> str:
-    """The innermost function of the main thread, as `slow (rewards.py, line 7)`."""
-    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+def innermost(thread: int) -> str:
+    """The innermost function that a thread is in, as `slow (rewards.py, line 7)`."""
+    frame = sys._current_frames().get(thread)
     if frame is None:
         return "no function"
     return f"{frame.f_code.co_qualname} ({frame.f_code.co_filename}, line {frame.f_lineno})"
