@@ -121,6 +121,11 @@ RECIPES: dict[str, tuple[Any, dict[str, Any]]] = {
         {"training.prompts_per_step": 8},
     ),
     "cumulative statistics": ({**BASE, "algorithm": {"preset": "dcpo"}}, {}),
+    "bfloat16": ({**BASE, "model": {"name": "tiny", "dtype": "bfloat16"}}, {}),
+    "skipped updates and small micro-batches": (
+        BASE,
+        {"training.skip_nonfinite": 2, "training.micro_batch_tokens": 60, "training.passes": 2},
+    ),
 }
 
 
