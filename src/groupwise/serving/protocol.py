@@ -7,10 +7,10 @@ clients of the API expect.
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from groupwise.environments.chat_messages import message_fault
@@ -337,7 +337,7 @@ def _event(value: Mapping[str, Any]) -> str:
 
 def _head(asked: Asked, kind: str) -> dict[str, Any]:
     name = "chatcmpl" if asked.is_chat else "cmpl"
-    stamp = {"id": f"{name}-{uuid.uuid4().hex}", "created": int(time.time())}
+    stamp = {"id": f"{name}-{uuid.uuid4().hex}", "created": int(datetime.now(UTC).timestamp())}
     return {**stamp, "object": kind, "model": asked.model}
 
 
