@@ -9,13 +9,14 @@ BENCH ?=
 export TOKENIZERS_PARALLELISM ?= false
 
 .PHONY: help setup setup-dev setup-bench demo test test-all test-peers test-adapters test-agents bench bench-growth \
-  check lint types imports house links docs clean
+  check lint types audit imports house links docs clean
 
 help:
 	@echo "make demo      train the built-in tiny policy on single-digit sums, watch it learn"
 	@echo "make test      the tests (about 6 minutes on 2 cores); make test-all adds the long ones"
 	@echo "make test-peers  rows in the shapes of other projects' test suites"
 	@echo "make check     lint, types, import direction, file lengths, import circles, links, documentation"
+	@echo "make audit     known faults of the installed packages, secrets in the checkout"
 	@echo "make house     long files, import circles, lines by room"
 	@echo "make bench     speed and memory beside transformers, TRL and OpenVINO; BENCH=\"--only step\""
 	@echo "make bench-growth  step time and memory against length, group, prompts and model size"
@@ -84,7 +85,7 @@ bench: setup-bench
 bench-growth: setup-bench
 	@$(BIN)/python -m benchmarks.growth $(SMALL) $(BENCH)
 
-check: lint types imports house links docs
+check: lint types imports house links audit docs
 
 lint: setup-dev
 	@$(BIN)/ruff check .
@@ -98,6 +99,9 @@ imports: setup-dev
 
 house: setup-dev
 	@$(BIN)/python tests/house.py --table
+
+audit: setup-dev
+	@$(BIN)/python tests/audit.py
 
 links: setup-dev
 	@$(BIN)/python docs/check_links.py

@@ -168,7 +168,7 @@ def test_a_run_folder_is_the_owners_alone(tmp_path: Path) -> None:
     assert stat.S_IMODE((folder / ".lock").stat().st_mode) == 0o600
 
 
-SECRET = "hunter2-not-for-the-record"
+SECRET = "hunter2-not-for-the-record"  # pragma: allowlist secret
 VARIABLES = ("HF_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY", "GROUPWISE_JUDGE_KEY")
 
 
