@@ -339,6 +339,9 @@ def test_the_command_prints_evidence_and_flags(tmp_path: Path, capsys: Any) -> N
     assert command(["doctor", str(tmp_path / "run"), "--json"]) == 1
     (finding,) = json.loads(capsys.readouterr().out)["findings"]
     assert finding["evidence"]["limit"] == 32
+    assert (finding["name"], finding["severity"]) == ("truncation", "warning")
+    assert finding["suggestion"].endswith("see length_growth: --sampling.max_tokens 64")
+    assert finding["samples"][0] == {"step": 14, "prompt_id": "p0", "group_index": 0}
 
 
 def test_a_pipeline_is_asked_for_a_stage(tmp_path: Path) -> None:

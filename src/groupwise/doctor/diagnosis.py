@@ -18,6 +18,9 @@ RULES: tuple[Callable[[Facts], Finding | None], ...] = (
 )  # fmt: skip
 
 
+_SEVERITIES = {"info": "info", "broken": "failure"}
+
+
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
     """What the doctor says of a run. `findings` are to be acted on in their order; tuning advice
@@ -34,11 +37,18 @@ class Diagnosis:
         return all(finding.level == "info" for finding in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it, each finding with its flags."""
+        """As JSON has it, each finding with its flags, and under the stable names as well: `name`,
+        `severity` (info, warning, failure) and `suggestion` (advice and flags in one text)."""
         table = asdict(self) | {"healthy": self.healthy}
         for name in ("findings", "waiting"):
             for entry, finding in zip(table[name], getattr(self, name), strict=True):
-                entry["flags"] = finding.flags
+                flags = f": {finding.flags}" if finding.change else ""
+                entry |= {
+                    "flags": finding.flags,
+                    "name": finding.kind,
+                    "severity": _SEVERITIES.get(finding.level, "warning"),
+                    "suggestion": f"{finding.advice}{flags}",
+                }
         return table
 
     def text(self) -> str:
