@@ -22,6 +22,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from sandbox_attempts import ATTEMPTS
+
 from groupwise.sandbox import Job, Sandbox, SandboxUnavailable
 from groupwise.sandbox.guest.zygote import STANDARD
 from groupwise.sandbox.probes import PROBES, context_of, open_probes

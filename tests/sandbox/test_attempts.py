@@ -62,6 +62,18 @@ def test_no_cheat_earns_anything(sandbox):
     assert processes() <= before + 1  # a zygote that was replaced is the tier's second one
 
 
+@pytest.mark.slow
+def test_the_benchmark_prints_every_attempt_as_closed():
+    script = Path(__file__).parents[2] / "benchmarks" / "sandbox.py"
+    command = [sys.executable, str(script), "--probes"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    for name in NAMES:
+        kind, _, what = name.partition(": ")
+        assert re.search(rf"^B closed {re.escape(kind)} +{re.escape(what)} ", done.stdout, re.M)
+    assert done.stdout.splitlines()[-1] == f"{23 + len(ATTEMPTS)} attempts a tier, 0 open"
+
+
 def test_escapes_get_through_where_nothing_is_closed(tmp_path):
     """So that one which is refused in the sandbox says something about the sandbox."""
     bare = [each for each in ATTEMPTS if each.bare]
