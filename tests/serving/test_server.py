@@ -187,6 +187,7 @@ BAD: list[tuple[Any, str, str]] = [
     (chat(user("x"), temperature="hot"), "temperature", "a number"),
     (chat(user("x"), temperature=1e-9), "temperature", "give 0, or 0.0001 or more"),
     (chat(user("x"), top_p=2), "top_p", "from 0.0 to 1.0"),
+    (chat(user("x"), top_p=0), "top_p", "or temperature = 0"),
     (chat(user("x"), stop=[""]), "stop", "at least one character"),
     (chat(user("x"), stop=[3]), "stop", "at least one character"),
     (chat(user("x"), stop=3), "stop", "at least one character"),

@@ -166,6 +166,8 @@ def read_request(body: Any, models: Sequence[str], *, chat: bool) -> Asked:
     )
     if not all(isinstance(each, str) and each for each in asked.stop):
         raise ApiError(f"stop = {stop!r:.60}; give texts of at least one character", param="stop")
+    if asked.top_p == 0:
+        raise ApiError("top_p = 0; give more, or temperature = 0", param="top_p")
     if asked.temperature is not None and 0 < asked.temperature < LEAST_TEMPERATURE:
         raise ApiError(
             f"temperature = {asked.temperature}; give 0, or {LEAST_TEMPERATURE} or more",
