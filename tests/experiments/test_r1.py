@@ -204,6 +204,7 @@ def test_the_cold_start_makes_it_reason_in_one_language(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(2400)
 def test_one_seed_shows_what_the_page_claims(tmp_path: Path) -> None:
     found = {}
     for english in (True, False):
