@@ -104,6 +104,14 @@ def interval(values: Sequence[float]) -> Interval:
     return mean, mean - half, mean + half
 
 
+def over_seeds(values: Sequence[float]) -> Interval:
+    """The interval of three seeds' mean by Student's t. Raises ValueError for another number."""
+    if len(values) != 3:
+        raise ValueError(f"{len(values)} values: the interval is made for 3 seeds")
+    mean, half = fmean(values), 4.303 * stdev(values) / math.sqrt(3)
+    return mean, mean - half, mean + half
+
+
 def shown(value: Interval) -> str:
     return "{:+.1%} ({:+.1%} to {:+.1%})".format(*value)
 
@@ -156,4 +164,35 @@ def draw(rows: Sequence[Row], metrics: Mapping[str, str], target: Path) -> None:
         axis.set(title=title, xlabel="steps")
         axis.grid(alpha=0.2)
     axes[0][0].legend(frameon=False, fontsize=8)
+    figure.savefig(target, metadata={"Date": None})
+
+
+def draw_points(
+    curves: Mapping[str, Sequence[Mapping[str, Sequence[float]]]],
+    points: Sequence[str],
+    measures: Mapping[str, str],
+    target: Path,
+) -> None:
+    """Measures at named points of a pipeline, a panel each: an arm's mean and its seeds' range."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    import matplotlib.pyplot as plt
+
+    plt.rcParams["svg.hashsalt"] = "groupwise"  # the same runs draw the same file
+    size = (4 * len(measures), 3.2)
+    figure, axes = plt.subplots(1, len(measures), figsize=size, layout="constrained")
+    for axis, (name, title) in zip(axes, measures.items(), strict=True):
+        for arm, found in curves.items():
+            columns = list(zip(*(each[name] for each in found), strict=True))
+            (line,) = axis.plot(list(map(fmean, columns)), marker=".", label=arm)
+            low, high = list(map(min, columns)), list(map(max, columns))
+            axis.fill_between(
+                range(len(points)), low, high, color=line.get_color(), alpha=0.2, lw=0
+            )
+        axis.set(title=f"{title}, held out")
+        axis.set_ylim(bottom=0)
+        axis.set_xticks(range(len(points)), points)
+        axis.grid(alpha=0.2)
+    axes[0].legend(frameon=False)
     figure.savefig(target, metadata={"Date": None})

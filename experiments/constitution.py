@@ -10,11 +10,11 @@ the first and falls with the second; writes docs/constitution.md and docs/consti
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Mapping
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any
+
+from arms import draw_points, over_seeds, shown
 
 import groupwise as gw
 
@@ -64,34 +64,13 @@ def check(curves: Mapping[str, list[Curve]]) -> None:
         assert rl < base + 0.05, f"the opposite, seed {seed}: {base:.0%} to {rl:.0%}"
 
 
-def draw(curves: Mapping[str, list[Curve]]) -> None:
-    import matplotlib
-
-    matplotlib.use("svg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams["svg.hashsalt"] = "groupwise"  # the same runs draw the same file
-    figure, axes = plt.subplots(1, 2, figsize=(8, 3.2), layout="constrained", sharey=True)
-    for axis, (name, title) in zip(axes, MEASURES.items(), strict=True):
-        for arm, found in curves.items():
-            points = list(zip(*(each[name] for each in found), strict=True))
-            (line,) = axis.plot(list(map(fmean, points)), marker=".", label=arm)
-            low, high = list(map(min, points)), list(map(max, points))
-            axis.fill_between(
-                range(len(POINTS)), low, high, color=line.get_color(), alpha=0.2, lw=0
-            )
-        axis.set(title=f"{title}, held out", ylim=(0, 1))
-        axis.set_xticks(range(len(POINTS)), POINTS)
-        axis.grid(alpha=0.2)
-    axes[0].legend(frameon=False)
-    figure.savefig(CURVE, metadata={"Date": None})
-
-
 def gain(curves: list[Curve], first: int, last: int) -> str:
-    """The mean gain in right answers over the seeds, with its 95 % interval (Student's t)."""
-    gains = [each["guard/accuracy"][last] - each["guard/accuracy"][first] for each in curves]
-    half = 4.303 * stdev(gains) / math.sqrt(len(gains))
-    return f"{fmean(gains):+.1%} ({fmean(gains) - half:+.1%} to {fmean(gains) + half:+.1%})"
+    """The mean gain in right answers over the seeds, with its 95 % interval."""
+    return shown(
+        over_seeds(
+            [each["guard/accuracy"][last] - each["guard/accuracy"][first] for each in curves]
+        )
+    )
 
 
 def table(curves: Mapping[str, list[Curve]]) -> str:
@@ -212,7 +191,7 @@ def main() -> None:
     found = runs(parser.parse_args().output)
     curves = {arm: [curve_of(run) for run in made] for arm, made in found.items()}
     check(curves)
-    draw(curves)
+    draw_points(curves, POINTS, MEASURES, CURVE)
     own, other = curves["no harm"], curves["hold nothing back"]
     gains = {"sl": gain(own, 0, 1), "rl": gain(own, 1, 2), "opposite": gain(other, 0, 2)}
     text = TEXT.format(table=table(curves), refusals=refusals(found), **gains)
