@@ -193,7 +193,7 @@ there is an answer tag, `format` counts it where the number is right, as the rew
 
 Rejection sampling kept {smollm2_kept} traces, equal ones too, two of a prompt at most. With 24
 prompts and without equal ones it kept 26 of 96, and the second stage from the base fell to 38 %
-(26 to 50), short of the policy that they are from. The last stage's loss of 6 points is within the
+(26 to 50), short of the policy that they are from. The last stage's change is within the
 intervals. The stages took {smollm2_seconds} s on the same machine.
 
 The tables: `python experiments/r1.py`.
