@@ -97,8 +97,9 @@ def test_what_a_policy_wrote_is_not_obeyed_by_the_terminal(capsys: Any, tmp_path
     ("options", "message"),
     [
         ([], "give --verifier NAME, or --step N with --algorithm NAME"),
-        (["--verifier", "number"], "has no algorithm in its recipe"),
-        (["--step", "0", "--algorithm", "grpo"], "token_details_every"),
+        (["--verifier", "number"], "has no algorithm in its recipe; name one: --algorithm grpo"),
+        (["--step", "0", "--algorithm", "grpo"], "no token ids and no log-probabilities"),
+        (["--verifier", "os:system", "--algorithm", "grpo"], "no column 'command'"),
         (["--verifier", "nmber", "--algorithm", "grpo"], "number"),
     ],
 )
@@ -108,3 +109,17 @@ def test_what_cannot_be_replayed_is_said(
     folder = imported(capsys, tmp_path, [1.0, 0.0])
     assert run(["replay", str(folder), *options]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_an_unknown_source_is_refused_in_plain_words(capsys: Any) -> None:
+    assert run(["import", "csv", "x", "--output", "y"]) == 2
+    assert "'source': 'csv' is not one of 'trl-completions', 'jsonl'" in capsys.readouterr().err
+
+
+def test_a_verifier_without_its_answers_is_refused(capsys: Any, tmp_path: Path) -> None:
+    source, output = tmp_path / "a.jsonl", tmp_path / "run"
+    source.write_text('{"prompt": "3+4=", "text": "7", "reward": 1}\n')
+    assert run(["import", "jsonl", str(source), "--output", str(output)]) == 0
+    options = ["--verifier", "number", "--algorithm", "grpo"]
+    assert run(["replay", str(output), *options]) == 2
+    assert "has no answers, and the verifier number compares" in capsys.readouterr().err

@@ -32,6 +32,9 @@ def test_trl_completions(tmp_path: Path) -> None:
     (line,) = run.metrics().to_pylist()
     assert line["step"] == 5
     assert (line["reward"], line["groups/count"], line["groups/no_signal"]) == (1.0, 2, 0.5)
+    assert {row["finish_reason"] for row in rows} == {"not recorded"}
+    assert line["completions/truncated"] is None
+    assert run.summary == {"status": "imported", "steps": 1}
     assert (line["verifier/accuracy_reward"], line["verifier/format_reward"]) == (0.75, 1 / 3)
 
 
@@ -59,6 +62,7 @@ def test_chats_keep_their_messages(tmp_path: Path) -> None:
     run = import_rollouts("jsonl", tmp_path / "a.jsonl", tmp_path / "run")
     (found,) = run.rollouts().to_pylist()
     assert (found["text"], found["reward"], found["outcome"]) == ("yo", None, "not_applicable")
+    assert found["reason"] == "no reward in the file"
     assert json.loads(found["prompt"]) == row["prompt"]
 
 
@@ -69,7 +73,13 @@ def test_chats_keep_their_messages(tmp_path: Path) -> None:
         ("{", "line 1 is not JSON"),
         ("3", "row 1 is a int"),
         ('{"prompt": "a"}', "row 1 has none of completion"),
-        ('{"prompt": "a", "text": "b", "reward": "good"}', "'good' is not a number"),
+        ('{"prompt": "a", "text": "b", "reward": "good"}', "reward = 'good' is not a number"),
+        ('{"prompt": "a", "text": "b", "reward": 1e308}', "row 1: reward = 1e.308; give a number"),
+        ('{"prompt": "a", "text": "b", "reward": 1, "step": -5}', "row 1: step = -5; give a whole"),
+        ('{"prompt": "a", "text": "b", "reward": 1, "step": 1e30}', "step = 1e.30; give a whole"),
+        ('{"prompt": "a", "text": "b", "reward": 1, "step": 1.5}', "step = 1.5; give a whole"),
+        ('[{"prompt": "a", "text": "b", "reward": 1}]', "line 1 begins a JSON array"),
+        ('{"prompt": "a", "text": "\\ud800", "reward": 1}', "line 1 is not UTF-8"),
     ],
 )
 def test_bad_rows_are_named(tmp_path: Path, text: str, message: str) -> None:
@@ -78,3 +88,18 @@ def test_bad_rows_are_named(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(RecipeError, match=message):
         import_rollouts("jsonl", path, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+    assert [each.name for each in tmp_path.iterdir()] == ["a.jsonl"]
+
+
+def test_another_encoding_is_refused_by_line(tmp_path: Path) -> None:
+    row = '{"prompt": "a", "text": "\xe9", "reward": 1, "finish_reason": "length"}\n'
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf" + row.encode() + row.encode("latin-1"))
+    with pytest.raises(RecipeError, match="line 2 is not UTF-8"):
+        import_rollouts("jsonl", path, tmp_path / "run")
+    path.write_bytes(b"\xef\xbb\xbf" + row.encode())
+    run = import_rollouts("jsonl", path, tmp_path / "run")
+    assert run.rollouts().column("text").to_pylist() == ["\xe9"]
+    assert run.metrics().column("completions/truncated").to_pylist() == [1.0]
+    with pytest.raises(RecipeError, match="is there already; name a new folder"):
+        import_rollouts("jsonl", path, tmp_path / "run")

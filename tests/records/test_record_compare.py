@@ -87,17 +87,21 @@ def test_environments_are_compared_and_may_differ(tmp_path: Path):
     assert found.equal
 
 
-def test_what_differs_is_called_code_data_or_machine(tmp_path: Path):
+def test_what_differs_is_called_code_data_verifier_or_machine(tmp_path: Path):
     a, b = write(tmp_path / "a"), write(tmp_path / "b")
     text = (
         '{"record_version": 2, "versions": {"torch": "2.13.0"}, "code": {"commit": "abc"}, '
-        '"environment": {"data_hash": "d"}, "cpus": 2, "algorithm": {"preset": "grpo"}}'
+        '"environment": {"data_hash": "d"}, "cpus": 2, "algorithm": {"preset": "grpo"}, '
+        '"audit": {"hash": "h", "probes": [1], "strict": {"hash": "s", "raised": {"rate": 0}}}}'
     )
     (b / "environment.json").write_text(text)
     found = diff(a, b).lines()
-    assert found[:3] == [
+    assert found[:5] == [
         "code: code.commit: None -> 'abc'",
         "data: environment.data_hash: None -> 'd'",
         "machine: cpus: None -> 2",
+        "verifier: audit.hash: None -> 'h'",
+        "verifier: audit.strict.hash: None -> 's'",
     ]
     assert not any("algorithm" in line for line in found)
+    assert not any("probes" in line or "raised" in line for line in found)

@@ -408,7 +408,7 @@ def run(arguments: list[str] | None = None) -> int:
         code = getattr(error, "exit_code", None)  # click's usage errors
         if not isinstance(code, int) or not hasattr(error, "format_message"):
             raise
-        if error.format_message():
-            _err().print(f"groupwise: {error.format_message()}")
+        if message := error.format_message().replace("Value error, ", ""):  # typer's, by pydantic
+            _err().print(f"groupwise: {message}")
         return code
     return result if isinstance(result, int) else 0

@@ -125,15 +125,23 @@ def diff(run_a: Run | str | Path, run_b: Run | str | Path) -> Diff:
 
 def _about(run: Run) -> dict[str, Any]:
     """The environment by dotted key, without the id, which no two runs share, and without what the
-    recipe says already."""
+    recipe says already; of the verifier's audit its hash alone."""
     return {
         key: value
         for key, value in flatten(run.environment).items()
-        if key not in ("run_id", "recipe_hash") and not key.startswith("algorithm.")
+        if key not in ("run_id", "recipe_hash")
+        and not key.startswith("algorithm.")
+        and (not key.startswith("audit.") or key.endswith(".hash"))
     }
 
 
-_PARTS = {"code": "code", "versions": "versions", "environment": "data", "template_hash": "data"}
+_PARTS = {
+    "code": "code",
+    "versions": "versions",
+    "environment": "data",
+    "template_hash": "data",
+    "audit": "verifier",
+}
 """What a key of the environment is of, by its first part; the machine and settings by default."""
 
 

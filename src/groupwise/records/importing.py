@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import re
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any, Literal
 from groupwise.errors import RecipeError
 from groupwise.records.files import file_hash
 from groupwise.records.reader import Run
+from groupwise.records.rows import NOT_RECORDED
 from groupwise.records.totals import has_signal, population_std
 from groupwise.records.writer import RunWriter
 from groupwise.texts import checks_itself, from_json, repeated_share
@@ -27,6 +29,8 @@ _REWARD = ("reward", "score", "rewards")
 _ANSWER = ("answer", "gts", "ground_truth", "solution", "target")
 _ADVANTAGE = ("advantage",)
 _STEP = ("step", "global_step")
+_LARGEST = 1e100
+"""Of a reward, so that its square and a sum of squares are finite; of a step, 2**53."""
 
 
 def import_rollouts(source: Source, path: str | Path, output: str | Path) -> Run:
@@ -37,15 +41,32 @@ def import_rollouts(source: Source, path: str | Path, output: str | Path) -> Run
     reward is their sum. `jsonl`: one object a line with prompt, completion and reward under the
     names of veRL, OpenRLHF or TRL; a row without a step takes the number in its file's name, as
     veRL's `rollout_data_dir` has it, else 0. Rows of one step with the same prompt are a group.
-    Token ids and log-probabilities are not in such files and stay empty.
+    Token ids and log-probabilities are not in such files and stay empty. The record is there whole
+    or not at all.
 
-    Raises RecipeError naming the file and row that cannot be read.
+    Raises RecipeError naming the file and row that cannot be read, or where `output` holds files.
     """
-    path = Path(path)
+    path, output = Path(path), Path(output)
+    if output.exists() and not (output.is_dir() and next(output.iterdir(), None) is None):
+        raise RecipeError(f"output = {str(output)!r} is there already; name a new folder")
     files = _files(path, ".parquet" if source == "trl-completions" else ".jsonl")
     rows = [row for file in files for row in _rows_of(source, file)]
     if not rows:
         raise RecipeError(f"{path} holds no rows")
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=output.parent, prefix=".import-") as unfinished:
+            made = Path(unfinished) / "run"
+            _write(source, files, rows, made)
+            made.replace(output)
+    except OSError as error:
+        raise RecipeError(f"output = {str(output)!r} cannot be written: {error}") from error
+    return Run(output)
+
+
+def _write(
+    source: Source, files: Sequence[Path], rows: Sequence[dict[str, Any]], output: Path
+) -> None:
     hashes = {file.name: file_hash(file) for file in files}
     recipe = f'[imported]\nsource = "{source}"\nrows = {len(rows)}\n'
     with RunWriter.create(output, recipe, {"imported": {"source": source, "files": hashes}}) as to:
@@ -57,7 +78,6 @@ def import_rollouts(source: Source, path: str | Path, output: str | Path) -> Run
             to.rollouts(step, mine)
             to.metrics(step, _metrics(mine))
         to.event("imported", source=source, rows=len(rows), steps=len(steps))
-    return Run(Path(output))
 
 
 def _files(path: Path, suffix: str) -> list[Path]:
@@ -97,13 +117,22 @@ def _parquet_rows(path: Path) -> Iterable[Any]:
 
 
 def _json_rows(path: Path) -> Iterator[Any]:
-    with path.open(encoding="utf-8", errors="replace") as lines:
+    with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
-            if line.strip():
-                try:
-                    yield from_json(line)
-                except ValueError as error:
-                    raise RecipeError(f"{path}, line {number} is not JSON: {error}") from error
+            where = f"{path}, line {number}"
+            if number == 1 and line.lstrip().startswith(b"["):
+                raise RecipeError(f"{where} begins a JSON array; give one object a line")
+            try:
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+                if text.strip():
+                    value = from_json(text)
+                    if "\\ud" in text.lower():  # half of a surrogate pair is no text
+                        json.dumps(value, ensure_ascii=False).encode()
+                    yield value
+            except UnicodeError as error:
+                raise RecipeError(f"{where} is not UTF-8: {error}") from error
+            except ValueError as error:
+                raise RecipeError(f"{where} is not JSON: {error}") from error
 
 
 def _recorded(
@@ -112,17 +141,21 @@ def _recorded(
     """A row of the record."""
     prompt, text = (_first(row, names, where) for names in (_PROMPT, _TEXT))
     if source == "trl-completions":
-        rewards = {k: v for k, v in row.items() if _is_number(v) and k not in (*_STEP, *_ADVANTAGE)}
-        given = [value for value in rewards.values() if not math.isnan(value)]
+        rewards = {
+            name: _number(value, f"{where}: {name}")
+            for name, value in row.items()
+            if _is_number(value) and name not in (*_STEP, *_ADVANTAGE)
+        }
+        given = [value for value in rewards.values() if value is not None]
         reward = math.fsum(given) if given else None
     else:
-        reward = _number(_first(row, _REWARD, where), where)
+        reward = _number(_first(row, _REWARD, where), f"{where}: reward")
         rewards = {"reward": reward}
     step = _first(row, _STEP, "") if any(name in row for name in _STEP) else file_number or 0
     prompt_text, answer = _as_text(prompt), next((row[n] for n in _ANSWER if n in row), None)
     advantage = row.get("advantage")
     return {
-        "step": int(_number(step, where) or 0),
+        "step": _step(step, where),
         "version": 0,
         "kind": "training",
         "prompt_id": hashlib.sha256(prompt_text.encode("utf-8", "replace")).hexdigest()[:16],
@@ -135,12 +168,12 @@ def _recorded(
         "mask": [],
         "sampler_logprobs": [],
         "text": _written(text),
-        "finish_reason": str(row.get("finish_reason") or "stop"),
+        "finish_reason": str(row.get("finish_reason") or NOT_RECORDED),
         "reward": reward,
         "rewards": rewards,
         "outcome": _outcome(reward),
-        "reason": str(row.get("reason") or ""),
-        "advantage": _number(advantage, where),
+        "reason": str(row.get("reason") or ("no reward in the file" if reward is None else "")),
+        "advantage": _number(advantage, f"{where}: advantage"),
     }
 
 
@@ -160,12 +193,21 @@ def _number(value: Any, where: str) -> float | None:
         try:
             value = float(value)
         except ValueError as error:
-            raise RecipeError(f"{where}: {value!r} is not a number") from error
+            raise RecipeError(f"{where} = {value!r:.60} is not a number") from error
     if value is None or (_is_number(value) and math.isnan(value)):
         return None
     if not _is_number(value):
-        raise RecipeError(f"{where}: {value!r:.60} is not a number")
+        raise RecipeError(f"{where} = {value!r:.60} is not a number")
+    if not abs(value) <= _LARGEST:
+        raise RecipeError(f"{where} = {value!r:.60}; give a number of at most {_LARGEST:g}")
     return float(value)
+
+
+def _step(value: Any, where: str) -> int:
+    number = _number(value, f"{where}: step") or 0.0
+    if not (0 <= number < 2**53 and number.is_integer()):
+        raise RecipeError(f"{where}: step = {value!r:.60}; give a whole number from 0 on, as 12")
+    return int(number)
 
 
 def _as_text(value: Any) -> str:
@@ -208,6 +250,7 @@ def _metrics(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         f"verifier/{name}": _mean([row["rewards"].get(name) for row in rows]) for name in names
     }
     outcomes = Counter(row["outcome"] for row in rows)
+    ends = [row["finish_reason"] for row in rows if row["finish_reason"] != NOT_RECORDED]
     return {
         "reward": _mean(scored),
         "reward_std": _mean(spreads),
@@ -215,7 +258,7 @@ def _metrics(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "groups/no_signal": _mean([float(not has_signal(group)) for group in groups.values()]),
         "unscored": len(rows) - len(scored),
         "completions/count": len(rows),
-        "completions/truncated": _mean([float(row["finish_reason"] != "stop") for row in rows]),
+        "completions/truncated": _mean([float(end != "stop") for end in ends]),
         "completions/repetition": _mean([repeated_share(row["text"].split()) for row in rows]),
         "completions/self_checks": _mean([float(checks_itself(row["text"])) for row in rows]),
         **{f"outcomes/{name}": number for name, number in outcomes.items()},

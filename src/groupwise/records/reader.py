@@ -49,10 +49,11 @@ class Run:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """`summary.json`; before the end: status "unfinished" and the steps made so far."""
+        """`summary.json`; without it "imported" or "unfinished", and the steps there are."""
         path = self.folder / "summary.json"
         if not path.exists():
-            return {"status": "unfinished", "steps": len(self.steps)}
+            status = "imported" if "imported" in self.environment else "unfinished"
+            return {"status": status, "steps": len(self.steps)}
         summary = _read_object(path)
         _check_form(path, summary, {"status": str, "steps": int})
         figures = [key for key in summary if key.startswith("eval/") and key.count("_")]

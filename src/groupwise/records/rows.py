@@ -47,6 +47,8 @@ NEVER_NULL = (
 """Of these, the columns that have a value in every row."""
 _DEFAULTS: dict[str, Any] = {"kind": "training", "visit": 0, "prompt": "", "mask": []}
 """What an empty cell of another column is read as; None in those that are not here."""
+NOT_RECORDED = "not recorded"
+"""An imported row's `finish_reason` where the file has none."""
 ROW_GROUP = 256
 """Rows that a reader of a single group has to decode at least."""
 

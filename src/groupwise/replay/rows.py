@@ -10,7 +10,7 @@ from groupwise.algorithms import Algorithm, algorithm_from_table
 from groupwise.errors import RecipeError
 from groupwise.records import Run
 from groupwise.texts import from_json
-from groupwise.types import Prompt
+from groupwise.types import FINISH_REASONS, Prompt
 from groupwise.verifiers import Case
 
 Row = Mapping[str, Any]
@@ -32,7 +32,7 @@ def case_of(row: Row) -> Case:
         prompt_of(row),
         row["text"] if row.get("output") is None else row["output"],
         completion_ids=tuple(row["completion_ids"]),
-        finish_reason=row["finish_reason"],
+        finish_reason=row["finish_reason"] if row["finish_reason"] in FINISH_REASONS else "stop",
         turns=tuple(turns) if turns else None,
         opened=row.get("opened") or "",
     )
@@ -53,7 +53,7 @@ def algorithm_of(run: Run) -> Algorithm:
     table = run.recipe.get("algorithm")
     if table is None:
         raise RecipeError(
-            f"{run.folder} has no algorithm in its recipe; name one, for example grpo"
+            f"{run.folder} has no algorithm in its recipe; name one: --algorithm grpo"
         )
     code = _code_in(table)
     if code is not None:

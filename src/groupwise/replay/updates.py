@@ -80,6 +80,11 @@ def replay_update(run: Run, step: int, algorithm: Algorithm) -> UpdateReplay:
         known = run.steps
         named = f"the steps are {known[0]} to {known[-1]}" if known else "there are no steps"
         raise RecipeError(f"step {step} has no rollouts that were learned from; {named}")
+    if "imported" in run.environment:
+        raise RecipeError(
+            f"{run.folder} is imported: it has no token ids and no log-probabilities to recompute "
+            "a step from; --verifier NAME needs none"
+        )
     rows = [row for row in rows if row.get("learner_logprobs") is not None]
     if not rows:
         raise RecipeError(

@@ -78,7 +78,8 @@ def replay_verdicts(
     """Judge a run's rollouts again with `verifier`; greedy and waiting rows are left out.
 
     Advantages before and after are both made by `algorithm` (default: the run's) from the recorded
-    rewards and the new ones. Raises RecipeError for a pipeline or a record without rollouts.
+    rewards and the new ones. Raises RecipeError for a pipeline, a record without rollouts,
+    or one without answers where the verifier compares with them.
     """
     check_single(run, "replay")
     table = run.rollouts(steps, columns=_READ)
@@ -86,9 +87,21 @@ def replay_verdicts(
     if not rows:
         asked = "" if steps is None else f" of step {', '.join(map(str, steps))}"
         raise RecipeError(f"{run.folder} has no recorded rollouts{asked}")
-    scores = score_cases(verifier, [case_of(row) for row in rows], "skip")
-    groups = group_numbers(rows)
+    if verifier.needs_answer and all(row.get("answer") is None for row in rows):
+        raise RecipeError(
+            f"{run.folder} has no answers, and the verifier {verifier.name} compares with them; "
+            "name one that needs none"
+        )
     algorithm = algorithm or algorithm_of(run)
+    cases = [case_of(row) for row in rows]
+    there = set[str]().union(*(case.prompt.columns for case in cases))
+    if missing := sorted(verifier.required_columns - there):
+        raise RecipeError(
+            f"{run.folder} has no column {missing[0]!r}, which the verifier {verifier.name} needs; "
+            f"it has {', '.join(sorted(there)) or 'none besides the answer'}"
+        )
+    scores = score_cases(verifier, cases, "skip")
+    groups = group_numbers(rows)
     before = [row["reward"] for row in rows]
     after = [score.value for score in scores]
     moved = [_advantages(algorithm, values, groups) for values in (before, after)]

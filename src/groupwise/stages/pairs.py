@@ -17,6 +17,7 @@ from groupwise.errors import GroupwiseError
 from groupwise.randomness import generator
 from groupwise.records import open_run
 from groupwise.records.files import read_json_lines
+from groupwise.records.rows import NOT_RECORDED
 from groupwise.stages.chats import TokenExample, chat_examples, raw_example, row_tools
 from groupwise.stages.sources import RowData
 from groupwise.stages.stage import DROPPED, ROWS, Rows
@@ -396,7 +397,10 @@ def _recorded(folder: Path) -> list[dict[str, Any]]:
     table = open_run(folder).rollouts(columns=[*scored, "prompt", "text", "messages"])
     found = list[dict[str, Any]]()
     for row in table.to_pylist():
-        if row["kind"] in ("greedy", "replayed", "waiting") or row["finish_reason"] != "stop":
+        if row["kind"] in ("greedy", "replayed", "waiting") or row["finish_reason"] not in (
+            "stop",
+            NOT_RECORDED,
+        ):
             continue
         scores = {name: row[name] for name in ("prompt_id", "outcome", "reward")}
         scores["parts"] = {name: each for name, each in row["rewards"].items() if each is not None}

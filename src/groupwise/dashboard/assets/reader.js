@@ -108,7 +108,7 @@ function turns(text) {
 
 function member(group, row, largest, withPrompt = false) {
   const read = seen().has(rowKey(group, row));
-  const verdict = row.outcome === "correct" ? "good" : row.reward === null ? "unknown" : "bad";
+  const verdict = row.outcome === "correct" ? "good" : row.reward === null || row.outcome === "no_verdict" ? "unknown" : "bad";
   const parts = Object.entries(row.rewards || {}).map(([name, value]) => `${name} ${short(value)}`).join(", ");
   return make("article", { class: "member" + (read ? " seen" : ""), tabindex: 0, "aria-label": `completion ${row.group_index}, ${row.outcome}` },
     make("div", {}, make("strong", { class: verdict }, `${short(row.reward)} ${row.outcome}`),
@@ -118,12 +118,15 @@ function member(group, row, largest, withPrompt = false) {
     row.output ? make("pre", {}, "answered: " + row.output) : null,
     make("div", { class: "facts" }, row.reason || "no reason given"), make("div", { class: "facts" }, parts),
     tokens(row, withPrompt ? null : group.parts_at, largest), make("div", { class: "facts picked-facts", "aria-live": "polite" }),
-    make("div", { class: "facts" }, `${row.finish_reason}, ${row.tokens.length + row.cut} tokens, repeats ${Math.round(100 * row.repetition)} %` + (row.checks_itself ? ", checks itself" : "") + (row.limit ? `, ended by ${row.limit}` : "")),
+    make("div", { class: "facts" }, `${row.finish_reason === "not recorded" ? "end " : ""}${row.finish_reason}, ${row.tokens.length || !row.text ? row.tokens.length + row.cut + " tokens" : "tokens not recorded"}, repeats ${Math.round(100 * row.repetition)} %` + (row.checks_itself ? ", checks itself" : "") + (row.limit ? `, ended by ${row.limit}` : "")),
     row.messages ? turns(row.messages) : null);
 }
 
-const largestOf = pairs => Math.max(0, ...pairs.flatMap(([, row]) => row.tokens.map((_, at) => row.mask[at] ? Math.abs(tokenValue(row, at, state.colour) ?? 0) : 0)));
-const scale = largest => `Colour: ${colours[state.colour]}` + (state.colour === "none" ? "." : `, the strongest ${largest.toPrecision(3)}.`);
+const largestOf = pairs => {
+  const values = pairs.flatMap(([, row]) => row.tokens.map((_, at) => row.mask[at] ? tokenValue(row, at, state.colour) ?? null : null)).filter(value => value !== null);
+  return values.length ? Math.max(...values.map(Math.abs)) : null;
+};
+const scale = largest => `Colour: ${colours[state.colour]}` + (state.colour === "none" ? "." : largest === null ? ", not recorded." : `, the strongest ${largest.toPrecision(3)}.`);
 
 // --- the two ways to read ------------------------------------------------------------------------
 
