@@ -15,6 +15,7 @@ import uvicorn
 from groupwise.dashboard import write_report
 from groupwise.dashboard.server import application
 from groupwise.records import RunWriter
+from groupwise.records.importing import import_rollouts
 from page_helpers import row, write_run
 
 SECTIONS = ("metrics", "distributions", "clip and advantage", "pass@k", "time", "plan", "two runs")
@@ -231,3 +232,18 @@ def test_no_accessibility_fault_and_no_sideways_scrolling(
         assert page.evaluate("document.documentElement.scrollWidth") <= width, name
     assert page.errors == []
     page.context.close()
+
+
+def test_an_imported_record_shows_what_it_does_not_hold(browser: Any, tmp_path: Path) -> None:
+    source = tmp_path / "a.jsonl"
+    source.write_text('{"prompt": "q", "text": "a", "reward": 1.5}\n' * 2)
+    run = import_rollouts("jsonl", source, tmp_path / "run")
+    page = opened(browser, write_report([run.folder], tmp_path / "r.html").as_uri())
+    assert "imported, 1 steps." in page.inner_text("body")
+    page.keyboard.press("t")
+    page.wait_for_selector(".member")
+    card = page.locator(".member").first
+    assert "end not recorded, tokens not recorded, repeats 0 %" in card.inner_text()
+    assert card.locator("strong").get_attribute("class") == "unknown"
+    assert "weight after all masks, not recorded." in page.inner_text("body")
+    assert page.errors == []
