@@ -21,7 +21,7 @@ def imported(capsys: Any, folder: Path, rewards: list[float]) -> Path:
     source.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     output = source.with_suffix("")
     assert run(["import", "jsonl", str(source), "--output", str(output)]) == 0
-    assert "1 steps are in" in capsys.readouterr().out
+    assert "the record of 1 step is in" in capsys.readouterr().out
     return output
 
 
@@ -44,6 +44,13 @@ def test_diff_draws_both_runs(capsys: Any, tmp_path: Path) -> None:
     tree = ElementTree.parse(picture)
     texts = [each.text for each in tree.iter("{http://www.w3.org/2000/svg}text")]
     assert {"reward", str(a), str(b), "where they part"} <= set(texts)
+    inner = tmp_path / "new" / "both.svg"
+    assert run(["diff", str(a), str(b), "--plot", str(inner)]) == 1
+    assert inner.read_bytes() == picture.read_bytes()
+    capsys.readouterr()
+    for path, message in ((picture / "x.svg", "cannot be written"), ("x.png", "ends in .svg")):
+        assert run(["diff", str(a), str(b), "--plot", str(path)]) == 2
+        assert message in capsys.readouterr().err
 
 
 def test_replay_of_an_imported_record(capsys: Any, tmp_path: Path) -> None:

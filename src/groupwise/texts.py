@@ -85,6 +85,15 @@ def shortened(text: str, characters: int) -> str:
     return f"{text[:characters]}... ({len(text) - characters} characters more)"
 
 
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """A number with its noun.
+
+    >>> counted(1, "step"), counted(2, "step"), counted(3, "pass", "passes")
+    ('1 step', '2 steps', '3 passes')
+    """
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
 def repeated_share(units: Sequence[object]) -> float:
     """The share of a completion's stretches of four units that stood in it before; 0 where it has
     fewer than four stretches.

@@ -147,3 +147,22 @@ def test_the_server_pages_through_the_whole_record_and_keeps_what_was_seen(tmp_p
     assert client.get("/data?token=t").json()[0]["seen"] == ["0|p0|0|training|1"]
     assert client.post("/seen?token=t&run=0", json=[1]).status_code == 400
     assert client.post("/seen?token=x&run=0", json=[]).status_code == 403
+
+
+def test_a_phase_of_one_step_counts_over_all_steps(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "a")
+    path = folder / "metrics.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines[5]["seconds/evaluate"] = 12.0
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    answers = {a["question"]: a["text"] for a in RunView(open_run(folder)).overview()["answers"]}
+    told = "5.00 s a step: rollout 60%, learn 20%, evaluate 20%"
+    assert answers["Where does the time go?"] == told
+
+
+def test_a_report_that_cannot_be_written_is_one_message(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert command(["report", str(folder), "--output", str(tmp_path / "file" / "x.html")]) == 2
+    assert "cannot be written" in capsys.readouterr().err

@@ -57,14 +57,15 @@ def test_the_recipe_takes_the_flags(tmp_path: Path, kind: str) -> None:
 
 
 def test_every_kind_has_a_record_that_shows_it() -> None:
-    """`run_failed` needs a run that fails, which experiments/planted.py makes."""
+    """`run_failed` needs a run that fails, which experiments/planted.py makes;
+    `record_incomplete` a damaged folder (test_doctor.py)."""
     source = "".join(
         Path(module.__file__ or "").read_text("utf-8")
         for module in (rules.broken, rules.signal, rules.drift, rules.hacking, rules.tuning)
     )
     named = set(re.findall(r'^ +"(\w+)", "(?:broken|signal|drift|tuning|info)"', source, re.M))
     named |= set(re.findall(r'facts, "(\w+)", ', source)) | {"solved", "too_hard", "too_easy"}
-    assert named - {"verifier_constant"} <= set(FAULTS) | {"run_failed"}
+    assert named - {"verifier_constant"} <= set(FAULTS) | {"run_failed", "record_incomplete"}
     assert len(kinds()) >= 36
     assert all(described for _, described in kinds())
 

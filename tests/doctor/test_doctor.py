@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ from typing import Any
 import pytest
 
 from groupwise.cli.app import run as command
+from groupwise.dashboard.data import RunView
 from groupwise.doctor import Diagnosis, diagnose
 from groupwise.doctor.hacking import SCORED_BY_MODEL
 from groupwise.errors import RecipeError
-from groupwise.records import RunWriter
+from groupwise.records import RunWriter, open_run
 
 STEPS = 18
 RECIPE = """seed = 0
@@ -108,6 +110,74 @@ def evaluated(name: str, values: dict[int, float]) -> dict[int, dict[str, float]
 
 def constant(value: float) -> Series:
     return lambda _: value
+
+
+def damaged(tmp_path: Path, damage: Callable[[Path, list[str]], object]) -> tuple[Diagnosis, Path]:
+    write(tmp_path / "a")
+    damage(tmp_path / "a", (tmp_path / "a" / "metrics.jsonl").read_text().splitlines(True))
+    return diagnose(tmp_path / "a"), tmp_path / "a"
+
+
+def _without_lines(folder: Path, lines: list[str], which: set[int]) -> None:
+    kept = [line for n, line in enumerate(lines) if n not in which]
+    (folder / "metrics.jsonl").write_text("".join(kept))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message", "steps"),
+    [
+        (lambda f, _: f.joinpath("rollouts/step_000005.parquet").unlink(),
+         "the rollouts of step 5 are not in the record", 18),
+        (lambda f, _: shutil.rmtree(f / "rollouts"),
+         "the rollouts of steps 0, 1, 2, 3, 4 and 13 more are not in the record", 18),
+        (lambda f, _: f.joinpath("metrics.jsonl").unlink(), "metrics.jsonl is not there", 0),
+        (lambda f, lines: _without_lines(f, lines, {3, 4}),
+         "metrics.jsonl has no line of steps 3, 4", 16),
+        (lambda f, lines: f.joinpath("metrics.jsonl").write_text("".join([*lines, lines[5]])),
+         "metrics.jsonl has more than one line of step 5", 18),
+    ],
+)  # fmt: skip
+def test_a_record_with_gaps_is_named(
+    tmp_path: Path, damage: Callable[[Path, list[str]], object], message: str, steps: int
+) -> None:
+    found, folder = damaged(tmp_path, damage)
+    named = [(each.kind, each.message) for each in found.findings]
+    assert ("record_incomplete", message) in named
+    assert (found.steps, found.healthy) == (steps, False)
+    answer = RunView(open_run(folder)).overview()["answers"][-1]
+    assert answer["state"] == "bad"
+    assert message in answer["text"]
+
+
+def test_the_newest_rollouts_may_stand_before_their_line(tmp_path: Path) -> None:
+    found, _ = damaged(tmp_path, lambda f, lines: _without_lines(f, lines, {17}))
+    assert (found.steps, found.findings) == (17, ())
+
+
+@pytest.mark.parametrize("size", [0, 100])
+@pytest.mark.parametrize("name", ["rollouts/step_000009", "evaluations/version_000000"])
+def test_a_file_that_is_cut_short_is_refused_by_name(tmp_path: Path, name: str, size: int) -> None:
+    def cut(folder: Path, _: list[str]) -> None:
+        whole = (folder / "rollouts" / "step_000000.parquet").read_bytes()
+        (folder / "evaluations").mkdir(exist_ok=True)
+        (folder / f"{name}.parquet").write_bytes(whole[:size])
+
+    with pytest.raises(RecipeError, match=rf"{name}.parquet cannot be read: .*\({size} bytes"):
+        damaged(tmp_path, cut)
+
+
+def test_a_run_that_failed_before_its_first_step_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with RunWriter.create(tmp_path / "a", RECIPE, {}) as writer:
+        writer.event("failed", step=0, error="the reward raised ValueError: no")
+    (finding,) = diagnose(tmp_path / "a").findings
+    assert finding.kind == "run_failed"
+    assert finding.message == "the run failed: the reward raised ValueError: no"
+    assert command(["doctor", str(tmp_path / "a")]) == 1
+    assert "0 steps" in capsys.readouterr().out
+    (answer,) = RunView(open_run(tmp_path / "a")).overview()["answers"]
+    assert (answer["state"], answer["text"]) == ("bad", f"run_failed: {finding.message}")
 
 
 ZERO = {"outcomes/correct": constant(0), "reward": constant(0), "verifier/number": constant(0)}

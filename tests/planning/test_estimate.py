@@ -76,7 +76,7 @@ def test_a_shape_of_a_size_has_that_many_parameters(size: float, layers: int, hi
 
 
 def test_a_size_that_is_none_is_refused() -> None:
-    with pytest.raises(RecipeError, match="give a count from 1e6 on"):
+    with pytest.raises(RecipeError, match="give a count from 1e6 to 1e14"):
         shape_of_size(70)
 
 
@@ -178,3 +178,20 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     here = json.loads(capsys.readouterr().out)
     assert here["computed"] is False
     assert here["hardware"]["name"] == "this machine"
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--parameters", "inf", "--parameters inf: give a count from 1e6 to 1e14"),
+        ("--parameters", "1e30", "--parameters 1e+30: give a count from 1e6 to 1e14"),
+        ("--price", "inf", "--price inf: give the price of one hour, from 0 to 1e6"),
+        ("--mean-tokens", "5", "give a mean from 1 to sampling.max_tokens (4)"),
+    ],
+)
+def test_figures_out_of_their_range_are_refused(
+    option: str, value: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["plan", "recipes/tiny_arithmetic.toml", "--gpu", "h100", option, value]
+    assert command(asked) == 2
+    assert message in " ".join(capsys.readouterr().err.split())

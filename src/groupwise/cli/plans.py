@@ -14,6 +14,7 @@ from groupwise.planning import (
     gpu_named,
     plan,
     shape_of_size,
+    size_text,
 )
 from groupwise.training.planned import own_hardware, plan_of
 from groupwise.training.preparing import Prepared
@@ -36,8 +37,15 @@ def estimate_of(
     """The plan's time, cost and memory by method: on `count` of a named accelerator, else here.
 
     With `parameters` for a policy of that size in place of the recipe's, in bfloat16. Raises
-    RecipeError for an unknown accelerator, or several devices here.
+    RecipeError for an unknown accelerator, several devices here, or a figure out of its range.
     """
+    if price is not None and not 0 <= price <= 1e6:
+        raise RecipeError(f"--price {price:g}: give the price of one hour, from 0 to 1e6")
+    longest = plan_of(prepared).inputs.max_tokens
+    if mean_tokens is not None and not 1 <= mean_tokens <= longest:
+        raise RecipeError(
+            f"--mean-tokens {mean_tokens:g}: give a mean from 1 to sampling.max_tokens ({longest})"
+        )
     if gpu is None and count != 1:
         raise RecipeError(f"--count {count}: of what? name an accelerator, as --gpu h100")
     made, hardware = plan_of(prepared), own_hardware(prepared) if gpu is None else gpu_named(gpu)
@@ -54,5 +62,5 @@ def _elsewhere(made: Plan, parameters: float | None) -> Plan:
     )  # fmt: skip
     if parameters is not None:
         shape = shape_of_size(parameters)
-        given = replace(given, shape=shape, adapter_parameters=None, model=f"{parameters:g}")
+        given = replace(given, shape=shape, adapter_parameters=None, model=size_text(parameters))
     return plan(given)

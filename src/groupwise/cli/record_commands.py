@@ -12,7 +12,7 @@ from rich.console import Console
 
 from groupwise.cli.screen import console
 from groupwise.errors import RecipeError
-from groupwise.texts import visible
+from groupwise.texts import counted, visible
 
 if TYPE_CHECKING:
     from groupwise.replay import UpdateReplay, VerdictReplay
@@ -92,10 +92,13 @@ def diff(
     from groupwise.records import diff as compare
     from groupwise.records import open_run
     from groupwise.records.compare_plot import plot as plotted
+    from groupwise.records.files import check_suffix, write_for_user
 
+    if plot is not None:
+        check_suffix(plot, "--plot", ".svg")
     found = compare(a, b)
     if plot is not None:
-        plot.write_text(plotted(open_run(a), open_run(b), found), encoding="utf-8")
+        write_for_user(plot, plotted(open_run(a), open_run(b), found), "--plot", ".svg")
     if as_json:
         print(json.dumps(found.to_dict(), indent=2, default=str))  # noqa: T201
     else:
@@ -161,7 +164,7 @@ def import_record(
     from groupwise.records.importing import import_rollouts
 
     run = import_rollouts(source, path, output)
-    _out().print(f"{len(run.steps)} steps are in {run.folder}")
+    _out().print(f"the record of {counted(len(run.steps), 'step')} is in {run.folder}")
 
 
 def _verdict_text(found: VerdictReplay, show: int) -> str:

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from groupwise.cli.progress import only_heldout, show
 from groupwise.records import Value
+from groupwise.texts import counted
 
 _ACCURACIES = (
     ("all prompts, sampled", "eval/accuracy"),
@@ -24,7 +25,7 @@ _ACCURACIES = (
 def closing_table(summary: Mapping[str, Any]) -> Table:
     """Before and after, with 95 % intervals, then KL, tokens and time."""
     first, last = summary.get("eval/first", {}), summary.get("eval/last", {})
-    table = Table(title=f"{summary['steps']} steps")
+    table = Table(title=counted(summary["steps"], "step"))
     table.add_column("accuracy")
     table.add_column("before", justify="right")
     table.add_column("after", justify="right")

@@ -63,7 +63,7 @@ class RunView:
             "summary": run.summary,
             "recipe": run.recipe_text,
             "family": _family(run.recipe),
-            "answers": [asdict(each) for each in answers(facts, found)] if facts.lines else [],
+            "answers": [asdict(each) for each in answers(facts, found)],
             "doctor": doctor,
             "curves": _curves(facts),
             "rollouts": sum(int(value) for value in facts.series("completions/count")),

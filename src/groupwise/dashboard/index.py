@@ -214,5 +214,6 @@ class GroupIndex:
             return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
         except duckdb.Error as error:
             raise RecipeError(
-                f"the record in {self.run.folder}/rollouts cannot be read: {error}"
+                f"the record in {self.run.folder}/rollouts cannot be read: "
+                f"{str(error).splitlines()[0]}"
             ) from error

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from groupwise.doctor import Diagnosis
-from groupwise.doctor.facts import Facts, mean
+from groupwise.doctor.facts import Facts
 
 State = Literal["good", "bad", "unknown"]
 
@@ -32,7 +33,9 @@ class Answer:
 
 
 def answers(facts: Facts, diagnosis: Diagnosis) -> list[Answer]:
-    """The questions in their order."""
+    """The questions in their order; of a run without steps what the doctor says, if anything."""
+    if not facts.lines:
+        return [_doctor(diagnosis)] if diagnosis.findings else []
     named = {finding.kind for finding in (*diagnosis.findings, *diagnosis.waiting)}
     return [
         _rising(facts),
@@ -117,7 +120,7 @@ def _verifier(facts: Facts, named: set[str]) -> Answer:
 
 def _time(facts: Facts) -> Answer:
     parts = {
-        name.removeprefix("seconds/"): mean(facts.series(name)[-10:])
+        name.removeprefix("seconds/"): math.fsum(facts.series(name)) / facts.num_steps
         for name in facts.names("seconds/")
     }
     parts.pop("step", None)  # evaluation and record are outside it

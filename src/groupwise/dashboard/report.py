@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.dashboard.data import GROUPS, RunView, pair
-from groupwise.errors import RecipeError
 from groupwise.records import Run, open_run
-from groupwise.records.files import write_text
+from groupwise.records.files import check_suffix, write_for_user
 
 PAIRED = 3
 """Each run in a file is compared step by step with at most so many of those before it."""
@@ -67,14 +66,12 @@ def write_report(
     record, and for an output that exists and is no HTML file.
     """
     output = Path(output)
-    if output.suffix != ".html":
-        raise RecipeError(f"output = {str(output)!r}: give a file that ends in .html")
+    check_suffix(output, "output", ".html")
     runs = [run for folder in folders for run in runs_of(folder)]
     data = [RunView(run).whole(groups) for run in runs]
     for at, each in enumerate(data):
         each["pairs"] = {n: pair(runs[at], runs[n]) for n in range(min(at, PAIRED))}
-    output.parent.mkdir(parents=True, exist_ok=True)
-    write_text(output, page(short_names(data)))
+    write_for_user(output, page(short_names(data)), "output", ".html")
     return output
 
 

@@ -29,6 +29,18 @@ def stopped_early(facts: Facts) -> Finding | None:
     )  # fmt: skip
 
 
+def record_incomplete(facts: Facts) -> Finding | None:
+    """Pieces that the record should hold are not there, or are there twice."""
+    gaps = facts.run.gaps()
+    if not gaps:
+        return None
+    return Finding(
+        "record_incomplete", "broken", "; ".join(gaps), {"gaps": len(gaps)}, facts.span, "sure",
+        "copy the run's folder again from where it was written; the other findings rest on what "
+        "is left",
+    )  # fmt: skip
+
+
 def nonfinite_updates(facts: Facts) -> Finding | None:
     """Updates were skipped because their loss or gradient was not finite."""
     skipped, made = (int(sum(facts.series(f"updates{each}"))) for each in ("/nonfinite", ""))
@@ -138,7 +150,10 @@ def template_mark(facts: Facts) -> Finding | None:
     )  # fmt: skip
 
 
+BEFORE_ANY_STEP = (stopped_early, record_incomplete)
+"""What can be said of a run without steps."""
+
 RULES = (
-    stopped_early, nonfinite_updates, verifier_failing, verifier_slow, verifier_constant,
+    *BEFORE_ANY_STEP, nonfinite_updates, verifier_failing, verifier_slow, verifier_constant,
     never_stops, template_mark,
 )  # fmt: skip

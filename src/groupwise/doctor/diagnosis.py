@@ -11,7 +11,7 @@ from groupwise.doctor import broken, drift, hacking, signal, tuning
 from groupwise.doctor.facts import Facts
 from groupwise.doctor.finding import LEVELS, Finding
 from groupwise.records import Run, check_single, open_run
-from groupwise.texts import visible
+from groupwise.texts import counted, visible
 
 RULES: tuple[Callable[[Facts], Finding | None], ...] = (
     *broken.RULES, *signal.RULES, *drift.CAUSES, *hacking.RULES, *drift.EFFECTS, *tuning.RULES,
@@ -54,8 +54,8 @@ class Diagnosis:
     def text(self) -> str:
         """The findings for a person."""
         if not self.findings:
-            return f"{self.folder}: nothing to say after {self.steps} steps"
-        lines = [f"{self.folder}, {self.steps} steps"]
+            return f"{self.folder}: nothing to say after {counted(self.steps, 'step')}"
+        lines = [f"{self.folder}, {counted(self.steps, 'step')}"]
         for finding in self.findings:
             lines += ["", *_finding_lines(finding)]
         if self.waiting:
@@ -85,9 +85,8 @@ def diagnose(run: Run | str | Path, steps: int | None = None) -> Diagnosis:
     run = run if isinstance(run, Run) else open_run(run)
     check_single(run, "diagnose")
     facts = Facts(run, steps)
-    if not facts.lines:
-        return Diagnosis(str(run.folder), 0, (), ())
-    found = [finding for rule in RULES if (finding := rule(facts)) is not None]
+    rules = RULES if facts.lines else broken.BEFORE_ANY_STEP
+    found = [finding for rule in rules if (finding := rule(facts)) is not None]
     found.sort(key=lambda finding: LEVELS.index(finding.level))
     burning = any(finding.level in ("broken", "signal", "drift") for finding in found)
     waits = [finding for finding in found if burning and finding.level == "tuning"]

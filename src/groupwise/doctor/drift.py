@@ -18,6 +18,7 @@ from groupwise.doctor.facts import (
     variance,
 )
 from groupwise.doctor.finding import Finding
+from groupwise.texts import counted
 
 COLLAPSED, FROM_BEFORE = 0.2, 0.25
 LONGER = 1.3
@@ -60,7 +61,8 @@ def clip_saturation(facts: Facts) -> Finding | None:
     stale = facts.recent("staleness") or 0.0
     return Finding(
         "clip_saturation", "drift",
-        f"{clipped:.0%} of the tokens are clipped ({passes} passes of {minibatches} updates, data "
+        f"{clipped:.0%} of the tokens are clipped ({counted(passes, 'pass', 'passes')} of "
+        f"{counted(minibatches, 'update')}, data "
         f"{stale:.1f} steps old)",
         {"clip": clipped, "staleness": stale}, facts.span, "sure",
         "fewer updates on the same rollouts, or a lower learning rate",

@@ -84,11 +84,13 @@ class Facts:
 
     @property
     def num_steps(self) -> int:
-        return len(self.lines)
+        return len(set(self._steps))
 
     @property
     def span(self) -> tuple[int, int]:
-        """The first and the last step."""
+        """The first and the last step; zeros before any."""
+        if not self.lines:
+            return (0, 0)
         return (int(self.lines[0]["step"]), int(self.lines[-1]["step"]))
 
     def series(self, name: str) -> list[float]:

@@ -15,6 +15,7 @@ from groupwise.planning.memory import fit_learning as fit_learning
 from groupwise.planning.methods import Method as Method
 from groupwise.planning.methods import adapter_parameters as adapter_parameters
 from groupwise.planning.methods import methods as methods
+from groupwise.planning.render import size_text as size_text
 from groupwise.planning.run_plan import Plan as Plan
 from groupwise.planning.run_plan import PlanInputs as PlanInputs
 from groupwise.planning.run_plan import no_signal_share as no_signal_share

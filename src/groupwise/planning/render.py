@@ -27,6 +27,16 @@ def bytes_text(size: float) -> str:
     raise AssertionError("the loop returns at its last unit")
 
 
+def size_text(parameters: float) -> str:
+    """A policy's size as people say it.
+
+    >>> [size_text(each) for each in (70e9, 1.5e6, 2e12)]
+    ['70B parameters', '1.5M parameters', '2,000B parameters']
+    """
+    size, unit = (parameters / 1e9, "B") if parameters >= 1e9 else (parameters / 1e6, "M")
+    return f"{round(size, 2 if size < 100 else 0):,g}{unit} parameters"
+
+
 def seconds_text(seconds: float) -> str:
     """A time in the unit that fits.
 

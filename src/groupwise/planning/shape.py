@@ -77,8 +77,8 @@ def shape_of_size(parameters: float) -> ModelShape:
     >>> made.parameters, made.layers, made.hidden
     (70000000000, 69, 8832)
     """
-    if not parameters >= 1e6:
-        raise RecipeError(f"--parameters {parameters:g}: give a count from 1e6 on, as 70e9")
+    if not 1e6 <= parameters <= 1e14:
+        raise RecipeError(f"--parameters {parameters:g}: give a count from 1e6 to 1e14, as 70e9")
     layers = max(2, round((parameters / (12.75 * 128**2)) ** (1 / 3)))
     hidden = 128 * layers
     return ModelShape(

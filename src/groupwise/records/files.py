@@ -48,6 +48,27 @@ def replace_file(path: Path, write: Callable[[Path], None], *, durable: bool = F
         fsync_folder(path.parent)
 
 
+def write_for_user(path: Path, text: str, option: str, suffix: str) -> None:
+    """Write a text to the file that an option named, with the folders that it lacks.
+
+    Raises RecipeError naming the option where the file cannot be written, or ends otherwise.
+    """
+    check_suffix(path, option, suffix)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, text)
+    except OSError as error:
+        raise RecipeError(
+            f"{option} = {str(path)!r} cannot be written: {error.strerror}; name a file that can"
+        ) from error
+
+
+def check_suffix(path: Path, option: str, suffix: str) -> None:
+    """Raises RecipeError where a path that an option named does not end so."""
+    if path.suffix != suffix:
+        raise RecipeError(f"{option} = {str(path)!r}: give a file that ends in {suffix}")
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write a JSON file as `write_text` does, indented. NaN and infinities are refused."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -12,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from groupwise.errors import RecipeError
 from groupwise.records.files import read_json_lines
 from groupwise.records.metrics import COMMON_KEYS, is_whole
-from groupwise.records.rows import read_groups, read_tables
-from groupwise.texts import from_json, from_toml
+from groupwise.records.rows import check_whole, read_groups, read_tables
+from groupwise.texts import counted, from_json, from_toml
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,7 +66,7 @@ class Run:
         summary = self.summary
         rows = [
             ("folder", str(self.folder)),
-            ("status", f"{summary['status']}, {summary['steps']} steps"),
+            ("status", f"{summary['status']}, {counted(summary['steps'], 'step')}"),
         ]
         for name in ("accuracy", "greedy", "heldout"):
             values = [summary.get(f"eval/{name}_{when}") for when in ("first", "last")]
@@ -141,6 +142,29 @@ class Run:
         events = _lines(self.folder / "events.jsonl", "kind", str)
         return [event for event in events if kind is None or event["kind"] == kind]
 
+    def gaps(self) -> list[str]:
+        """What the record should hold and does not, in words; empty for a whole one.
+
+        Raises RecipeError naming a Parquet file that is cut short.
+        """
+        recorded = self.rollout_files()
+        for path in (*recorded.values(), *sorted(self.folder.glob("evaluations/*.parquet"))):
+            check_whole(path)
+        lines = self.metric_lines()
+        steps = Counter(line["step"] for line in lines)
+        sampled = {line["step"] for line in lines if line.get("completions/count")}
+        written = (self.folder / "metrics.jsonl").exists()
+        newest = max((*steps, *recorded), default=0)  # a step's rollouts come just before its line
+        unlisted = {step for step in recorded if step < newest and written} - steps.keys()
+        found = [] if written else ["metrics.jsonl is not there"]
+        for what, which in (
+            ("the rollouts of {} are not in the record", sampled - recorded.keys()),
+            ("metrics.jsonl has no line of {}", unlisted),
+            ("metrics.jsonl has more than one line of {}", {s for s, n in steps.items() if n > 1}),
+        ):
+            found += [what.format(_steps_text(sorted(which)))] if which else []
+        return found
+
     def query(self, sql: str) -> pa.Table:
         """Run SQL (DuckDB) over the tables `metrics`, `evaluations` and `rollouts`.
 
@@ -186,6 +210,12 @@ def check_single(run: Run, does: str) -> None:
             f"{run.folder} is a pipeline; {does} one of its stages: "
             + ", ".join(str(stage.folder) for stage in run.stages.values())
         )
+
+
+def _steps_text(steps: Sequence[int], most: int = 5) -> str:
+    shown = ", ".join(map(str, steps[:most]))
+    more = f" and {len(steps) - most} more" if len(steps) > most else ""
+    return f"step{'s' if len(steps) > 1 else ''} {shown}{more}"
 
 
 def _read(path: Path, parse: Callable[[str], Any]) -> Any:

@@ -265,6 +265,21 @@ def read_tables(paths: Iterable[Path], columns: Sequence[str] | None = None) -> 
         return pa.concat_tables(_same_types(tables), promote_options="permissive")
 
 
+def check_whole(path: Path) -> None:
+    """Raises RecipeError where a Parquet file lacks its end, without reading the rest."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - 4))
+            whole = size >= 12 and file.read() == b"PAR1"
+    except OSError as error:
+        raise RecipeError(f"the record's {path} cannot be read: {error}") from error
+    if not whole:
+        raise RecipeError(
+            f"the record's {path} cannot be read: its end is missing ({size} bytes are there)"
+        )
+
+
 def read_groups(
     path: Path, keys: Collection[tuple[str, int | None, str | None]]
 ) -> list[dict[str, Any]]:

@@ -117,7 +117,7 @@ function overview() {
   return [make("h2", {}, "Questions"), answers, make("h2", {}, "The doctor"),
     ...(findings.length ? findings : [make("p", {}, "Nothing to say.")]),
     waiting ? make("p", { class: "dim" }, "Tuning advice that waits for the above: " + waiting) : null,
-    make("p", { class: "dim" }, `${run.summary.status}, ${run.summary.steps} steps. ` + (live
+    make("p", { class: "dim" }, `${run.summary.status}, ${run.summary.steps} step${run.summary.steps === 1 ? "" : "s"}. ` + (live
       ? `All ${run.rollouts} rollouts can be read here.`
       : `This page holds ${held} of ${run.rollouts} rollouts: those that the doctor names, three prompts over the steps, then groups evenly over the steps.`)),
     button("Read ten samples (t)", () => { state.reading = "ten"; show("rollouts"); })];
@@ -133,7 +133,7 @@ function openGroup(step, prompt_id) {
 function recipe() {
   return [make("h2", {}, "Recipe"), make("pre", { tabindex: 0 }, current().recipe), make("h2", {}, "Events"),
     make("table", {}, make("tr", {}, ["time", "event", "what"].map(name => make("th", { scope: "col" }, name))),
-      current().events.map(e => make("tr", {}, make("td", { class: "dim" }, e.time), make("td", {}, e.kind), make("td", {}, e.message ?? e.version ?? e.step ?? ""))))];
+      current().events.map(e => make("tr", {}, make("td", { class: "dim" }, e.time), make("td", {}, e.kind), make("td", {}, e.message ?? e.error ?? e.version ?? e.step ?? ""))))];
 }
 
 // --- keys, the choice of the run, and what is new ------------------------------------------------
