@@ -268,9 +268,9 @@ def test_no_pickle_and_no_leftovers(tmp_path: Path):
 @pytest.mark.parametrize(
     ("damage", "why"),
     [
-        ("truncate", "model.safetensors has not its size"),
-        ("flip", "model.safetensors has not its hash"),
-        ("swap", "state.json has not its hash"),
+        ("truncate", "model.safetensors is 95 bytes, expected 96"),
+        ("flip", "model.safetensors does not match its hash"),
+        ("swap", "state.json does not match its hash"),
         ("other step", "it was written after 0 steps"),
         ("remove", "model.safetensors cannot be read (No such file or directory)"),
         ("no manifest", "manifest.json cannot be read (No such file or directory)"),
@@ -309,10 +309,10 @@ def test_a_damaged_checkpoint_is_skipped_and_named(tmp_path: Path, damage: str, 
         outside = manifest["files"] | {"../../../etc/passwd": {"bytes": 1, "sha256": ""}}
         manifest["files"] = {} if damage == "empty manifest" else outside
         (newer / "manifest.json").write_text(json.dumps(manifest))
-    found = re.escape(f"step_000002 is damaged or incomplete ({why}): skipped")
+    found = re.escape(f"step_000002 skipped: {why}")
     with pytest.warns(CheckpointWarning, match=found):
         assert newest_complete(tmp_path) == older
-    with pytest.raises(GroupwiseError, match=re.escape(f"not a complete checkpoint: {why}")):
+    with pytest.raises(GroupwiseError, match=re.escape(f"cannot be used: {why}")):
         load_checkpoint(newer)
 
 
@@ -328,7 +328,7 @@ def test_the_newest_is_the_one_with_most_steps(tmp_path: Path):
 def test_loading_an_incomplete_one_is_refused(tmp_path: Path):
     path = save(tmp_path, 1)
     (path / "optimizer.json").unlink()
-    with pytest.raises(GroupwiseError, match="not a complete checkpoint"):
+    with pytest.raises(GroupwiseError, match="cannot be used"):
         load_checkpoint(path)
 
 

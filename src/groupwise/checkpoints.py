@@ -202,7 +202,7 @@ def load_checkpoint(path: str | Path, *, hashed: bool = False) -> Checkpoint:
     path = Path(path)
     wrong = damage(path, content=not hashed)
     if wrong is not None:
-        raise GroupwiseError(f"{path} is not a complete checkpoint: {wrong}; name another step")
+        raise GroupwiseError(f"{path} cannot be used: {wrong}; name another step")
     from safetensors import SafetensorError
 
     about = _about(path)
@@ -248,10 +248,11 @@ def damage(path: Path, *, content: bool = True) -> str | None:
             return f"it was written by the run {run}, and this one is {here}"
         for name in sorted(_FILES | files.keys()):
             file, entry = path / Path(name).name, files[name]
-            if file.stat().st_size != entry["bytes"]:
-                return f"{name} has not its size"
+            size = file.stat().st_size
+            if size != entry["bytes"]:
+                return f"{name} is {size:,} bytes, expected {entry['bytes']:,}"
             if content and file_hash(file) != entry["sha256"]:
-                return f"{name} has not its hash"
+                return f"{name} does not match its hash"
     except OSError as error:
         return f"{Path(error.filename).name} cannot be read ({error.strerror})"
     except _MISREAD:
@@ -300,7 +301,7 @@ def newest_complete(folder: str | Path) -> Path | None:
         wrong = damage(path)
         if wrong is None:
             return path
-        text = f"{path} is damaged or incomplete ({wrong}): skipped"
+        text = f"{path} skipped: {wrong}"
         warnings.warn(text, CheckpointWarning, stacklevel=2)
     return None
 

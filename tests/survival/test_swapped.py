@@ -60,7 +60,7 @@ def test_a_newer_checkpoint_of_another_run_costs_none_of_the_runs_own(tmp_path: 
     shutil.copytree(other / "checkpoints" / "step_000003", folder / "step_000003")
     assert checkpoint_steps(folder) == [1, 2, 3]
     assert prune(folder, keep=1) == [folder / "step_000001"]
-    with pytest.warns(UserWarning, match="step_000003 is damaged or incomplete .it was written by"):
+    with pytest.warns(UserWarning, match="step_000003 skipped: it was written by"):
         assert newest_complete(folder) == folder / "step_000002"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
 import sys
 import threading
 import time
@@ -10,9 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from groupwise.instants import entered_step, passed
-from groupwise.records import RunWriter, open_run
+from groupwise.records import RecordSettings, RunWriter, open_run
 from groupwise.training.watchdog import STALLS, Watchdog
 
 
@@ -54,17 +56,53 @@ def test_a_stall_is_named_once_and_again_after_progress(writer: RunWriter) -> No
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no usleep")
-def test_stacks_are_written_while_native_code_holds_the_interpreter(writer: RunWriter) -> None:
+def test_native_code_that_held_the_interpreter_is_named_when_it_lets_go(writer: RunWriter) -> None:
     said: list[str] = []
     with Watchdog(writer, 0.3, said.append):
         passed("scoring")
         time.sleep(0.15)  # it has seen that
         ctypes.PyDLL(None).usleep(700_000)  # a PyDLL keeps the lock of the interpreter
-        held = (writer.folder / STALLS).read_text()
         time.sleep(0.2)
-    assert "Timeout (0:00:00.3" in held
-    assert "test_stacks_are_written_while" in held
+    assert "in test_native_code_that_held" in (writer.folder / STALLS).read_text()
     assert len(said) == 1
+
+
+def test_a_deadline_of_a_millisecond_does_not_crash_busy_threads(tmp_path: Path) -> None:
+    """In its own process, whose end by a signal would be seen: many threads, thousands of dumps."""
+    code = """
+import sys, threading, time
+from pathlib import Path
+from groupwise.instants import passed
+from groupwise.records import RunWriter
+from groupwise.training.watchdog import STALLS, Watchdog
+def deep(n):
+    return [deep(n - 1)] if n else sorted(range(50), key=lambda x: -x)
+stop = time.monotonic() + 2
+def work():
+    while time.monotonic() < stop:
+        deep(30)
+        passed("scoring")
+with RunWriter.create(Path(sys.argv[1]), "", {}) as writer:
+    with Watchdog(writer, 0.001, lambda text: None):
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for each in threads: each.start()
+        for each in threads: each.join()
+        time.sleep(0.1)
+    print((writer.folder / STALLS).read_text().count("last events:"))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "run")], capture_output=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    assert int(done.stdout) >= 1
+
+
+@pytest.mark.parametrize("seconds", [0.001, 0.999])
+def test_less_than_a_second_is_refused(seconds: float) -> None:
+    with pytest.raises(ValidationError, match="too short to be a stall; use 0"):
+        RecordSettings(stalled_after=seconds)
+    assert RecordSettings(stalled_after=1).stalled_after == 1
+    assert RecordSettings(stalled_after=0).stalled_after == 0
 
 
 def test_a_run_that_goes_on_leaves_no_file(writer: RunWriter) -> None:

@@ -20,8 +20,9 @@ from groupwise.cli.progress import ProgressDisplay
 from groupwise.dashboard.report import write_report
 from groupwise.dashboard.server import application
 from groupwise.records import find_metric
+from groupwise.training import start
 from groupwise.training.loggers import MetricLogger
-from groupwise.training.watchdog import STALLS
+from groupwise.training.watchdog import STALLS, Watchdog
 from run_helpers import Keep
 
 RECIPE: dict[str, Any] = {
@@ -40,7 +41,7 @@ NOTHING = {
 EVERYTHING = {
     "evaluation": {"every": 1, "samples": 3, "pass_at_k": [2]},
     "checkpoints": {"every": 1, "keep": 9, "best": "eval/accuracy", "keep_best": 2},
-    "record": {"token_details_every": 1, "stalled_after": 0.01},
+    "record": {"token_details_every": 1, "stalled_after": 1},
 }
 
 
@@ -85,8 +86,13 @@ class Look(Keep):
 
 
 @pytest.mark.slow
-def test_watching_a_run_leaves_it_bit_identical(tmp_path: Path) -> None:
+def test_watching_a_run_leaves_it_bit_identical(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plain = gw.train(RECIPE | NOTHING, output=tmp_path / "plain")
+    monkeypatch.setattr(
+        start, "Watchdog", lambda writer, seconds, say: Watchdog(writer, seconds / 100, say)
+    )
     sent, look = Sent(), Look(tmp_path / "watched", tmp_path / "reports")
     watched = gw.train(
         RECIPE | EVERYTHING,

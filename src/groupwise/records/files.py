@@ -114,11 +114,16 @@ def read_json_lines(path: Path, *, torn: Literal["warn", "ignore"] = "warn") -> 
     """The values of a JSON-lines file, in order; nothing where the file is absent.
 
     A last line without its newline is the torn end of an interrupted write: it is skipped, with a
-    warning unless `torn` is "ignore". A broken line elsewhere raises RecipeError with its number.
+    warning unless `torn` is "ignore". A broken line elsewhere raises RecipeError with its number,
+    and so does a path that cannot be read, a folder for example.
     """
     if not path.exists():
         return
-    with path.open("rb") as lines:
+    try:
+        opened = path.open("rb")
+    except OSError as error:
+        raise RecipeError(f"{path} cannot be read: {error.strerror}") from error
+    with opened as lines:
         for number, raw in enumerate(lines, start=1):
             if not raw.endswith(b"\n"):
                 if torn == "warn":

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from groupwise.errors import RecipeError
 from groupwise.records.files import read_json_lines
@@ -89,7 +90,7 @@ class Run:
     def metric_lines(self) -> list[dict[str, Any]]:
         """The lines of `metrics.jsonl`, one a step."""
         path = self.folder / "metrics.jsonl"
-        lines = _lines(path, "step", int)
+        lines = read_objects(path, "step", int)
         for number, line in enumerate(lines, start=1):
             _check_form(f"{path}, line {number}", line, dict.fromkeys(line, (int, float, NoneType)))
         return lines
@@ -139,7 +140,7 @@ class Run:
 
     def events(self, kind: str | None = None) -> list[dict[str, Any]]:
         """What happened, in order, each with `time` and `kind`; of one kind where given."""
-        events = _lines(self.folder / "events.jsonl", "kind", str)
+        events = read_objects(self.folder / "events.jsonl", "kind", str)
         return [event for event in events if kind is None or event["kind"] == kind]
 
     def gaps(self) -> list[str]:
@@ -200,6 +201,24 @@ def open_run(folder: str | Path) -> Run:
     return Run(folder)
 
 
+def check_layout(folder: Path) -> None:
+    """Refuse a run folder in which something else stands in the place of a file or a folder, and
+    a checkpoint that is a link, which cannot be replaced. Raises RecipeError naming it."""
+    files = ("recipe.toml", "environment.json", "metrics.jsonl", "events.jsonl", "summary.json")
+    folders = ("rollouts", "evaluations", "checkpoints")
+    for name in (*files, *folders):
+        path = folder / name
+        fits, kind = (path.is_file, "file") if name in files else (path.is_dir, "folder")
+        if os.path.lexists(path) and not fits():
+            raise RecipeError(f"{path} is not a {kind}; restore it, or name another output")
+    for path in (folder / "checkpoints").glob("step_*"):
+        if path.name.removeprefix("step_").isdigit() and (path.is_symlink() or not path.is_dir()):
+            found = "is a symbolic link" if path.is_symlink() else "is not a folder"
+            raise RecipeError(
+                f"{path} {found}; put the checkpoint's folder in its place, or remove it"
+            )
+
+
 def check_single(run: Run, does: str) -> None:
     """Refuse a pipeline's folder, with those of its stages; `does` is the command's verb.
 
@@ -242,9 +261,11 @@ def _check_form(where: object, found: Mapping[str, Any], kinds: Mapping[str, Any
             raise RecipeError(f"{where}: {name} = {found.get(name)!r:.60}; expected {names}")
 
 
-def _lines(path: Path, key: str, kind: type) -> list[dict[str, Any]]:
+def read_objects(
+    path: Path, key: str, kind: type, *, torn: Literal["warn", "ignore"] = "warn"
+) -> list[dict[str, Any]]:
     """Objects of a JSON-lines file, each with `key`. Raises RecipeError naming another line."""
-    lines = list(read_json_lines(path))
+    lines = list(read_json_lines(path, torn=torn))
     for number, line in enumerate(lines, start=1):
         if not isinstance(line, dict) or not isinstance(line.get(key), kind):
             raise RecipeError(f"{path}: line {number} is no object with {key!r}: {line!r:.60}")

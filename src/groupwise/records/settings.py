@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from groupwise.records.metrics import find_metric
 
@@ -92,7 +92,7 @@ class RecordSettings(BaseModel):
         ge=0,
         description="Seconds without any progress (a completion, a score, a micro-batch, a file) "
         "after which stacks and last events are written to stalls.txt and a warning says so; "
-        "nothing is interrupted. 0 = never.",
+        "nothing is interrupted. 0 = never, else at least 1.",
     )
     loggers: tuple[Literal["tensorboard", "wandb", "trackio", "mlflow"], ...] = Field(
         (), description="Where each step's metrics go as well; wandb is offline without a key."
@@ -100,6 +100,13 @@ class RecordSettings(BaseModel):
     metric_names: Literal["groupwise", "trl"] = Field(
         "groupwise", description="What the loggers call the metrics: trl as GRPOTrainer does."
     )
+
+    @field_validator("stalled_after")
+    @classmethod
+    def _long_enough(cls, seconds: float) -> float:
+        if 0 < seconds < 1:
+            raise ValueError(f"{seconds} s is too short to be a stall; use 0 (never) or at least 1")
+        return seconds
 
 
 class EvaluationSettings(BaseModel):

@@ -25,12 +25,11 @@ from groupwise.records.files import (
     fsync_file,
     fsync_folder,
     json_line,
-    read_json_lines,
     write_json,
     write_text,
 )
 from groupwise.records.metrics import Value, clean_value, complete_step, find_metric
-from groupwise.records.reader import RECORD_VERSION
+from groupwise.records.reader import RECORD_VERSION, check_layout, read_objects
 from groupwise.records.rows import rows_table, write_table
 
 SUMMARY_KEYS: tuple[str, ...] = (
@@ -97,22 +96,24 @@ class RunWriter:
     def reopen(cls, folder: str | Path) -> RunWriter:
         """Reopen a record. Call `truncate_after` with the checkpoint's step before writing.
 
-        Raises RecipeError if the folder holds no record.
+        Raises RecipeError if the folder holds no record, or a damaged one.
         """
         folder = Path(folder)
         if not (folder / "recipe.toml").exists():
             raise RecipeError(f"{folder} holds no run to resume (no recipe.toml)")
+        check_layout(folder)
         writer = cls(folder)
         for name in ("metrics.jsonl", "events.jsonl"):
             cut_torn_line(folder / name)  # else the next line would be joined to half a line
-        lines = list(read_json_lines(folder / "metrics.jsonl"))
+        read_objects(folder / "events.jsonl", "kind", str)
+        lines = read_objects(folder / "metrics.jsonl", "step", int)
         writer._last_step = lines[-1]["step"] if lines else -1
         return writer
 
     @property
     def steps_recorded(self) -> int:
         """Steps whose line is in the record without a gap from the first."""
-        lines = list(read_json_lines(self.folder / "metrics.jsonl", torn="ignore"))
+        lines = read_objects(self.folder / "metrics.jsonl", "step", int, torn="ignore")
         return next((n for n, line in enumerate(lines) if line["step"] != n), len(lines))
 
     def metrics(self, step: int, values: Mapping[str, Value]) -> dict[str, Value]:
@@ -185,7 +186,7 @@ class RunWriter:
         Raises GroupwiseError where the record ends before `step`, as it then is not the record of
         the checkpoint.
         """
-        lines = list(read_json_lines(self.folder / "metrics.jsonl", torn="ignore"))
+        lines = read_objects(self.folder / "metrics.jsonl", "step", int, torn="ignore")
         kept = [line for line in lines if line["step"] < step]
         last = kept[-1]["step"] if kept else -1
         if last != step - 1:
@@ -193,8 +194,8 @@ class RunWriter:
                 f"{self.folder / 'metrics.jsonl'} ends at step {last}, and the checkpoint was "
                 f"written after {step} steps: the record and the checkpoint are not of one run"
             )
+        events = read_objects(self.folder / "events.jsonl", "kind", str, torn="ignore")
         self._rewrite("metrics.jsonl", kept)
-        events = read_json_lines(self.folder / "events.jsonl", torn="ignore")
         self._rewrite(
             "events.jsonl",
             [e for e in events if e["kind"] != "evaluation" or e["version"] <= step],

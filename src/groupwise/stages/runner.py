@@ -120,10 +120,7 @@ def _start_notes(
 
 def same_pipeline(folder: Path, pipeline: Pipeline) -> None:
     """Refuse to resume under a recipe that would have made another run. Raises RecipeError."""
-    there, here = (
-        from_toml(text)
-        for text in ((folder / "recipe.toml").read_text("utf-8"), pipeline.to_toml())
-    )
+    there, here = Run(folder).recipe, from_toml(pipeline.to_toml())
     names = [[each["name"] for each in table.get("stages", [])] for table in (there, here)]
     if names[0] != names[1]:
         raise RecipeError(

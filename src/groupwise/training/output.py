@@ -12,9 +12,10 @@ from typing import Any
 from groupwise.errors import RecipeError
 from groupwise.learner import TrainingSettings
 from groupwise.recipe import Recipe
-from groupwise.records import RunWriter, describe_machine, recipe_hash, refuse_in_use
+from groupwise.records import Run, RunWriter, describe_machine, recipe_hash, refuse_in_use
 from groupwise.records.compare import flatten
 from groupwise.records.files import json_line
+from groupwise.records.reader import check_layout
 from groupwise.texts import from_json, from_toml
 
 # What may differ between a run and its continuation: how far it goes and what is looked at.
@@ -72,6 +73,8 @@ def claim(folder: Path, *, resume: bool, overwrite: bool) -> bool:
     if not folder.is_dir():
         raise RecipeError(f"output = {str(folder)!r} is a file; name a folder")
     if holds_run(folder):
+        if resume:
+            check_layout(folder)
         refuse_in_use(folder)
         if resume or overwrite:
             return resume
@@ -122,7 +125,7 @@ def same_run(folder: Path, recipe: Recipe) -> None:
 
     Raises RecipeError naming the fields that differ.
     """
-    before = _with_schedule(from_toml((folder / "recipe.toml").read_text(encoding="utf-8")))
+    before = _with_schedule(Run(folder).recipe)
     now = _with_schedule(from_toml(recipe.to_toml()))
     changed = changed_fields(before, now, _FREE_ON_RESUME)
     if changed:

@@ -60,7 +60,9 @@ def train(
         same_run(folder, resolved)
         run = open_run(place)
         if _finished(run, resolved.training.steps):
-            warn(f"{folder} already ran its {resolved.training.steps} steps: nothing to do")
+            ran, asked = run.summary["steps"], resolved.training.steps
+            more = f", more than training.steps = {asked}" if ran > asked else ""
+            warn(f"{folder} already ran its {ran} steps{more}: nothing to do")
             return run
     prepared = prepare(resolved)
     changes = same_data(place, _identity(prepared)) if resuming else []
@@ -186,15 +188,17 @@ def _restore(session: Session, writer: RunWriter, resuming: bool) -> list[str]:
                 kept = session.recipe.checkpoints
                 prune(path.parent, **kept.retention)
         writer.truncate_after(step)
+        notes += missing_rollouts(writer.folder, step)
         notes.append(f"resumed at step {step}")
     session.sampler.load(session.policy, session.policy.version)
     return notes
 
 
 def checkpoint_to_resume(writer: RunWriter) -> tuple[Path | None, list[str]]:
-    """The newest whole checkpoint that the record reaches, and why newer ones were skipped.
+    """The newest whole checkpoint that the record reaches, and what a person should know.
 
-    Raises GroupwiseError where there are checkpoints and none can be used.
+    Without a checkpoint the run starts again. Raises GroupwiseError where one was written and none
+    can be used.
     """
     folder = writer.folder / "checkpoints"
     clean_leftovers(folder)
@@ -208,10 +212,27 @@ def checkpoint_to_resume(writer: RunWriter) -> tuple[Path | None, list[str]]:
         wrong = damage(path)
         if wrong is None:
             return path, notes
-        notes.append(f"{path.name} skipped: it is damaged or incomplete ({wrong})")
-    if steps:
+        notes.append(f"{path.name} skipped: {wrong}")
+    saved = [event.get("path") for event in open_run(writer.folder).events("checkpoint")]
+    if saved and not steps:
+        notes.append(f"{folder} holds no checkpoint, and the record names {saved[-1]}")
+    if steps or saved:
         raise GroupwiseError(
             f"{writer.folder} cannot be resumed: {'; '.join(notes)}. Nothing was changed; start it "
             "again with --overwrite, or name another output"
         )
+    if recorded:
+        notes.append(
+            f"the {recorded} recorded steps are dropped: the run ended before its first checkpoint"
+        )
     return None, notes
+
+
+def missing_rollouts(folder: Path, steps: int) -> list[str]:
+    """What is said where files of rollouts before a step are not there."""
+    there = Run(folder).rollout_files()
+    missing = [str(step) for step in range(steps) if step not in there]
+    if not missing:
+        return []
+    shown = ", ".join(missing[:10]) + (", ..." if len(missing) > 10 else "")
+    return [f"the record has no rollouts of {len(missing)} of its steps: {shown}"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import faulthandler
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar, Self
@@ -25,8 +25,9 @@ class Watchdog:
 
     After `seconds` without an instant (`instants.py`: a completion, a score, a micro-batch, a
     file) the stacks of all threads and the last events go to `stalls.txt`, and an event and `say`
-    name what the run's thread does. The stacks are written from outside the interpreter, so they
-    are there even where native code holds it. 0 seconds, or a block inside another one: nothing.
+    name what the run's thread does. The stacks are read by a thread that holds the interpreter's
+    lock, because reading them without it can crash; native code that keeps the lock is therefore
+    reported once it lets go. 0 seconds, or a block inside another one: nothing.
     """
 
     _watching: ClassVar[bool] = False
@@ -43,7 +44,6 @@ class Watchdog:
     def __enter__(self) -> Self:
         if self.seconds > 0 and not Watchdog._watching:
             Watchdog._watching = True
-            self._file = self.path.open("a", encoding="utf-8")
             self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
             self._thread.start()
         return self
@@ -53,10 +53,6 @@ class Watchdog:
             return
         self._stop.set()
         self._thread.join()
-        faulthandler.cancel_dump_traceback_later()
-        self._file.close()
-        if self.path.stat().st_size == 0:
-            self.path.unlink()
         Watchdog._watching = False
 
     def _watch(self) -> None:
@@ -64,29 +60,34 @@ class Watchdog:
         while not self._stop.wait(self.seconds / _LOOKS):
             if pulse.count != seen:
                 seen, since, reported = pulse.count, time.monotonic(), False
-                self._size = self.path.stat().st_size
-                faulthandler.dump_traceback_later(self.seconds, file=self._file)
             elif not reported and time.monotonic() - since >= self.seconds:
                 reported = True
                 self._tell(time.monotonic() - since)
 
     def _tell(self, seconds: float) -> None:
         place = innermost(self.ident)
-        faulthandler.cancel_dump_traceback_later()  # returns once a dump under way is done
-        if self.path.stat().st_size == self._size:
-            faulthandler.dump_traceback(self._file, all_threads=True)
+        text = stacks()
         where = f"{pulse.latest!r} of {pulse.place}"
         try:
             self.writer.event("stalled", seconds=round(seconds, 1), after=where, inside=place)
             events = (self.writer.folder / "events.jsonl").read_text("utf-8").splitlines()
-            self._file.write("\n".join(["", "last events:", *events[-_LAST_EVENTS:], "", ""]))
-            self._file.flush()
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write("\n".join([text, "last events:", *events[-_LAST_EVENTS:], "", ""]))
         except (GroupwiseError, OSError) as error:
             self.say(f"the stall is not recorded: {error}")
         self.say(
             f"no progress for {seconds:.0f} s: the last was {where}, and the run is inside "
             f"{place}. Nothing is interrupted; the stacks of all threads are in {self.path}"
         )
+
+
+def stacks() -> str:
+    """The stack of every thread of the process, each under its name, the innermost call last."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    return "\n".join(
+        f"thread {names.get(ident, ident)}:\n{''.join(traceback.format_stack(frame))}"
+        for ident, frame in sys._current_frames().items()
+    )
 
 
 def innermost(thread: int) -> str:
