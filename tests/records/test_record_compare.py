@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from groupwise.errors import RecipeError
 from groupwise.records import RunWriter, diff, open_run, rollout_rows
 from record_helpers import group
 
@@ -66,6 +67,56 @@ def test_where_it_differs_is_said(tmp_path: Path):
     (cause,) = diff(a, b).causes
     assert "in 1 of 2 rows, first prompt_id p, visit 0, group_index 0" in cause.name
     assert (cause.a, cause.b) == (1.0, 0.25)
+
+
+def evaluated(folder: Path, reward: float = 1.0, accuracy: float = 0.5) -> Path:
+    write(folder)
+    with RunWriter.reopen(folder) as writer:
+        for version in (0, 3):
+            now = reward if version == 3 else 1.0
+            rows = rollout_rows(version, [group("p", [now, 0.0], step=version)], [1.0, -1.0])
+            writer.evaluation(version, {"eval/greedy": accuracy if version else 0.5}, rows)
+    return folder
+
+
+def test_evaluations_are_compared(tmp_path: Path):
+    a = evaluated(tmp_path / "a")
+    assert diff(a, evaluated(tmp_path / "same")).equal
+    found = diff(a, evaluated(tmp_path / "b", reward=0.25))
+    assert (found.equal, found.first_step, found.first_version) == (False, None, 3)
+    assert found.lines() == [
+        "no difference in the 3 common steps",
+        "first evaluation that differs: version 3",
+        "  rewards (reward) in 1 of 2 rows, first prompt_id p, visit 0, group_index 0: 1.0 -> 0.25",
+    ]
+    assert found.to_dict()["first_version"] == 3
+    (cause,) = diff(a, evaluated(tmp_path / "c", accuracy=0.75)).evaluation_causes
+    assert str(cause) == "eval/greedy: 0.5 -> 0.75"
+
+
+def test_an_evaluation_that_is_missing_differs_and_a_damaged_one_is_named(tmp_path: Path):
+    a, b = evaluated(tmp_path / "a"), evaluated(tmp_path / "b")
+    path = b / "evaluations" / "version_000000.parquet"
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(RecipeError, match=r"evaluations/version_000000\.parquet cannot be read"):
+        diff(a, b)
+    path.unlink()
+    found = diff(a, b)
+    assert (found.equal, found.first_version) == (False, 0)
+    assert [str(each) for each in found.evaluation_causes] == ["rollouts: 2 -> 0"]
+
+
+def test_a_field_that_a_resume_changed_is_compared_as_it_is_since_then(tmp_path: Path):
+    a = write(tmp_path / "a", recipe="[training]\nsteps = 2\n")
+    b = write(tmp_path / "b", recipe="[training]\nsteps = 3\n")
+    assert [str(each) for each in diff(a, b).recipe] == ["training.steps: 2 -> 3"]
+    with RunWriter.reopen(a) as writer:
+        writer.event("resumed", step=1, changed={"training.steps": [2, 3]})
+    assert diff(a, b).equal
+    with RunWriter.reopen(a) as writer:
+        writer.event("resumed", step=1, changed={"training.steps": 3})
+    with pytest.raises(RecipeError, match=r"changed = \{'training\.steps': 3\}; expected field"):
+        diff(a, b)
 
 
 def test_recipes_and_lengths_are_compared(tmp_path: Path):

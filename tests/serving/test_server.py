@@ -60,6 +60,7 @@ def post(server: Server, body: Any, path: str = "/chat/completions", **headers: 
 
 def test_the_openai_client_chats(client: openai.OpenAI, server: Server, script: Lettered) -> None:
     assert [each.id for each in client.models.list()] == ["policy"]
+    assert client.models.retrieve("policy").id == "policy"
     messages: list[Any] = [user("go on")]
     first = client.chat.completions.create(
         model="policy", messages=messages, max_tokens=30, logprobs=True
@@ -158,6 +159,12 @@ def test_the_openai_client_meets_errors_it_knows(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as long:
         client.chat.completions.create(model="policy", messages=[user("x" * 900)])
     assert long.value.code == "context_length_exceeded"
+    assert "tokens; the model has positions for 400, prompt and answer" in str(long.value)
+    with pytest.raises(openai.BadRequestError, match="tokens and max_tokens is 401; the model"):
+        client.chat.completions.create(model="policy", messages=[user("x")], max_tokens=401)
+    with pytest.raises(openai.NotFoundError, match="no such model; give 'policy'") as unknown:
+        client.models.retrieve("meta/other")
+    assert (unknown.value.code, unknown.value.param) == ("model_not_found", "model")
     with pytest.raises(openai.AuthenticationError, match="not known"):
         client.with_options(api_key="sk-other").models.list()  # pragma: allowlist secret
 
@@ -186,6 +193,23 @@ BAD: list[tuple[Any, str, str]] = [
     (chat(user("x"), max_tokens=1.5), "max_tokens", "a whole number"),
     (chat(user("x"), temperature="hot"), "temperature", "a number"),
     (chat(user("x"), temperature=1e-9), "temperature", "give 0, or 0.0001 or more"),
+    (chat(user("x"), temperature=float("inf")), "temperature", "give a number from 0.0 on"),
+    (chat(user("x"), temperature=10**400), "temperature", "give a number from 0.0 on"),
+    (chat(user("x"), temperature=float("nan")), "temperature", "give a number from 0.0 on"),
+    (chat(user("x"), stream="yes"), "stream", "stream = 'yes'; give true or false"),
+    (chat(user("x"), stream=1), "stream", "true or false"),
+    (chat(user("x"), stream_options=3), "stream_options", "an object"),
+    (
+        chat(user("x"), stream_options={"include_usage": 0}),
+        "stream_options.include_usage",
+        "stream_options.include_usage = 0; give true or false",
+    ),
+    (chat(user("x"), tools=""), "tools", "tools = ''; give a list"),
+    (chat(user("x"), logprobs=1), "logprobs", "true or false"),
+    (chat(user("x"), user=3), "user", "a text"),
+    (chat(user("x"), metadata="x"), "metadata", "an object"),
+    (chat(user("x"), store=0), "store", "give false"),
+    (chat(user("x"), frequency_penalty=False), "frequency_penalty", "give 0"),
     (chat(user("x"), top_p=2), "top_p", "from 0.0 to 1.0"),
     (chat(user("x"), top_p=0), "top_p", "or temperature = 0"),
     (chat(user("x"), stop=[""]), "stop", "at least one character"),

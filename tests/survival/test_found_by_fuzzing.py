@@ -163,6 +163,22 @@ def test_a_record_without_the_columns_of_today_reads_as_if_they_were_there(run: 
     assert diagnose(run).steps == 1
 
 
+@pytest.mark.parametrize("name", ["resident", "peak", "memory", "step_seconds"])
+@pytest.mark.parametrize("value", [None, "much"])
+def test_a_plan_without_its_figures_is_not_strayed_from(
+    tmp_path: Path, name: str, value: str | None
+) -> None:
+    plan = {"resident": 10**6, "peak": 2 * 10**6, "memory": 10**6, "step_seconds": 1.0}
+    for folder, planned in ((tmp_path / "whole", plan), (tmp_path / "torn", plan | {name: value})):
+        with RunWriter.create(folder, "seed = 0\n", {}) as writer:
+            writer.event("planned", **planned)
+            for step in range(2):
+                writer.rollouts(step, [row() | {"step": step}])
+                writer.metrics(step, {"reward": 1.0, "memory/peak_bytes": 10**10})
+        found = {each.kind for each in diagnose(folder).findings}
+        assert ("strays_from_plan" in found) == (folder.name == "whole")
+
+
 @pytest.mark.parametrize(
     ("file", "content", "read", "message"),
     [

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 import groupwise as gw
 from groupwise.errors import GroupwiseError, NonFiniteError, RecipeError, VerifierError
 from groupwise.policies import save_pretrained
-from groupwise.records import COMMON_KEYS, RunWriter, find_metric
+from groupwise.records import COMMON_KEYS, RunWriter, diff, find_metric
 from groupwise.training.callbacks import Callback
 from groupwise.training.process import Interrupted
 from groupwise.training.trained import trained_policy
@@ -160,6 +160,9 @@ def test_a_finished_run_is_left_alone_and_an_unfinished_one_can_grow(
     grown = gw.train(BASE, output=tmp_path / "grow", resume=True)
     for name, tensor in weights(unbroken, 8).items():
         assert torch.equal(tensor, weights(grown.folder, 8)[name])
+    (resumed,) = grown.events("resumed")
+    assert resumed["changed"] == {"training.steps": [2, 8]}
+    assert diff(unbroken, grown).recipe == ()
 
 
 def test_a_foreign_folder_is_never_written_into(tmp_path: Path) -> None:

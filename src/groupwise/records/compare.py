@@ -1,7 +1,7 @@
 """Where two runs differ: in recipe, environment, and at which step first.
 
-Two runs are equal when recipes, rollouts and metrics are, except for what a clock measures and for
-the times of events.
+Two runs are equal when recipes, rollouts, evaluations and metrics are, except for what a clock
+measures and for the times of events.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from groupwise.errors import RecipeError
 from groupwise.records.metrics import is_measured
 from groupwise.records.reader import Run, check_single, open_run
 from groupwise.texts import shortened
@@ -49,7 +50,8 @@ class Diff:
     rollouts or metrics differ (None where no common step does) and `causes` what differs in it, in
     the order of cause and effect: prompts, sampled ids, log-probabilities, rewards, advantages,
     then metrics. `parted` has the first step at which each of these differs, for those that do.
-    `steps_a` and `steps_b` count the recorded steps.
+    `steps_a` and `steps_b` count the recorded steps. `first_version` is the first version that both
+    evaluated whose evaluations differ, and `evaluation_causes` what differs in it.
     """
 
     recipe: tuple[Difference, ...]
@@ -59,11 +61,14 @@ class Diff:
     parted: Mapping[str, int]
     steps_a: int
     steps_b: int
+    first_version: int | None
+    evaluation_causes: tuple[Difference, ...]
 
     @property
     def equal(self) -> bool:
-        """Same recipe, same number of steps, and no step differs; the environment may."""
-        return not self.recipe and self.first_step is None and self.steps_a == self.steps_b
+        """Same recipe and number of steps; no step or evaluation differs; the environment may."""
+        same = self.first_step is None and self.first_version is None
+        return same and not self.recipe and self.steps_a == self.steps_b
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it; `first_difference` is None where no common step differs."""
@@ -83,6 +88,9 @@ class Diff:
             lines += [f"  {difference}" for difference in self.causes]
             later = [f"{name} {step}" for name, step in self.parted.items() if step > first]
             lines += [f"later: {', '.join(later)}"] if later else []
+        if self.first_version is not None:
+            lines.append(f"first evaluation that differs: version {self.first_version}")
+            lines += [f"  {difference}" for difference in self.evaluation_causes]
         if self.steps_a != self.steps_b:
             lines.append(f"steps: {self.steps_a} -> {self.steps_b}")
         return lines
@@ -91,7 +99,8 @@ class Diff:
 def diff(run_a: Run | str | Path, run_b: Run | str | Path) -> Diff:
     """Compare two runs (or run folders) down to the first step that differs.
 
-    Raises RecipeError where a folder holds no run, or a pipeline (name one of its stages).
+    Raises RecipeError where a folder holds no run, or a pipeline (name one of its stages), and
+    where a file is damaged, by its name.
     """
     a = run_a if isinstance(run_a, Run) else open_run(run_a)
     b = run_b if isinstance(run_b, Run) else open_run(run_b)
@@ -112,15 +121,44 @@ def diff(run_a: Run | str | Path, run_b: Run | str | Path) -> Diff:
             parted.setdefault("metrics", step)
         if len(parted) > len(_CAUSES):
             break
+    first_version, evaluation_causes = _first_evaluation(a, b)
     return Diff(
-        recipe=_differences(flatten(a.recipe), flatten(b.recipe)),
+        recipe=_differences(_recipe(a), _recipe(b)),
         environment=_differences(_about(a), _about(b)),
         first_step=min(parted.values(), default=None),
         causes=causes,
         parted=parted,
         steps_a=len(lines_a),
         steps_b=len(lines_b),
+        first_version=first_version,
+        evaluation_causes=evaluation_causes,
     )
+
+
+def _recipe(run: Run) -> dict[str, Any]:
+    """The recipe's fields, those that the newest resume changed with their values since then."""
+    fields = flatten(run.recipe)
+    for event in run.events("resumed")[-1:]:
+        try:
+            fields |= {name: now for name, (_, now) in event.get("changed", {}).items()}
+        except (AttributeError, TypeError, ValueError) as error:
+            what = f"{event['changed']!r:.60}; expected field names, each with two values"
+            raise RecipeError(f"{run.folder}: a resumed event: changed = {what}") from error
+    return fields
+
+
+def _first_evaluation(a: Run, b: Run) -> tuple[int | None, tuple[Difference, ...]]:
+    """The first version that both evaluated with another result, and what differs."""
+    values_a, values_b = (
+        {row["version"]: row for row in run.evaluations().to_pylist()} for run in (a, b)
+    )
+    for version in sorted(values_a.keys() & values_b.keys()):
+        rows = table_causes(a.evaluation_rollouts(version), b.evaluation_rollouts(version))
+        values = _differences(values_a[version], values_b[version])
+        causes = (*rows, *(each for each in values if not is_measured(each.name)))
+        if causes:
+            return version, causes
+    return None, ()
 
 
 def _about(run: Run) -> dict[str, Any]:

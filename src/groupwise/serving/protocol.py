@@ -7,6 +7,7 @@ clients of the API expect.
 from __future__ import annotations
 
 import json
+import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -105,8 +106,15 @@ class Choice:
 
 # --- requests ------------------------------------------------------------------------------------
 
-_IGNORED = ("user", "metadata", "safety_identifier", "prompt_cache_key", "stream_options")
-"""They say nothing about the completion."""
+_IGNORED: dict[str, type] = {
+    "user": str,
+    "metadata": dict,
+    "safety_identifier": str,
+    "prompt_cache_key": str,
+    "stream_options": dict,
+}
+"""Fields that say nothing about the completion, with the type that each must have."""
+_KINDS = {str: "a text", dict: "an object", list: "a list", bool: "true or false"}
 _ONLY: dict[str, tuple[Any, ...]] = {
     "frequency_penalty": (0,),
     "presence_penalty": (0,),
@@ -135,23 +143,17 @@ def read_request(body: Any, models: Sequence[str], *, chat: bool) -> Asked:
         raise ApiError(f"the body is {body!r:.60}; give a JSON object")
     given = {name: value for name, value in body.items() if value is not None}
     _check_fields(given, "messages" if chat else "prompt")
-    model = given.get("model")
-    if model not in models:
-        raise ApiError(
-            f"model = {model!r:.60}: there is no such model; give {models[0]!r}",
-            status=404,
-            code="model_not_found",
-            param="model",
-        )
-    options = given.get("stream_options")
+    _of_kind(given.get("tools", []), list, "tools")
+    model = known_model(given.get("model"), models)
+    usage = given.get("stream_options", {}).get("include_usage")
     stop = given.get("stop", [])
     logprobs = given.get("logprobs", False)
-    if logprobs not in (False, True if chat else 0):
-        legal = "true" if chat else "0, for those of the sampled tokens alone"
+    if not isinstance(logprobs, bool) if chat else logprobs is not False and not _is(logprobs, 0):
+        legal = "true or false" if chat else "0, for those of the sampled tokens alone"
         raise ApiError(f"logprobs = {logprobs!r:.60}; give {legal}", param="logprobs")
     asked = Asked(
         history=_chat(given) if chat else _raw(given["prompt"]),
-        model=str(model),
+        model=model,
         n=_number(given, "n", int, 1, MOST_CHOICES) or 1,
         max_tokens=_number(given, "max_completion_tokens", int, 1, None)
         or _number(given, "max_tokens", int, 1, None),
@@ -160,9 +162,9 @@ def read_request(body: Any, models: Sequence[str], *, chat: bool) -> Asked:
         top_p=_number(given, "top_p", float, 0.0, 1.0),
         seed=_number(given, "seed", int, None, None),
         calls=bool(given.get("tools")) and given.get("tool_choice") != "none",
-        logprobs=logprobs is (True if chat else 0),
-        stream=bool(given.get("stream")),
-        usage=isinstance(options, Mapping) and bool(options.get("include_usage")),
+        logprobs=logprobs is not False,
+        stream=_of_kind(given.get("stream", False), bool, "stream"),
+        usage=usage is not None and _of_kind(usage, bool, "stream_options.include_usage"),
     )
     if not all(isinstance(each, str) and each for each in asked.stop):
         raise ApiError(f"stop = {stop!r:.60}; give texts of at least one character", param="stop")
@@ -176,9 +178,23 @@ def read_request(body: Any, models: Sequence[str], *, chat: bool) -> Asked:
     return asked
 
 
+def known_model(name: Any, models: Sequence[str]) -> str:
+    """The name, where it is one of the models'. Raises ApiError."""
+    if name not in models:
+        raise ApiError(
+            f"model = {name!r:.60}: there is no such model; give {models[0]!r}",
+            status=404,
+            code="model_not_found",
+            param="model",
+        )
+    return str(name)
+
+
 def _check_fields(given: Mapping[str, Any], content: str) -> None:
     for name, value in given.items():
-        if name in _READ or name in _IGNORED or value in _ONLY.get(name, ()):
+        if name in _IGNORED:
+            _of_kind(value, _IGNORED[name], name)
+        if name in (*_READ, *_IGNORED) or any(_is(value, each) for each in _ONLY.get(name, ())):
             continue
         if name in _ONLY:
             legal = " or ".join(json.dumps(each) for each in _ONLY[name])
@@ -194,6 +210,17 @@ def _check_fields(given: Mapping[str, Any], content: str) -> None:
         raise ApiError(f"{content} is missing", code="missing_required_parameter", param=content)
 
 
+def _is(value: Any, legal: Any) -> bool:
+    """Equal, and not a number in place of true or false."""
+    return bool(value == legal) and isinstance(value, bool) == isinstance(legal, bool)
+
+
+def _of_kind(value: Any, kind: type, name: str) -> Any:
+    if not isinstance(value, kind):
+        raise ApiError(f"{name} = {value!r:.60}; give {_KINDS[kind]}", param=name)
+    return value
+
+
 def _number(
     given: Mapping[str, Any], name: str, kind: type, low: float | None, high: float | None
 ) -> Any:
@@ -201,6 +228,7 @@ def _number(
     if value is None:
         return None
     right = isinstance(value, int if kind is int else int | float) and not isinstance(value, bool)
+    right = right and (kind is int or abs(value) <= sys.float_info.max)  # neither NaN nor infinite
     if not right or not (low is None or value >= low) or not (high is None or value <= high):
         bounds = f" from {low} on" if high is None else f" from {low} to {high}"
         word = "a whole number" if kind is int else "a number"

@@ -36,9 +36,10 @@ class Served(Conversation):
     def request(self, asked: Asked, ids: tuple[int, ...], depth: int, name: str) -> Request:
         room = self.max_length - len(ids)
         if room < 1 or (asked.max_tokens or 0) > room:
+            wanted = f" and max_tokens is {asked.max_tokens}" if asked.max_tokens else ""
             raise ApiError(
-                f"the prompt has {len(ids)} tokens and max_tokens is "
-                f"{asked.max_tokens or MAX_TOKENS}; the model has positions for {self.max_length}",
+                f"the prompt has {len(ids)} tokens{wanted}; the model has positions for "
+                f"{self.max_length}, prompt and answer together",
                 code="context_length_exceeded",
                 param="messages" if asked.is_chat else "prompt",
             )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from groupwise.errors import GroupwiseError
 from groupwise.serving.desk import Client, Desk
-from groupwise.serving.protocol import ApiError, answer, chunks, read_request
+from groupwise.serving.protocol import ApiError, answer, chunks, known_model, read_request
 from groupwise.texts import from_json
 from groupwise.waiting.calls import EventLoop
 
@@ -73,8 +73,14 @@ def application(desk: Desk, client_of: ClientOf, models: Sequence[str]) -> Starl
 
     async def list_models(request: Request) -> Response:
         client(request)
-        entry = {"id": models[0], "object": "model", "created": 0, "owned_by": "groupwise"}
-        return JSONResponse({"object": "list", "data": [entry]})
+        return JSONResponse({"object": "list", "data": [entry(models[0])]})
+
+    async def one_model(request: Request) -> Response:
+        client(request)
+        return JSONResponse(entry(known_model(request.path_params["name"], models)))
+
+    def entry(name: str) -> dict[str, Any]:
+        return {"id": name, "object": "model", "created": 0, "owned_by": "groupwise"}
 
     def refused(request: Request, error: Exception) -> Response:
         assert isinstance(error, ApiError)
@@ -88,6 +94,8 @@ def application(desk: Desk, client_of: ClientOf, models: Sequence[str]) -> Starl
     return Starlette(
         routes=[
             Route("/v1/models", list_models),
+            Route("/v1/models/", list_models),
+            Route("/v1/models/{name:path}", one_model),
             Route("/v1/chat/completions", completions(chat=True), methods=["POST"]),
             Route("/v1/completions", completions(chat=False), methods=["POST"]),
         ],

@@ -120,10 +120,11 @@ def _next_to(folder: Path) -> str:
     return repr(str(default_output(folder.absolute().name or "run", folder.parent)))
 
 
-def same_run(folder: Path, recipe: Recipe) -> None:
+def same_run(folder: Path, recipe: Recipe) -> dict[str, list[Any]]:
     """Refuse to resume a run under a recipe that would have made another run.
 
-    Raises RecipeError naming the fields that differ.
+    Returns the free fields that differ from the recorded recipe, each with its value there and now
+    (None where it is unset). Raises RecipeError naming the other fields that differ.
     """
     before = _with_schedule(Run(folder).recipe)
     now = _with_schedule(from_toml(recipe.to_toml()))
@@ -135,6 +136,8 @@ def same_run(folder: Path, recipe: Recipe) -> None:
             "[evaluation], [checkpoints], [record]); name another output, or give the recipe it "
             "was made with"
         )
+    names = sorted(before.keys() | now.keys())
+    return {n: [before.get(n), now.get(n)] for n in names if before.get(n) != now.get(n)}
 
 
 def changed_fields(

@@ -56,8 +56,9 @@ def train(
         for callback in callbacks:
             callback.on_warning(message)
 
+    changed = None
     if resuming:
-        same_run(folder, resolved)
+        changed = same_run(folder, resolved)
         run = open_run(place)
         if _finished(run, resolved.training.steps):
             ran, asked = run.summary["steps"], resolved.training.steps
@@ -89,7 +90,7 @@ def train(
         session = open_session(prepared)
         try:
             notes = _restore(session, writer, resuming)
-            summary = _run(session, writer, resuming, callbacks, notes, warnings)
+            summary = _run(session, writer, changed, callbacks, notes, warnings)
         finally:
             session.close()
         for callback in callbacks:
@@ -128,12 +129,15 @@ def _identity(prepared: Prepared) -> dict[str, Any]:
 def _run(
     session: Session,
     writer: RunWriter,
-    resuming: bool,
+    changed: Mapping[str, Any] | None,
     callbacks: Sequence[Callback],
     notes: Sequence[str],
     warnings: Sequence[tuple[str, str]],
 ) -> dict[str, Any]:
-    """The remaining steps; however they end, the record says how. Returns the summary."""
+    """The remaining steps; however they end, the record says how. Returns the summary.
+
+    `changed` are the fields that a resume changed, None where the run starts.
+    """
     loop, recipe = Loop(session, writer, callbacks), session.recipe
 
     def say(message: str) -> None:
@@ -146,9 +150,10 @@ def _run(
             Watchdog(writer, recipe.record.stalled_after, say),
         ):
             writer.event(
-                "resumed" if resuming else "started",
+                "started" if changed is None else "resumed",
                 step=session.first_step,
                 threads=torch.get_num_threads(),
+                **({"changed": changed} if changed else {}),
             )
             check_agreement(session)
             for callback in callbacks:
