@@ -50,6 +50,29 @@ def test_the_curves_are_written(capsys, data, tmp_path):
     assert [each["budget"] for each in searched(capsys, data, *budgets)["points"]] == [2, 4]
 
 
+def test_the_separator_is_read_with_its_escapes_and_budgets_are_told_apart(capsys, data):
+    found = searched(capsys, data, "--method", "process", "--samples", "1", "--separator", "\\t")
+    assert found["notes"] == ["separator '\\t' is in no completion: each was one step"]
+    command = ["search", "tiny", "--data", str(data), "--max-tokens", "6", "--samples", "1"]
+    assert run([*command, "--method", "budget", "--thinking-budget", "2,4"]) == 0
+    rows = capsys.readouterr().out.splitlines()[1:4]
+    assert [row.split()[0] for row in rows] == ["budget", "2", "4"]
+
+
+def test_the_scorer_and_the_columns_are_checked_before_sampling(capsys, data, tmp_path):
+    from groupwise.policies import load_policy
+
+    load_policy("tiny").save(tmp_path / "policy")
+    arguments = f"model = '{tmp_path / 'policy'}'"
+    options = ["--method", "best_of_n", "--verifier", "reward_model", "--arguments", arguments]
+    assert run(["search", "no-such-model", "--data", str(data), *options]) == 2
+    assert "is not a sequence classifier" in capsys.readouterr().err
+    other = tmp_path / "rows.jsonl"
+    other.write_text('{"prompt": "1+1="}\n', encoding="utf-8")
+    assert run(["search", "tiny", "--data", str(other)]) == 2
+    assert "--data needs the column 'answer'" in capsys.readouterr().err
+
+
 def test_the_table_names_the_scorer(capsys, data):
     options = ["--method", "best_of_n", "--samples", "2", "--verifier", "number"]
     assert run(["search", "tiny", "--data", str(data), "--max-tokens", "6", *options]) == 0
@@ -69,6 +92,8 @@ def test_the_table_names_the_scorer(capsys, data):
         (["--method", "process", "--verifier", "number"], "gives none; give steps"),
         (["--verifier", "nubmer"], "did you mean 'number'"),
         (["--arguments", "kind = 1"], "give --verifier with them"),
+        (["--combine", "product"], "combine is for process and beam, not for majority"),
+        (["--verifier", "number"], "reads no scores, and verifier 'number' gives them"),
         (["--max-token", "9"], "did you mean 'max-tokens'"),
         (["--max-tokens"], "--max-tokens has no value"),
         (["--max-tokens", "many"], "expected a whole number"),

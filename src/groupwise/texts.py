@@ -112,3 +112,19 @@ def checks_itself(text: str) -> bool:
     (True, False)
     """
     return _SELF_CHECKS.search(text) is not None
+
+
+def counted(number: int, what: str) -> str:
+    """
+    >>> counted(1, "step"), counted(2, "step")
+    ('1 step', '2 steps')
+    """
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
+def listed(counts: Mapping[str, int]) -> str:
+    """
+    >>> listed({"too long": 7, "empty": 1})
+    'too long: 7, empty: 1'
+    """
+    return ", ".join(f"{what}: {number}" for what, number in counts.items())

@@ -19,15 +19,19 @@ from groupwise.errors import GroupwiseError, RecipeError
 from groupwise.policies import describe_model
 from groupwise.records import RunWriter
 from groupwise.records.rows import rollout_rows
+from groupwise.scorers.classifiers import RewardModel
 from groupwise.stages.feedback import Label
 from groupwise.stages.pair_stage import judged_gaps, shown
 from groupwise.stages.pairs import PairData, Pairing, distinct, no_contradiction, token_pair
 from groupwise.stages.pairs import answer_text as texts_of
+from groupwise.stages.principles import Principle
 from groupwise.stages.sources import examples_of
+from groupwise.stages.step_rows import StepData
 from groupwise.training.callbacks import Callback
 from groupwise.types import Group, Prompt
 from groupwise.verifiers.judge.judging import Question, Verdict
 from groupwise.verifiers.judge.readouts import JudgeVerifier
+from groupwise.verifiers.judge.rubric import Criterion
 from pipeline_helpers import pipeline
 from record_helpers import group
 
@@ -89,7 +93,9 @@ def test_a_longer_chat_trains_what_follows_the_common_beginning() -> None:
 
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"prompt": "3+4=", "chosen": "7"}, "has no 'rejected'; its columns are prompt, chosen"),
-    ({"prompt": "3+4=", "chosen": "", "rejected": "8"}, "has no 'chosen'"),
+    ({"prompt": "3+4=", "chosen": "", "rejected": "8"}, "has no 'chosen': it is empty"),
+    ({"prompt": "3+4=", "chosen": None, "rejected": "8"}, "has no 'chosen': it is null"),
+    ({"prompt": "", "chosen": "7", "rejected": "8"}, "has no 'prompt': it is empty"),
     ({"prompt": "3+4=", "chosen": "7", "rejected": "7"}, "equals the rejected one"),
     ({"chosen": [USER, says("7")], "rejected": [USER, says("7")]}, "equals the rejected one"),
     ({"chosen": "3+4=7", "rejected": "3+4=8"}, "has no 'prompt', and texts; give the column"),
@@ -371,3 +377,38 @@ def test_the_rollouts_of_an_rl_stage_make_pairs(tmp_path: Path) -> None:
 def test_pairing_is_of_a_stage() -> None:
     with pytest.raises(ValueError, match=r"data\.pairing makes pairs of what a stage sampled"):
         PairData(path="rows.jsonl", pairing=Pairing(by="reward"))
+
+
+def test_pairing_is_for_the_rows_of_a_stage() -> None:
+    with pytest.raises(ValueError, match="remove it, or give stage"):
+        PairData.model_validate({"path": "rows.jsonl", "pairing": {"by": "correct"}})
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"labels": 1}, "has the labels 1; give a list"),
+        ({"labels": [1]}, "has 2 steps and 1 label; give one a step"),
+        ({"labels": [1, 0], "ratings": [1, -1]}, "has both 'labels' and 'ratings'"),
+    ],
+)
+def test_labels_that_are_none_of_steps_are_refused(values: dict[str, Any], words: str) -> None:
+    row = Row("steps.jsonl, line 1", {"prompt": "3+4=", "steps": ["3+4", "=7"], **values})
+    with pytest.raises(ValueError, match=r".") as caught:
+        StepData(path="steps.jsonl").solutions(row)
+    assert words in str(caught.value)
+
+
+def test_blank_principles_and_criteria_are_empty() -> None:
+    for kind, fields in ((Principle, {}), (Criterion, {"name": "a"})):
+        with pytest.raises(ValueError, match="is empty; write a text"):
+            kind.model_validate({**fields, "text": " "})
+    with pytest.raises(ValueError, match=r"it takes \{principle\} or none"):
+        Principle(text="be kind", critique="say {foo}")
+
+
+@pytest.mark.parametrize("bound", [0.0, 1.5])
+def test_a_bound_outside_the_scale_is_refused(bound: float) -> None:
+    with pytest.raises(ValueError, match="above 0 and at most 1"):
+        RewardModel(model="m", correct_from=bound)
+    assert RewardModel(model="m", scale="raw", correct_from=bound).correct_from == bound

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,9 @@ def search_model(
     from groupwise.verifiers import load_verifier
     from groupwise.verifiers.core.names import validated
 
+    if isinstance(separator := fields.get("separator"), str):
+        separator = separator.replace("\\n", "\n").replace("\\t", "\t")
+        fields = {**fields, "separator": separator}
     settings = validated(SearchSettings, fields, "search")
     if not data.is_file():
         raise RecipeError(f"--data {str(data)!r}: no such file; give rows with prompt and answer")
@@ -48,14 +52,20 @@ def search_model(
     check_scorer(settings, scorer)
     is_run = (Path(model) / "recipe.toml").is_file()
     chat = is_run or describe_model(model).template.chat_template is not None
-    environment = load_environment(
-        "dataset",
-        verifiers=[{"name": correct_by}],
-        path=str(data),
-        chat=chat,
-        limit=limit,
-        on_duplicate="drop",
-    )
+    try:
+        environment = load_environment(
+            "dataset",
+            verifiers=[{"name": correct_by}],
+            path=str(data),
+            chat=chat,
+            limit=limit,
+            on_duplicate="drop",
+        )
+    except RecipeError as error:
+        named = re.sub(
+            r"environment\.(prompt|answer) = '\w+'", r"--data needs the column '\1'", str(error)
+        )
+        raise RecipeError(named) from error
     try:
         found = search(
             _policy(model, is_run),
@@ -90,8 +100,10 @@ def print_search(result: SearchResult, console: Console) -> None:
     def shown(value: float | None) -> str:
         return "-" if value is None else f"{value:.3f}"
 
+    budgets = any(each.budget is not None for each in result.points)
     rows = [
         (
+            *([str(each.budget)] if budgets else []),
             str(each.samples),
             f"{each.accuracy:.3f}",
             "{:.3f} to {:.3f}".format(*each.accuracy_interval),
@@ -104,7 +116,7 @@ def print_search(result: SearchResult, console: Console) -> None:
     scored = "" if result.scorer is None else f", scored by {result.scorer}"
     console.print(f"{result.method}{scored}: {result.prompts} prompts")
     titles = ("samples", "accuracy", "95 % interval", "tokens a prompt", "pass@samples", "KL, nats")
-    console.print(plain_table(titles, rows))
+    console.print(plain_table((*(["budget"] if budgets else []), *titles), rows))
     console.print(f"{result.tokens} tokens in {result.seconds:.1f} s")
     for name, values in result.diversity.items():
         listed = ", ".join(f"{key} {shown(value)}" for key, value in values.items())

@@ -55,7 +55,9 @@ def stages_tables(summary: Mapping[str, Any]) -> Iterator[Table]:
         unfinished = stage["status"] if stage["status"] != "finished" else None
         rows.append((stage["name"], unfinished or stage["kind"], stage["last"]))
     table = Table(
-        title=f"{len(stages)} stages, {summary['status']}", box=SIMPLE_HEAD, pad_edge=False
+        title=f"{counted(len(stages), 'stage')}, {summary['status']}",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
     )
     table.add_column("after")
     table.add_column("kind")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from groupwise.errors import RecipeError
+from groupwise.texts import counted
 from groupwise.types import Prompt
 from groupwise.verifiers import Verifier
 
@@ -109,6 +111,10 @@ def check_answers(
         if reason is not None:
             answer = prompt.columns.get(column, prompt.answer)
             rows.append(f"{place} (answer {answer!r:.60}): {reason}")
+    if rows and all(re.search(r"\): (\w+: )?the column ", row) for row in rows):
+        raise RecipeError(
+            f"{where}: {counted(len(rows), 'row')} cannot be judged: {first_of(rows)}{advice}"
+        )
     if rows:
         plural = "answers are" if len(rows) > 1 else "answer is"
         raise RecipeError(

@@ -337,9 +337,13 @@ def _json(text: str, where: str) -> Any:
         ) from error
 
 
+def _what(value: Any) -> str:
+    return "null" if value is None else f"a {type(value).__name__}"
+
+
 def _object(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, Mapping):
-        raise RecipeError(f"{where}: a {type(value).__name__}, not an object with columns")
+        raise RecipeError(f"{where}: {_what(value)}, not an object with columns")
     for name in value:
         if not isinstance(name, str):
             raise RecipeError(

@@ -13,10 +13,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import torch
-from pydantic import Field, PrivateAttr
+from pydantic import Field, PrivateAttr, model_validator
 from torch.nn.utils.rnn import pad_sequence
 
 from groupwise.errors import RecipeError
@@ -124,6 +124,16 @@ class _ModelVerifier(SettingsVerifier):
     max_length: int | None = Field(
         default=None, ge=1, description="Tokens of prompt and completion that are read; unset: all."
     )
+
+    @model_validator(mode="after")
+    def _reachable(self) -> Self:
+        value = self.correct_from
+        if value is not None and getattr(self, "scale", "sigmoid") != "raw" and not 0 < value <= 1:
+            raise ValueError(
+                f"correct_from = {value:g}: values are from 0 to 1 here; give one above 0 and at "
+                "most 1"
+            )
+        return self
 
     @property
     def gives_verdicts(self) -> bool:

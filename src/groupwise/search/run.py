@@ -69,12 +69,8 @@ class _Search:
     ) -> None:
         self.writer, self.correct_by, self.verifier = writer, correct_by, verifier
         self.settings, self.longest = writer.settings, longest
-        self.uses_scores = self.settings.above_mean or self.settings.method in (
-            "best_of_n",
-            "weighted",
-            "process",
-            "beam",
-        )
+        self.uses_scores = self.settings.uses_scores
+        self.divided = False
 
     def run(self) -> SearchResult:
         method = self.settings.method
@@ -113,12 +109,17 @@ class _Search:
         )
 
     def _notes(self) -> list[str]:
+        notes = list[str]()
+        method, separator = self.settings.method, self.settings.separator
+        by_separator = method == "beam" or (method == "process" and self.verifier is None)
+        if by_separator and not self.divided:
+            notes.append(f"separator {separator!r} is in no completion: each was one step")
         if self.uses_scores and self.verifier is not None and self.verifier.needs_answer:
-            return [
+            notes.append(
                 f"verifier {self.verifier.name!r} reads the gold answer, which nobody has at test "
                 "time: this accuracy is an upper bound"
-            ]
-        return []
+            )
+        return notes
 
     def _places(self) -> list[int]:
         """The place of each completion's prompt: `samples` of each, in order."""
@@ -143,6 +144,7 @@ class _Search:
     ) -> list[Candidate]:
         cases = [self.writer.case(each) for each in asked]
         verdicts = score_cases(self.correct_by, cases)
+        self.divided |= any(self.settings.separator in case.text for case in cases)
         return [
             Candidate(
                 case.text,

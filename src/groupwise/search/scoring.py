@@ -8,6 +8,7 @@ from itertools import accumulate
 
 from groupwise.errors import RecipeError
 from groupwise.evaluation.result import written_answer
+from groupwise.scorers import check_classifiers
 from groupwise.search.drafts import Asked, Draft, ScoreDrafts, Writer
 from groupwise.search.methods import combine_steps
 from groupwise.search.settings import LIKELIHOOD, SearchSettings
@@ -103,13 +104,22 @@ def looking_ahead(writer: Writer, score: ScoreDrafts) -> ScoreDrafts:
 
 
 def check_scorer(settings: SearchSettings, verifier: Verifier | None) -> None:
-    """Raises RecipeError where the method reads steps and the verifier gives none."""
+    """Raises RecipeError where the method reads steps and the verifier gives none, where it reads
+    no scores, and for a model that is not the verifier's."""
+    if verifier is None:
+        return
+    if not settings.uses_scores:
+        raise RecipeError(
+            f"method {settings.method!r} reads no scores, and verifier {verifier.name!r} gives "
+            "them; leave it out, or choose best_of_n or weighted"
+        )
     reads_steps = settings.method == "process" or (
         settings.method == "beam" and not settings.lookahead
     )
-    if verifier is not None and reads_steps and not gives_steps(verifier):
+    if reads_steps and not gives_steps(verifier):
         other = ", or lookahead = 4" if settings.method == "beam" else ""
         raise RecipeError(
             f"method {settings.method!r} scores steps, and verifier {verifier.name!r} gives none; "
             f"give steps, process_reward_model{other}, or leave it out ({LIKELIHOOD})"
         )
+    check_classifiers(verifier)

@@ -20,6 +20,15 @@ METHODS = {
     "verbalized": "one completion states several answers with probabilities",
     "budget": "thinking is lengthened by a word and ended by a budget",
 }
+READ_BY = {
+    **dict.fromkeys(("combine", "separator"), ("process", "beam")),
+    **dict.fromkeys(("width", "max_steps", "lookahead"), ("beam",)),
+    **dict.fromkeys(
+        ("thinking_budget", "waits", "wait", "thinking_start", "thinking_stop"), ("budget",)
+    ),
+}
+"""Fields that some methods alone read."""
+SCORED = ("best_of_n", "weighted", "process", "beam")
 LIKELIHOOD = "likelihood"
 """The default scorer: the policy's own mean probability of a token (geometric)."""
 
@@ -82,9 +91,19 @@ class SearchSettings(Arguments):
             raise ValueError(
                 f"width = {self.width} is above samples = {self.samples}; keep at most that many"
             )
+        for name in sorted(self.model_fields_set & READ_BY.keys()):
+            if self.method not in READ_BY[name]:
+                raise ValueError(
+                    f"{name} is for {' and '.join(READ_BY[name])}, not for {self.method}; "
+                    "leave it out"
+                )
         if self.above_mean and self.method not in ("majority", "weighted"):
             raise ValueError(f"above_mean is for majority and weighted, not for {self.method}")
         return self
+
+    @property
+    def uses_scores(self) -> bool:
+        return self.above_mean or self.method in SCORED
 
     @property
     def budgets(self) -> tuple[int, ...]:

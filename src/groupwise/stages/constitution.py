@@ -153,7 +153,7 @@ class Constitution(SamplingStage):
             traces = work.traces(source)
             counts = self.refusals.counts((each.text for each in traces), "sampled")
             found, more = self.rows(work, traces)
-            write_kept(context, found)
+            write_kept(context, found, self.advice(found))
             counts |= {"rows/kept": len(found.rows), "rows/dropped": len(found.dropped), **more}
             counts |= {f"rows/dropped/{reason}": count for reason, count in found.reasons.items()}
             writer.event("kept", counts=counts)
@@ -163,6 +163,12 @@ class Constitution(SamplingStage):
             writer.event("finished")
         environment.close()
         return StageResult({}, counts, None, about["data_hash"])
+
+    def advice(self, found: Kept) -> str:
+        """What helps where nothing is kept."""
+        return (
+            "Take more prompts, give answers more sampling.max_tokens, or start from a better model"
+        )
 
     def facts(self) -> dict[str, Any]:
         """What is recorded beside the recipe."""
@@ -238,6 +244,11 @@ class Labelling(Constitution):
 
     def model_uses(self) -> list[ModelUse]:
         return [*super().model_uses(), *judge_uses(self.feedback)]
+
+    def advice(self, found: Kept) -> str:
+        if any(str(row["reason"]).startswith("unread") for row in found.dropped):
+            return "Check that the feedback model answers and that its replies can be read"
+        return super().advice(found)
 
     def facts(self) -> dict[str, Any]:
         return {**super().facts(), "feedback": self.feedback}

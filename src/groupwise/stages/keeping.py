@@ -20,6 +20,7 @@ from groupwise.stages.chats import TokenExample, chat_examples, check_length, ra
 from groupwise.stages.stage import DROPPED, ROWS, CheckContext, Stage, StageContext
 from groupwise.stages.traces import SAMPLED, Trace
 from groupwise.templates import Template
+from groupwise.texts import listed
 from groupwise.training.preparing import Prepared, prepare
 from groupwise.types import Prompt
 from groupwise.verifiers import check_label, check_verdicts
@@ -285,8 +286,14 @@ class TraceStage(Rules, SamplingStage):
         return found, examples
 
 
-def write_kept(context: StageContext, found: Kept) -> None:
-    """Both files of rows. Raises GroupwiseError where nothing is kept."""
+SAMPLE_MORE = (
+    'Sample more for a prompt (sampling.group_size), loosen what drops them (keep = "all"), or '
+    "start from a better model"
+)
+
+
+def write_kept(context: StageContext, found: Kept, advice: str = SAMPLE_MORE) -> None:
+    """Both files of rows. Raises GroupwiseError with the advice where nothing is kept."""
     write_text(context.folder / ROWS, "".join(map(json_line, found.rows)))
     write_text(context.folder / DROPPED, "".join(map(json_line, found.dropped)))
     total = len(found.rows) + len(found.dropped)
@@ -294,10 +301,8 @@ def write_kept(context: StageContext, found: Kept) -> None:
         context.warn(f"{number} of {total} rows dropped: {reason}")
     if not found.rows:
         raise GroupwiseError(
-            f"all {len(found.dropped)} rows were dropped ({found.reasons}; {DROPPED} has "
-            "each with its reason): nothing is learned from. Sample more for a prompt "
-            '(sampling.group_size), loosen what drops them (keep = "all"), or start from a '
-            "better model"
+            f"all {len(found.dropped)} rows were dropped ({listed(found.reasons)}; {DROPPED} has "
+            f"each with its reason): nothing is learned from. {advice}"
         )
 
 

@@ -27,6 +27,7 @@ from groupwise.stages.pairs import (
 from groupwise.stages.stage import CheckContext, StageContext
 from groupwise.stages.stage_models import ModelUse
 from groupwise.templates import Template
+from groupwise.texts import shortened
 from groupwise.training.process import Interruption
 from groupwise.types import Prompt
 from groupwise.verifiers.judge.judging import task_text
@@ -125,7 +126,9 @@ def judged_gaps(
     read = [label.first for label in found if label.value is not None]
     bias = f", position bias {fmean(read):+.2f}" if read else ""
     unread = len(found) - len(read)
-    return gaps, f"; the judge compared {len(found)} in both orders, {unread} unread{bias}"
+    why = next((label.why for label in found if label.value is None), "")
+    first = f" (the first: {shortened(why, 200)})" if why else ""
+    return gaps, f"; the judge compared {len(found)} in both orders, {unread} unread{first}{bias}"
 
 
 def shown(prompt: str, one: Scored, other: Scored) -> Asked:

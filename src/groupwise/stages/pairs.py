@@ -19,7 +19,7 @@ from groupwise.records import open_run
 from groupwise.records.files import read_json_lines
 from groupwise.records.rows import NOT_RECORDED
 from groupwise.stages.chats import TokenExample, chat_examples, raw_example, row_tools
-from groupwise.stages.sources import RowData
+from groupwise.stages.sources import RowData, absent
 from groupwise.stages.stage import DROPPED, ROWS, Rows
 from groupwise.templates import Template
 from groupwise.texts import from_json
@@ -222,7 +222,7 @@ class PairData(RowData):
 
     @model_validator(mode="after")
     def _pairing_of_a_stage(self) -> PairData:
-        if self.path is not None and self.pairing != Pairing():
+        if self.path is not None and "pairing" in self.model_fields_set:
             raise ValueError(
                 "data.pairing makes pairs of what a stage sampled; a path has rows of "
                 "chosen and rejected: remove it, or give stage"
@@ -277,7 +277,7 @@ class PairData(RowData):
         values = row.values
         for name in (self.chosen, self.rejected):
             if not values.get(name):
-                raise ValueError(f"has no {name!r}; its columns are {', '.join(values)}")
+                raise ValueError(absent(values, name))
         chosen, rejected = values[self.chosen], values[self.rejected]
         margin = values.get(self.margin) or 0.0
         if isinstance(margin, bool) or not isinstance(margin, int | float) or not abs(margin) < 1e9:
@@ -288,6 +288,8 @@ class PairData(RowData):
             raise ValueError(f"has the {self.target} {target!r:.40}; give a number from 0 to 1")
         numbers = float(margin), float(target)
         prompt = values.get(self.prompt)
+        if prompt in ("", [], ()):
+            raise ValueError(absent(values, self.prompt))
         if prompt is None:
             prompt, chosen, rejected = self._implied(chosen, rejected)
         if chosen == rejected:
@@ -379,7 +381,10 @@ def no_contradiction() -> Callable[[TokenPair, str], None]:
     def check(pair: TokenPair, where: str) -> None:
         chosen, rejected = (side.completion_ids for side in pair.sides)
         if chosen == rejected:
-            raise ValueError("has a chosen answer that equals the rejected one")
+            raise ValueError(
+                "has a chosen answer that equals the rejected one as tokens; their texts differ in "
+                "what the tokenizer does not tell apart"
+            )
         if pair.target < 1:
             return
         if earlier := seen.get((pair.prompt_ids, rejected, chosen)):

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from groupwise.randomness import generator
 from groupwise.stages.rejection import checked_fields
-from groupwise.verifiers.judge.rubric import read_tables
+from groupwise.verifiers.judge.rubric import not_blank, read_tables
 
 CRITIQUE = "Here is a principle: {principle}\nWhat in your last answer goes against it?"
 REVISION = (
@@ -36,7 +36,10 @@ class Principle(BaseModel):
     @field_validator("critique", "revision")
     @classmethod
     def _wording(cls, value: str) -> str:
-        return checked_fields(value, *(["principle"] if "{principle}" in value else []))
+        own = ["principle"] if "{principle}" in value else []
+        return checked_fields(value, *own, takes="{principle} or none")
+
+    _not_blank = field_validator("text", "critique", "revision")(not_blank)
 
 
 class Refusals(BaseModel):

@@ -283,7 +283,10 @@ def _node(place: int, names: Sequence[str], table: Mapping[str, Any]) -> Node:
         node = Node(name, start, stage)
         for other in sorted(node.reads):
             if other not in names:
-                raise RecipeError(unknown(f"the stage {other!r}", other, names))
+                known = [BASE, *others] if BASE in node.reads else others[1:]
+                if not known:
+                    raise RecipeError(f"the stage {other!r} is not known; there is no other stage")
+                raise RecipeError(unknown(f"the stage {other!r}", other, known))
     return node
 
 

@@ -31,12 +31,12 @@ from groupwise.verifiers import check_verdicts
 HINTED, REPAIRED = "hinted", "repaired"
 
 
-def checked_fields(value: str, *names: str) -> str:
-    """A wording with each of these fields once. Raises ValueError."""
+def checked_fields(value: str, *names: str, takes: str = "none") -> str:
+    """A wording with each of these fields once; `takes`: what it may have. Raises ValueError."""
     found = sorted(name for _, name, _, _ in string.Formatter().parse(value) if name is not None)
     if found != sorted(names):
         wanted = " and ".join(f"{{{name}}}" for name in names)
-        needs = f"needs {wanted}, each once" if names else "takes none (write {{ and }})"
+        needs = f"needs {wanted}, each once" if names else f"takes {takes} (write {{{{ and }}}})"
         raise ValueError(f"{value!r} has the fields {found}; it {needs}")
     return value
 

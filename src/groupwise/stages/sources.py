@@ -17,6 +17,7 @@ from groupwise.environments.readers import Row, Source, read_rows
 from groupwise.errors import RecipeError
 from groupwise.randomness import stream_key
 from groupwise.stages.stage import ROWS, CheckContext, Rows, StageContext
+from groupwise.texts import counted, listed
 from groupwise.training.process import kept_directory
 from groupwise.types import Message
 
@@ -111,6 +112,15 @@ class RowData(BaseModel):
         return [*system, *messages]
 
 
+def absent(values: Mapping[str, Any], name: str) -> str:
+    """What is wrong with a row whose column is missing, null or empty."""
+    if name not in values:
+        return f"has no {name!r}; its columns are {', '.join(values)}"
+    given = values[name]
+    what = "null" if given is None else "empty" if given in ("", [], {}) else repr(given)[:40]
+    return f"has no {name!r}: it is {what}; give a text or messages"
+
+
 @dataclass(slots=True)
 class Found(Generic[E]):
     """Examples of a source, and what was dropped, by reason."""
@@ -154,7 +164,7 @@ def examples_of(
             'set on_bad_row = "drop" in that table of data'
         )
     if not found.examples:
-        raise RecipeError(f"{named}: all {len(rows)} rows were dropped: {found.dropped}")
+        raise RecipeError(f"{named}: all {len(rows)} rows were dropped: {listed(found.dropped)}")
     return found
 
 
@@ -169,8 +179,9 @@ def split_off(
         (heldout if place < share * 2.0**64 else train).append(example)
     if not train or (share and not heldout):
         raise RecipeError(
-            f"heldout_share = {share} of {len(train) + len(heldout)} examples "
-            f"holds out {len(heldout)}; give a share that leaves at least one on each side"
+            f"heldout_share = {share} holds out {len(heldout)} of "
+            f"{counted(len(train) + len(heldout), 'example')}; "
+            "give a share that leaves at least one on each side"
         )
     return train, heldout
 

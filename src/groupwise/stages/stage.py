@@ -60,9 +60,11 @@ class CheckContext:
         """Refuse a stage that leaves no policy. Raises RecipeError naming the field `where`."""
         kind = self.kinds.get(stage)
         if kind is not None and not kind.leaves_policy:
+            field = f"it starts from {stage!r}" if where == "from" else f"{where} = {stage!r}"
             raise RecipeError(
-                f"{where} = {stage!r}: the kind {kind.kind!r} leaves a model for the verifier "
+                f"{field}: the kind {kind.kind!r} leaves a model for the verifier "
                 f"{kind.leaves_scorer!r}, and a policy is read here; name a stage that trains one"
+                f"{' (from)' if where == 'from' else ''}"
             )
 
 

@@ -14,8 +14,9 @@ from groupwise.environments.readers import Row
 from groupwise.records.files import read_json_lines
 from groupwise.scorers.classifiers import prompt_ids, step_tokens
 from groupwise.stages.pairs import UNUSED
-from groupwise.stages.sources import RowData
+from groupwise.stages.sources import RowData, absent
 from groupwise.stages.stage import DROPPED, Rows
+from groupwise.texts import counted
 from groupwise.types import Prompt
 from groupwise.verifiers.process.boundaries import step_ends
 
@@ -90,6 +91,11 @@ class StepData(RowData):
         if not isinstance(steps, list | tuple) or not steps:
             raise ValueError(f"has the {self.steps} {steps!r:.60}; give a list of at least one")
         labels = values.get(self.labels, values.get("ratings"))
+        both = labels is not None and values.get("ratings") is not None
+        if both and "labels" not in self.model_fields_set and self.labels in values:
+            raise ValueError(
+                f"has both {self.labels!r} and 'ratings'; keep one, or name it: labels = \"labels\""
+            )
         read = self._label if self.labels in values else self._rating
         if labels is None and isinstance(steps[0], Mapping):
             if not all(isinstance(each, Mapping) for each in steps):
@@ -97,9 +103,11 @@ class StepData(RowData):
             read = self._label if "label" in steps[0] else self._rating
             labels = [each.get("label", each.get("rating")) for each in steps]
             steps = [each.get("text") for each in steps]
-        if not isinstance(labels, list | tuple) or len(labels) != len(steps):
-            given = "no" if labels is None else str(len(labels))
-            raise ValueError(f"has {len(steps)} steps and {given} labels; give one a step")
+        if labels is not None and not isinstance(labels, list | tuple):
+            raise ValueError(f"has the labels {labels!r:.40}; give a list with one a step")
+        if labels is None or len(labels) != len(steps):
+            given = "no labels" if labels is None else counted(len(labels), "label")
+            raise ValueError(f"has {counted(len(steps), 'step')} and {given}; give one a step")
         return [Solution(self._prompt(row), _texts(steps), tuple(map(read, labels)))]
 
     def _prompt(self, row: Row) -> Prompt:
@@ -107,7 +115,7 @@ class StepData(RowData):
         if isinstance(prompt, str) and prompt and not self.chat:
             return Prompt(row.where, text=prompt)
         if not prompt:
-            raise ValueError(f"has no {self.prompt!r}; its columns are {', '.join(row.values)}")
+            raise ValueError(absent(row.values, self.prompt))
         messages, _ = self.turns(prompt, [])
         return Prompt(row.where, tuple(messages))
 

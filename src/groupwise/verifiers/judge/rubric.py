@@ -16,6 +16,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from groupwise.errors import RecipeError
 from groupwise.texts import from_toml
@@ -27,6 +28,13 @@ from groupwise.verifiers.judge.judging import Verdict
 from groupwise.verifiers.judge.readouts import JudgeVerifier
 
 
+def not_blank(value: str) -> str:
+    """A text of which something is seen. Raises PydanticCustomError."""
+    if not value.strip():
+        raise PydanticCustomError("blank", "is empty; write a text")
+    return value
+
+
 class Criterion(BaseModel):
     """One criterion. A negative weight is for a fault: what shows it loses."""
 
@@ -35,6 +43,8 @@ class Criterion(BaseModel):
     name: str = Field(min_length=1, description="What the score's parts call it.")
     text: str = Field(min_length=1, description="What the judge reads.")
     weight: float = Field(default=1.0, description="What its verdict counts; below 0 for a fault.")
+
+    _not_blank = field_validator("text")(not_blank)
 
 
 class OwnCriterion(Criterion):
@@ -74,6 +84,8 @@ class Rubric(SettingsVerifier):
     @field_validator("criteria", mode="before")
     @classmethod
     def _from_file(cls, value: Any) -> Any:
+        if value in ([], ()):
+            raise ValueError("is empty; give tables of name and text, or leave it out for column")
         return read_tables(value, "criteria") if isinstance(value, str) else value
 
     @model_validator(mode="after")
@@ -205,6 +217,8 @@ def read_tables(path: str, key: str) -> Any:
     """The list of tables `[[key]]` of a TOML file. Raises ValueError naming what is wrong."""
     try:
         table = from_toml(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ValueError("there is no such file") from error
     except (OSError, ValueError) as error:
         raise ValueError(f"{path!r} cannot be read as TOML: {error}") from error
     found = table.get(key)
