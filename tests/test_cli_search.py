@@ -60,9 +60,9 @@ def test_the_separator_is_read_with_its_escapes_and_budgets_are_told_apart(capsy
 
 
 def test_the_scorer_and_the_columns_are_checked_before_sampling(capsys, data, tmp_path):
-    from groupwise.policies import load_policy
+    from groupwise.policies import load_policy, save_pretrained
 
-    load_policy("tiny").save(tmp_path / "policy")
+    save_pretrained(load_policy("tiny"), tmp_path / "policy")
     arguments = f"model = '{tmp_path / 'policy'}'"
     options = ["--method", "best_of_n", "--verifier", "reward_model", "--arguments", arguments]
     assert run(["search", "no-such-model", "--data", str(data), *options]) == 2

@@ -108,15 +108,22 @@ def print_search(result: SearchResult, console: Console) -> None:
             f"{each.accuracy:.3f}",
             "{:.3f} to {:.3f}".format(*each.accuracy_interval),
             f"{each.tokens:.0f}",
-            shown(each.pass_at_k),
-            shown(each.kl),
+            *([] if budgets else [shown(each.pass_at_k), shown(each.kl)]),
         )
         for each in result.points
     ]
     scored = "" if result.scorer is None else f", scored by {result.scorer}"
     console.print(f"{result.method}{scored}: {result.prompts} prompts")
-    titles = ("samples", "accuracy", "95 % interval", "tokens a prompt", "pass@samples", "KL, nats")
-    console.print(plain_table((*(["budget"] if budgets else []), *titles), rows))
+    titles: tuple[str, ...] = (
+        "samples",
+        "accuracy",
+        "95 % interval",
+        "tokens a prompt",
+        "pass@samples",
+        "KL, nats",
+    )
+    titles = ("budget", *titles[:4]) if budgets else titles
+    console.print(plain_table(titles, rows))
     console.print(f"{result.tokens} tokens in {result.seconds:.1f} s")
     for name, values in result.diversity.items():
         listed = ", ".join(f"{key} {shown(value)}" for key, value in values.items())

@@ -127,8 +127,8 @@ def judged_gaps(
     bias = f", position bias {fmean(read):+.2f}" if read else ""
     unread = len(found) - len(read)
     why = next((label.why for label in found if label.value is None), "")
-    first = f" (the first: {shortened(why, 200)})" if why else ""
-    return gaps, f"; the judge compared {len(found)} in both orders, {unread} unread{first}{bias}"
+    example = f" (the first: {shortened(why, 200)})" if why else ""
+    return gaps, f"; the judge compared {len(found)} in both orders, {unread} unread{example}{bias}"
 
 
 def shown(prompt: str, one: Scored, other: Scored) -> Asked:
