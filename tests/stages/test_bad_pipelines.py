@@ -191,7 +191,7 @@ def test_the_top_level(tmp_path: Path, data: Path, change: Any, words: str) -> N
             {"training": {"patience": 2}, "heldout_share": 0.2},
             "set training.evaluate_every, for example to 20",
         ),
-        ({"heldout_share": 1e-6}, "heldout_share = 1e-06 of 55 examples holds out 0"),
+        ({"heldout_share": 1e-6}, "heldout_share = 1e-06 holds out 0 of 55 examples"),
         ({"training": {"epochs": 2, "schedule_updates": 3}}, "the stage has 7 updates"),
         ({"model": {"adapter": {"dropout": 0.1}}}, "model.adapter.dropout = 0.1"),
         ({"turns": "first"}, "turns = 'first'"),

@@ -280,7 +280,10 @@ def test_files_of_principles(tmp_path: Path) -> None:
         ({**LABEL, "clamp": [0.6, 0.9]}, "on either side of 0.5"),
         ({**LABEL, "feedback": {"name": "number"}}, "'number' is not a judge"),
         ({**REVISE, "skip": 10**6}, "so none is left"),
-        ({**REVISE, "principles": [{"text": "a", "critique": "{answer}"}]}, "it takes none"),
+        (
+            {**REVISE, "principles": [{"text": "a", "critique": "{answer}"}]},
+            "it takes {principle} or none",
+        ),
     ],
 )
 def test_bad_settings_are_refused_before_weights_load(

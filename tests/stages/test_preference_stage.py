@@ -172,7 +172,7 @@ def test_a_method_sets_what_is_left_out(settings: dict[str, Any], wanted: dict[s
         ({"loss": {"label_smoothing": 0.5}}, "stage 'dpo': loss.label_smoothing = 0.5"),
         ({"model": {"adapter": {"rank": 2, "dropout": 0.1}}}, "model.adapter.dropout = 0.1"),
         ({"training": {"patience": 2}}, "training.patience = 2: no example is held out"),
-        ({"heldout_share": 1e-9}, "heldout_share = 1e-09 of 55 examples holds out 0"),
+        ({"heldout_share": 1e-9}, "heldout_share = 1e-09 holds out 0 of 55 examples"),
         ({"data": {"path": "nothing.jsonl"}}, "data.path = 'nothing.jsonl': there is no such file"),
     ],
 )

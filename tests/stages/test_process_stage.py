@@ -164,7 +164,7 @@ def test_a_row_of_prm800k_is_its_path_and_the_alternatives() -> None:
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ({"steps": ["1", "2"], "labels": [1]}, "has 2 steps and 1 labels; give one a step"),
+        ({"steps": ["1", "2"], "labels": [1]}, "has 2 steps and 1 label; give one a step"),
         ({"steps": ["1", "2"]}, "has 2 steps and no labels"),
         ({"steps": [{"text": "1", "label": 1}, "2"]}, "has steps of tables and others; give"),
         ({"question": {"problem": "1+1="}, "label": {"steps": [{}]}}, ".* PRM800K: no step has"),
@@ -194,7 +194,7 @@ def test_bad_rows_are_dropped_and_counted(tmp_path: Path) -> None:
     made["data"]["on_bad_row"] = "drop"
     run = trained(made, tmp_path / "run")
     about = gw.open_run(run.folder / "stages" / "prm").environment
-    assert about["dropped_rows"] == [{"has 1 steps and 2 labels": 1}]
+    assert about["dropped_rows"] == [{"has 1 step and 2 labels": 1}]
 
 
 def test_a_step_that_ends_within_a_token_is_refused() -> None:

@@ -146,7 +146,10 @@ def test_bad_uses_are_refused_before_weights_load(
             'trains one (kind "process")',
         ),
         ([made, using("local_judge")], "leaves a model for the verifier 'reward_model', and this"),
-        ([made, {"kind": "merge"}], "from = 'scorer': the kind 'reward_model' leaves a model for"),
+        (
+            [made, {"kind": "merge"}],
+            "it starts from 'scorer': the kind 'reward_model' leaves a model for",
+        ),
         ([made, {"kind": "export"}], "and a policy is read here; name a stage that trains one"),
         (
             [made, {"kind": "merge", "from": "base", "models": [{"stage": "scorer"}]}],
