@@ -114,14 +114,6 @@ def checks_itself(text: str) -> bool:
     return _SELF_CHECKS.search(text) is not None
 
 
-def counted(number: int, what: str) -> str:
-    """
-    >>> counted(1, "step"), counted(2, "step")
-    ('1 step', '2 steps')
-    """
-    return f"{number} {what}{'s' * (number != 1)}"
-
-
 def listed(counts: Mapping[str, int]) -> str:
     """
     >>> listed({"too long": 7, "empty": 1})
