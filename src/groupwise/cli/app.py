@@ -380,7 +380,6 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line; ends the process with its exit code."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     warnings.showwarning = _show_warning
-    warnings.filterwarnings("once", category=UserWarning, append=True)
     handler = logging.StreamHandler()
     handler.setFormatter(VisibleFormatter("%(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
