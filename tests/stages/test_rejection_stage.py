@@ -201,7 +201,7 @@ def test_rows_with_reasons_and_a_restart_from_base(tmp_path: Path) -> None:
 
 def test_an_empty_stage_says_why_and_the_next_does_not_start(tmp_path: Path) -> None:
     stage = {**STAGE, "prompts": 2, "min_length": 50, "keep": "all"}
-    message = r"all 8 rows were dropped \(\{'shorter than 50 tokens': 8\}.*group_size"
+    message = r"all 8 rows were dropped \(shorter than 50 tokens: 8;.*group_size"
     with pytest.raises(GroupwiseError, match=message):
         gw.train(pipeline(Path(), stage, LEARN), output=tmp_path / "run")
     assert len(rows(tmp_path / "run", "dropped.jsonl")) == 8

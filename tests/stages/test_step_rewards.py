@@ -90,10 +90,11 @@ def load_environment_prompt(name: str) -> Prompt:
 def test_a_search_takes_the_folder(run: Any, method: str) -> None:
     environment = gw.load_environment("arithmetic", level="table", seed=5)
     model = str(run.folder / "stages" / "prm" / "model")
+    separator: Any = {} if method == "best_of_n" else {"separator": "7"}
     found = search(
         load_policy("tiny", device="cpu"),
         environment.prompts(3),
-        SearchSettings(method=method, samples=2, max_tokens=4, separator="7"),
+        SearchSettings(method=method, samples=2, max_tokens=4, **separator),
         correct_by=environment.verifier,
         verifier=ProcessRewardModel(model=model, device="cpu"),
     )

@@ -133,7 +133,7 @@ def test_a_rubric_from_a_file_and_its_refusals(tmp_path: Path) -> None:
     file.write_text("other = 3")
     for criteria, table, words in (
         (str(file), judge, r"has other; give tables \[\[criteria\]\]"),
-        ("nowhere.toml", judge, "cannot be read"),
+        ("nowhere.toml", judge, "there is no such file"),
         ([], judge, r"give criteria \(tables, or a TOML file\) or column"),
         ([{**CRITERIA[0], "weight": -1.0}], judge, "no criterion has a weight above 0"),
         (CRITERIA[:1] * 2, judge, "two criteria are called 'clear'"),
