@@ -264,8 +264,8 @@ def test_files_of_principles(tmp_path: Path) -> None:
     assert harm.critique == "Does that harm people?"
     file.write_text("# nothing\n\n")
     for name, words in ((str(file), "is empty; write a principle a line"),
-                        ("nowhere.txt", "there is no such file"), ("no_such:file", "cannot be read"),
-                        ("nowhere.toml", "cannot be read")):  # fmt: skip
+                        ("nowhere.txt", "cannot be read"), ("no_such:file", "cannot be read"),
+                        ("nowhere.toml", "there is no such file")):  # fmt: skip
         with pytest.raises(ValueError, match=words):
             read_principles(name)
 

@@ -134,7 +134,7 @@ def test_a_rubric_from_a_file_and_its_refusals(tmp_path: Path) -> None:
     for criteria, table, words in (
         (str(file), judge, r"has other; give tables \[\[criteria\]\]"),
         ("nowhere.toml", judge, "there is no such file"),
-        ([], judge, r"give criteria \(tables, or a TOML file\) or column"),
+        ([], judge, "is empty; give tables of name and text"),
         ([{**CRITERIA[0], "weight": -1.0}], judge, "no criterion has a weight above 0"),
         (CRITERIA[:1] * 2, judge, "two criteria are called 'clear'"),
         (CRITERIA, {"name": "number"}, "'number' is not a judge"),
