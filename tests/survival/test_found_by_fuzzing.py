@@ -177,6 +177,10 @@ def test_a_plan_without_its_figures_is_not_strayed_from(
                 writer.metrics(step, {"reward": 1.0, "memory/peak_bytes": 10**10})
         found = {each.kind for each in diagnose(folder).findings}
         assert ("strays_from_plan" in found) == (folder.name == "whole")
+        shown = RunView(open_run(folder)).overview()["plan"]
+        assert [each["planned"] for each in shown] == (
+            [10**6, 1.0, None] if folder.name == "whole" else []
+        )
 
 
 @pytest.mark.parametrize(

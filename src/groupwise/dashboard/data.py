@@ -199,17 +199,17 @@ def _family(recipe: Mapping[str, Any]) -> str:
 
 def _plan(facts: Facts) -> list[dict[str, Any]]:
     """What was planned before the run beside what it took; nothing where no plan was recorded."""
-    planned = next((each for each in reversed(facts.events) if each["kind"] == "planned"), None)
+    planned = facts.planned
     if planned is None:
         return []
     peak = max(facts.series("memory/peak_bytes"), default=0.0)
     phases = zip(*(facts.series(f"seconds/{name}") for name in ("rollout", "learn")), strict=False)
     seconds = [math.fsum(each) for each in phases]
     rows = (
-        ("memory that the run takes, at its peak", "bytes", planned.get("memory"),
-         peak - planned.get("resident", 0) if peak > planned.get("peak", 0) else None),
+        ("memory that the run takes, at its peak", "bytes", planned["memory"],
+         peak - planned["resident"] if peak > planned["peak"] else None),
         ("rollout and learning, a step (planned: every completion at its limit)", "s",
-         planned.get("step_seconds"), median(seconds) if seconds else None),
+         planned["step_seconds"], median(seconds) if seconds else None),
         ("tokens a step, at most", "tokens", planned.get("tokens"),
          max(facts.series("tokens"), default=None)),
     )  # fmt: skip

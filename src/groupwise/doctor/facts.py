@@ -97,6 +97,15 @@ class Facts:
         """The metric's values, steps without one left out."""
         return [float(line[name]) for line in self.lines if line.get(name) is not None]
 
+    @property
+    def planned(self) -> dict[str, Any] | None:
+        """The newest plan that the run wrote down; None where one of its figures is no number."""
+        figures = ("resident", "peak", "memory", "step_seconds")
+        plans = (each for each in reversed(self.events) if each["kind"] == "planned")
+        newest: dict[str, Any] = next(plans, {})
+        known = all(isinstance(newest.get(name), int | float) for name in figures)
+        return newest if known else None
+
     def recent(self, name: str, steps: int = 5) -> float | None:
         """The mean over the last steps that have the metric."""
         values = self.series(name)[-steps:]

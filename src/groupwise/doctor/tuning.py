@@ -83,11 +83,8 @@ def clip_too_narrow(facts: Facts) -> Finding | None:
 
 def strays_from_plan(facts: Facts) -> Finding | None:
     """More memory or time than the plan that the run wrote down before it loaded anything."""
-    planned = next((e for e in reversed(facts.events) if e["kind"] == "planned"), None)
-    peaks = facts.series("memory/peak_bytes")
-    figures = ("resident", "peak", "memory", "step_seconds")
-    known = planned is not None and all(isinstance(planned.get(n), int | float) for n in figures)
-    if planned is None or not known or len(peaks) < 2:
+    planned, peaks = facts.planned, facts.series("memory/peak_bytes")
+    if planned is None or len(peaks) < 2:
         return None
     used = max(peaks) - planned["resident"] if max(peaks) > planned["peak"] else 0
     phases = zip(*(facts.series(f"seconds/{name}") for name in ("rollout", "learn")), strict=False)
