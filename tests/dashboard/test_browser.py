@@ -110,6 +110,7 @@ def test_a_prompt_over_the_steps_and_its_folded_turns(
     page = opened(browser, request.getfixturevalue(kind))
     page.keyboard.press("2")
     page.select_option("#f-step", "0")
+    page.wait_for_load_state("networkidle")  # the group before the choice has the same heading
     page.wait_for_selector("h2:has-text('step 0, prompt p0')")
     assert "advantage 1.00" in page.locator(".member").first.inner_text()
     turns = page.locator(".member details").first
@@ -239,7 +240,7 @@ def test_an_imported_record_shows_what_it_does_not_hold(browser: Any, tmp_path: 
     source.write_text('{"prompt": "q", "text": "a", "reward": 1.5}\n' * 2)
     run = import_rollouts("jsonl", source, tmp_path / "run")
     page = opened(browser, write_report([run.folder], tmp_path / "r.html").as_uri())
-    assert "imported, 1 steps." in page.inner_text("body")
+    assert "imported, 1 step." in page.inner_text("body")
     page.keyboard.press("t")
     page.wait_for_selector(".member")
     card = page.locator(".member").first

@@ -379,11 +379,6 @@ def test_pairing_is_of_a_stage() -> None:
         PairData(path="rows.jsonl", pairing=Pairing(by="reward"))
 
 
-def test_pairing_is_for_the_rows_of_a_stage() -> None:
-    with pytest.raises(ValueError, match="remove it, or give stage"):
-        PairData.model_validate({"path": "rows.jsonl", "pairing": {"by": "correct"}})
-
-
 @pytest.mark.parametrize(
     ("values", "words"),
     [

@@ -222,7 +222,7 @@ class PairData(RowData):
 
     @model_validator(mode="after")
     def _pairing_of_a_stage(self) -> PairData:
-        if self.path is not None and "pairing" in self.model_fields_set:
+        if self.path is not None and self.pairing != Pairing():
             raise ValueError(
                 "data.pairing makes pairs of what a stage sampled; a path has rows of "
                 "chosen and rejected: remove it, or give stage"
