@@ -143,6 +143,11 @@ class Run:
         events = read_objects(self.folder / "events.jsonl", "kind", str)
         return [event for event in events if kind is None or event["kind"] == kind]
 
+    def steps_without_rollouts(self) -> list[int]:
+        """The recorded steps that sampled completions and whose file of rollouts is not there."""
+        sampled = {line["step"] for line in self.metric_lines() if line.get("completions/count")}
+        return sorted(sampled - self.rollout_files().keys())
+
     def gaps(self) -> list[str]:
         """What the record should hold and does not, in words; empty for a whole one.
 
@@ -153,13 +158,12 @@ class Run:
             check_whole(path)
         lines = self.metric_lines()
         steps = Counter(line["step"] for line in lines)
-        sampled = {line["step"] for line in lines if line.get("completions/count")}
         written = (self.folder / "metrics.jsonl").exists()
         newest = max((*steps, *recorded), default=0)  # a step's rollouts come just before its line
         unlisted = {step for step in recorded if step < newest and written} - steps.keys()
         found = [] if written else ["metrics.jsonl is not there"]
         for what, which in (
-            ("the rollouts of {} are not in the record", sampled - recorded.keys()),
+            ("the rollouts of {} are not in the record", self.steps_without_rollouts()),
             ("metrics.jsonl has no line of {}", unlisted),
             ("metrics.jsonl has more than one line of {}", {s for s, n in steps.items() if n > 1}),
         ):

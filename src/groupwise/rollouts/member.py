@@ -49,6 +49,33 @@ class Setting:
     top_k: int = 0
     encoding: threading.Lock = field(default_factory=threading.Lock)
 
+    def request(
+        self,
+        place: Place,
+        *parts: int | str,
+        prompt_ids: tuple[int, ...],
+        max_tokens: int,
+        stop_strings: tuple[str, ...],
+        room: int = 0,
+    ) -> Request:
+        """What one rollout asks the sampler for; `parts` tell its requests' noise apart."""
+        (prompt, visit, index), sampling = place, self.sampling
+        return Request(
+            prompt_ids=prompt_ids,
+            key=stream_key(self.seed, self.purpose, prompt.id, visit, index, *parts),
+            max_tokens=max_tokens,
+            temperature=sampling.temperature,
+            greedy=index < 0,
+            stop_strings=stop_strings,
+            deadline=sampling.deadline,
+            entropies=self.entropies,
+            top_k=self.top_k,
+            keep_top_k=sampling.top_k,
+            keep_top_p=sampling.top_p,
+            keep_min_p=sampling.min_p,
+            room=room,
+        )
+
 
 Place = tuple[Prompt, int, int]
 """A prompt, its visit and the index in the group (-1: greedy)."""
@@ -137,26 +164,12 @@ class Member:
         tokens = self._tokens_left(len(self._ids))
         if sampling.thinking_budget is not None and not self._turn_tokens:
             tokens = min(tokens, sampling.thinking_budget)
-        return Request(
+        return self.setting.request(
+            (self.prompt, self.visit, self.index),
+            len(self.turns),
             prompt_ids=self._ids,
-            key=stream_key(
-                self.setting.seed,
-                self.setting.purpose,
-                self.prompt.id,
-                self.visit,
-                self.index,
-                len(self.turns),
-            ),
             max_tokens=tokens,
-            temperature=sampling.temperature,
-            greedy=self.index < 0,
             stop_strings=tuple(sampling.stop),
-            deadline=sampling.deadline,
-            entropies=self.setting.entropies,
-            top_k=self.setting.top_k,
-            keep_top_k=sampling.top_k,
-            keep_top_p=sampling.top_p,
-            keep_min_p=sampling.min_p,
             room=0 if self.turns else sampling.max_tokens,
         )
 

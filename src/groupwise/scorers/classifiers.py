@@ -128,12 +128,17 @@ class _ModelVerifier(SettingsVerifier):
     @model_validator(mode="after")
     def _reachable(self) -> Self:
         value = self.correct_from
-        if value is not None and getattr(self, "scale", "sigmoid") != "raw" and not 0 < value <= 1:
+        if value is not None and self.is_bounded and not 0 < value <= 1:
             raise ValueError(
                 f"correct_from = {value:g}: values are from 0 to 1 here; give one above 0 and at "
                 "most 1"
             )
         return self
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether values are from 0 to 1."""
+        return True
 
     @property
     def gives_verdicts(self) -> bool:
@@ -233,6 +238,10 @@ class RewardModel(_ModelVerifier):
         description="Take from the score what its length is worth, as the `reward_model` stage "
         "measured it on held-out pairs (`length_slope` in the model's config).",
     )
+
+    @property
+    def is_bounded(self) -> bool:
+        return self.scale != "raw"
 
     def score(self, cases: Sequence[Case]) -> list[Any]:
         answers = [answer_ids(self.classifier.tokenizer, case.text) for case in cases]

@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any
 
 from groupwise.instants import passed
-from groupwise.randomness import stream_key
 from groupwise.rollouts.member import Place, Played, Setting
 from groupwise.samplers import Sampler
 from groupwise.serving.conversation import Conversation, Draw
@@ -51,27 +50,20 @@ class AgentRun(Conversation):
     # What is sampled.
 
     def request(self, asked: Asked, ids: tuple[int, ...], depth: int, name: str) -> Request:
-        sampling, setting = self.setting.sampling, self.setting
+        sampling = self.setting.sampling
         wanted = {"temperature": sampling.temperature, "top_p": sampling.top_p, "seed": None}
         for field, own in wanted.items():
             if getattr(asked, field) not in (None, own):
                 self.counts[f"replaced_{field}"] += 1
         tokens = self._tokens(asked, len(ids))
         self._granted += tokens
-        parts = self.prompt.id, self.visit, self.index, depth, name
-        return Request(
+        return self.setting.request(
+            (self.prompt, self.visit, self.index),
+            depth,
+            name,
             prompt_ids=ids,
-            key=stream_key(setting.seed, setting.purpose, *parts),
             max_tokens=tokens,
-            temperature=sampling.temperature,
-            greedy=self.index < 0,
             stop_strings=tuple(dict.fromkeys((*asked.stop, *sampling.stop))),
-            deadline=sampling.deadline,
-            entropies=setting.entropies,
-            top_k=setting.top_k,
-            keep_top_k=sampling.top_k,
-            keep_top_p=sampling.top_p,
-            keep_min_p=sampling.min_p,
         )
 
     def _tokens(self, asked: Asked, length: int) -> int:

@@ -193,7 +193,7 @@ def _restore(session: Session, writer: RunWriter, resuming: bool) -> list[str]:
                 kept = session.recipe.checkpoints
                 prune(path.parent, **kept.retention)
         writer.truncate_after(step)
-        notes += missing_rollouts(writer.folder, step)
+        notes += missing_rollouts(writer.folder)
         notes.append(f"resumed at step {step}")
     session.sampler.load(session.policy, session.policy.version)
     return notes
@@ -233,11 +233,10 @@ def checkpoint_to_resume(writer: RunWriter) -> tuple[Path | None, list[str]]:
     return None, notes
 
 
-def missing_rollouts(folder: Path, steps: int) -> list[str]:
-    """What is said where files of rollouts before a step are not there."""
-    there = Run(folder).rollout_files()
-    missing = [str(step) for step in range(steps) if step not in there]
+def missing_rollouts(folder: Path) -> list[str]:
+    """What is said where files of rollouts are not there."""
+    missing = Run(folder).steps_without_rollouts()
     if not missing:
         return []
-    shown = ", ".join(missing[:10]) + (", ..." if len(missing) > 10 else "")
+    shown = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")
     return [f"the record has no rollouts of {len(missing)} of its steps: {shown}"]
