@@ -115,7 +115,7 @@ def test_every_field_is_described_once() -> None:
     assert set(Recipe.model_fields) == {
         "seed", "model", "template", "environment", "algorithm", "sampling", "training",
         "selection", "evaluation", "teacher",
-        "checkpoints", "record",
+        "checkpoints", "record", "compute",
     }  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from pydantic import (
 
 from groupwise.algorithms import Algorithm, algorithm_from_table
 from groupwise.algorithms.corrections import NoCorrection
+from groupwise.distributed.settings import ComputeSettings
 from groupwise.environments import EnvironmentSettings
 from groupwise.errors import RecipeError
 from groupwise.learner import TrainingSettings
@@ -88,6 +89,7 @@ class Recipe(BaseModel):
         default_factory=CheckpointSettings, description="What is kept on disk."
     )
     record: RecordSettings = Field(default_factory=RecordSettings, description="Token details.")
+    compute: ComputeSettings = Field(default_factory=ComputeSettings, description="Where it runs.")
 
     @field_validator("algorithm", mode="before")
     @classmethod

@@ -36,7 +36,7 @@ BASE = "base"
 """The name that stands for the top-level [model] in `from`."""
 _DEFAULTS = (
     "seed", "model", "template", "environment", "algorithm", "sampling", "selection",
-    "evaluation", "checkpoints", "teacher",
+    "evaluation", "checkpoints", "teacher", "compute",
 )  # fmt: skip
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _REPLACES = {

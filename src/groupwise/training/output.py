@@ -18,8 +18,12 @@ from groupwise.records.files import json_line
 from groupwise.records.reader import check_layout
 from groupwise.texts import from_json, from_toml
 
-# What may differ between a run and its continuation: how far it goes and what is looked at.
-_FREE_ON_RESUME = ("training.steps", "evaluation.", "checkpoints.", "record.")
+# What may differ between a run and its continuation: how far it goes, what is looked at, and where
+# it computes.
+_FREE_ON_RESUME = (
+    "training.steps", "evaluation.", "checkpoints.", "record.",
+    "compute.processes", "compute.deadline_seconds",
+)  # fmt: skip
 
 
 def default_output(recipe_name: str, parent: Path = Path("runs")) -> Path:
@@ -133,8 +137,8 @@ def same_run(folder: Path, recipe: Recipe) -> dict[str, list[Any]]:
         raise RecipeError(
             f"{str(folder)!r} was made by another recipe: {', '.join(changed)}. A resumed run "
             f"equals the unbroken one only with the same recipe (free: training.steps, "
-            "[evaluation], [checkpoints], [record]); name another output, or give the recipe it "
-            "was made with"
+            "[evaluation], [checkpoints], [record], compute.processes); name another output, or "
+            "give the recipe it was made with"
         )
     names = sorted(before.keys() | now.keys())
     return {n: [before.get(n), now.get(n)] for n in names if before.get(n) != now.get(n)}
