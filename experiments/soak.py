@@ -13,13 +13,16 @@ every rollout trained on, filtered, failed or waiting, none twice; the record re
 from __future__ import annotations
 
 import argparse
+import atexit
 import ctypes
 import gc
 import json
 import os
 import random
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
 import zlib
@@ -33,10 +36,12 @@ from statistics import median
 from typing import Any
 
 import pyarrow
+import transformers
 
 import groupwise as gw
 from groupwise.environments import Environment, Episode
 from groupwise.environments.mixture import MixedVerifier
+from groupwise.policies.tiny import build_tiny
 from groupwise.records import open_run
 from groupwise.training.callbacks import Callback
 from groupwise.types import Prompt, Score
@@ -90,6 +95,22 @@ class OwnClass(Verifier):
         return marks([case.text])[0]
 
 
+@cache
+def classifier(kind: str) -> str:
+    """The folder of a small classifier of sequences or tokens, with random weights."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(build_tiny())
+    config = transformers.LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+        num_attention_heads=4, max_position_embeddings=64, pad_token_id=tokenizer.pad_token_id,
+        num_labels=2,
+    )  # fmt: skip
+    folder = tempfile.mkdtemp(prefix="soak-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    getattr(transformers, f"LlamaFor{kind}Classification")(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
 def kinds() -> dict[str, tuple[dict[str, Any], Any, dict[str, Any], str, str, Any]]:
     """By name: recipe entry, gold answer, columns, a right text, a wrong one, faults."""
     own, asked = {}, {"url": "soak:judge", "model": "rules", "tries": 1, "time_limit": 5.0}
@@ -134,6 +155,9 @@ def kinds() -> dict[str, tuple[dict[str, Any], Any, dict[str, Any], str, str, An
         "soak:slow_marks": (own, "7", {}, "7", "8", ("raise",)),
         "soak:OwnClass": (own, "7", {}, "7", "8", ("raise",)),
         "isolated": ({"time_limit": 1.0}, "7", {}, "7", "8", ("raise", "hang", "kill")),
+        "reward_model": ({"model": classifier("Sequence")}, "7", {}, "7", "8", HOSTILE),
+        "process_reward_model": ({"model": classifier("Token"), "separator": "\n"}, "7", {},
+                                 "7\n8", "8\n7", HOSTILE),
     }  # fmt: skip
     try:
         from reasoning_gym.factory import create_dataset

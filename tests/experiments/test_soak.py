@@ -39,4 +39,4 @@ def test_sixty_steps_with_every_verifier_and_faults(tmp_path: Path) -> None:
     for name in ("descriptors", "threads", "children"):
         assert found[name][1] <= found[name][0], name
     named = {name.partition("/")[0] for name in found["kinds"]}
-    assert set(BUILTIN) <= named
+    assert {*BUILTIN, "reward_model", "process_reward_model"} <= named
