@@ -380,7 +380,7 @@ def check(recipe: Recipe) -> None:
 
 
 def _check_selection(recipe: Recipe) -> None:
-    """Refuses group sizes that the algorithm does not support, and replay without a correction."""
+    """Refuses group sizes that the algorithm does not support, and older rollouts uncorrected."""
     selection, algorithm = recipe.selection, recipe.algorithm
     group_size = recipe.sampling.group_size
     sizes, train_on = selection.sizes, selection.train_on
@@ -410,11 +410,12 @@ def _check_selection(recipe: Recipe) -> None:
             f"is the largest limit; give at most {most}"
         )
     corrected = algorithm.anchor == "sampler" or not isinstance(algorithm.correction, NoCorrection)
-    if selection.replay is not None and not corrected:
+    ahead = recipe.compute.max_staleness
+    if (ahead or selection.replay is not None) and not corrected:
         raise RecipeError(
-            f"selection.replay: replayed rollouts come from an older policy, and algorithm "
-            f"{algorithm.name!r} does not correct for it; set algorithm.correction = "
-            '"truncate" (or take a preset whose anchor is the sampler, for example scale_rl)'
+            f"{f'compute.max_staleness = {ahead}' if ahead else 'selection.replay'}: algorithm "
+            f"{algorithm.name!r} does not correct for rollouts of an older policy; set "
+            'algorithm.correction = "truncate" (or a preset anchored to the sampler, as scale_rl)'
         )
 
 

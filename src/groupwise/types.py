@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 Message = Mapping[str, Any]
-FinishReason = Literal["stop", "length", "deadline", "error"]
+FinishReason = Literal["stop", "length", "deadline", "error", "paused"]
 TurnLimit = Literal["turns", "tokens", "length", "seconds"]
-FINISH_REASONS: tuple[str, ...] = ("stop", "length", "deadline", "error")
+FINISH_REASONS: tuple[str, ...] = ("stop", "length", "deadline", "error", "paused")
 
 Outcome = Literal[
     "correct",
@@ -37,13 +37,10 @@ Outcome = Literal[
     "infrastructure_error",
     "not_applicable",
 ]
-SCORED_OUTCOMES: frozenset[str] = frozenset(
-    {"correct", "incorrect", "partial", "no_verdict", "no_answer", "timeout", "out_of_memory"}
-    | {"crash", "limit"}
-)
 UNSCORED_OUTCOMES: frozenset[str] = frozenset(
     {"bad_answer", "verifier_timeout", "infrastructure_error", "not_applicable"}
 )
+SCORED_OUTCOMES: frozenset[str] = frozenset(get_args(Outcome)) - UNSCORED_OUTCOMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +82,8 @@ class Completion:
 
     `token_ids` [T] are the sampled ids, the stop id included; `text` is their decoding without
     pad and end markers, a stop string included. `sampler_logprobs` [T] are natural logs of the
-    distribution sampled from (after temperature). `version` is the policy version that sampled.
+    distribution sampled from (after temperature). `version` is the policy version that sampled; the
+    oldest where there were several, and `versions` [T] then has that of every token.
     `entropies` [T] (nats), `top_ids` and `top_logprobs` [T, K] are there when they were asked for.
     `supports` [T] are there where the request truncated the distribution: the ids that were kept at
     each position, ascending, so that the same distribution can be scored again.
@@ -103,6 +101,7 @@ class Completion:
     top_ids: tuple[tuple[int, ...], ...] | None = None
     top_logprobs: tuple[tuple[float, ...], ...] | None = None
     supports: tuple[tuple[int, ...], ...] | None = None
+    versions: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         if len(self.token_ids) != len(self.sampler_logprobs):
@@ -116,6 +115,10 @@ class Completion:
     @property
     def num_tokens(self) -> int:
         return len(self.token_ids)
+
+    @property
+    def token_versions(self) -> tuple[int, ...]:
+        return self.versions or (self.version,) * self.num_tokens
 
 
 LEAST_TEMPERATURE = 1e-4
@@ -131,6 +134,8 @@ class Request:
     from the start of the call. `top_k` > 0 asks for that many log-probabilities a position.
     `keep_top_k`, `keep_top_p` and `keep_min_p` truncate the distribution before the draw. `room` is
     how many tokens may follow the prompt with all later turns, where that is known to be more.
+    `begun` is the completion, of finish reason "paused", that this one continues and begins with
+    (its tokens count in `max_tokens`). After `pause_after` > 0 new tokens it pauses.
 
     >>> Request(prompt_ids=(5, 6), key=17, max_tokens=4).temperature
     1.0
@@ -149,6 +154,8 @@ class Request:
     keep_top_p: float = 1.0
     keep_min_p: float = 0.0
     room: int = 0
+    begun: Completion | None = None
+    pause_after: int = 0
 
     @property
     def truncates(self) -> bool:

@@ -22,14 +22,14 @@ from groupwise.selection import (
     SelectionSettings,
     curriculum,
     down_sample,
-    group_from_plain,
+    from_plain,
     group_sizes,
-    group_to_plain,
     largest_variance,
     prompts,
     settings,
     signal_chance,
     sizes,
+    to_plain,
 )
 from groupwise.types import Completion, Extras, Group, Prompt, Rollout, Score, StepReward, Turn
 from groupwise.verifiers import compose
@@ -301,8 +301,8 @@ def test_replay_and_groups_come_back_equal() -> None:
         score, 1, 2, 3, extras=extras, step_ends=(1,),
     )  # fmt: skip
     whole = Group(prompt("a"), (played,), greedy=rollout("a", 1.0))
-    plain = json.loads(json.dumps(group_to_plain(whole)))
-    assert group_from_plain(plain, prompt) == whole
+    plain = json.loads(json.dumps(to_plain(whole)))
+    assert from_plain(plain, prompt) == whole
     own, other = (ReplayBuffer(ReplaySettings(max_staleness=9)) for _ in range(2))
     own.see([rare("a", 0), rare("b", 1)])
     own.take(2)
@@ -316,7 +316,7 @@ def test_extras_that_no_checkpoint_can_keep_are_refused() -> None:
         made.prompt, made.turns, made.score, 0, 0, 0, extras=Extras(messages=({"tool": object()},))
     )
     with pytest.raises(TypeError, match="no checkpoint can keep"):
-        group_to_plain(Group(made.prompt, (odd,)))
+        to_plain(Group(made.prompt, (odd,)))
 
 
 # --- settings -----------------------------------------------------------------------------------

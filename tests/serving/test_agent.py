@@ -23,7 +23,7 @@ from groupwise.records import rollout_rows
 from groupwise.records.rows import rows_table
 from groupwise.rollouts import collect
 from groupwise.samplers import SamplingSettings, ScriptedSampler
-from groupwise.selection import group_from_plain, group_to_plain
+from groupwise.selection import from_plain, to_plain
 from groupwise.serving.agent import make_agent
 from groupwise.templates import Template
 from groupwise.types import Group, Rollout
@@ -317,7 +317,7 @@ def test_branches_train_with_their_rollouts_advantage(rows: Path, template: Temp
     assert [each["advantage"] for each in table] == advantages
     assert [each["reward"] for each in table[::2]] == [each["reward"] for each in table[1::2]]
     by_id = {each.id: each for each in (group.prompt, *(r.prompt for r in members))}
-    assert group_from_plain(json.loads(json.dumps(group_to_plain(group))), by_id.__getitem__)
+    assert from_plain(json.loads(json.dumps(to_plain(group))), by_id.__getitem__)
 
 
 def without(rollout: Rollout) -> Rollout:

@@ -72,6 +72,9 @@ def train(
     resume: Annotated[bool, typer.Option(help="Go on with the run in --output.")] = False,
     overwrite: Annotated[bool, typer.Option(help="Replace the run in --output.")] = False,
     small: Small = False,
+    replay_schedule: Annotated[
+        Path | None, typer.Option(help="Repeat the asynchronous run in this folder bit for bit.")
+    ] = None,
     quiet: Annotated[bool, typer.Option(help="No progress, only the closing table.")] = False,
 ) -> None:
     """Train by a recipe: progress on standard error, the closing table on standard output."""
@@ -81,7 +84,7 @@ def train(
     from groupwise.cli.tables import closing_table, stages_tables
     from groupwise.stages import train as run_training
 
-    own = ("output", "resume", "overwrite", "small", "quiet")
+    own = ("output", "resume", "overwrite", "small", "replay-schedule", "quiet")
     display = ProgressDisplay(console(stderr=True, quiet=quiet))
     try:
         run = run_training(
@@ -91,6 +94,7 @@ def train(
             resume=resume,
             overwrite=overwrite,
             small=small,
+            replay_schedule=replay_schedule,
             callbacks=[display, LiveDoctor(display.say)],
         )
     finally:

@@ -1,8 +1,10 @@
-"""The `[compute]` table: where a run computes, and on how many processes. No torch."""
+"""The `[compute]` table: where a run computes, on how many processes, how far ahead. No torch."""
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class ComputeSettings(BaseModel):
@@ -24,3 +26,36 @@ class ComputeSettings(BaseModel):
         description="How long a process waits for the others, at the start and in every exchange, "
         "before the run ends and names what it waited for.",
     )
+    max_staleness: int = Field(
+        0,
+        ge=0,
+        description="How many steps old a rollout that is learned from may be. 0: sample, then "
+        "learn. More: sampling and verification go on while the policy learns, this many steps "
+        "ahead, and the sampler holds a copy of the weights.",
+    )
+    stale: Literal["wait", "drop", "correct"] = Field(
+        "wait",
+        description="What keeps rollouts within max_staleness. wait: steps take the oldest groups "
+        "first and wait for them. drop: steps take what is finished first, and drop groups that "
+        "are older. correct: nothing is dropped, and algorithm.correction weighs what is older.",
+    )
+    park_after: int | None = Field(
+        None,
+        ge=1,
+        description="A completion that has grown by so many tokens lets others go first; it "
+        "continues with the next weights. Unset: it is sampled to its end.",
+    )
+
+    @model_validator(mode="after")
+    def _ahead_or_not(self) -> ComputeSettings:
+        if self.max_staleness and self.processes > 1:
+            raise ValueError(
+                f"max_staleness = {self.max_staleness} with processes = {self.processes}: only one "
+                "process can sample ahead of learning; set one of the two to 0 or 1"
+            )
+        if not self.max_staleness and (self.park_after is not None or self.stale != "wait"):
+            raise ValueError(
+                "stale and park_after are of runs that sample ahead of learning; set "
+                "max_staleness to 1 or more, or leave them out"
+            )
+        return self

@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from groupwise.instants import INSTANTS
 from groupwise.proving.child import Ended, Job, run_child, start_server
 from groupwise.proving.equality import Comparison, compare_runs
 from groupwise.recipe import find_recipe, load_recipe
-from groupwise.records import open_run
+from groupwise.records import SCHEDULE, open_run
 from groupwise.stages import is_pipeline, load_pipeline
 
 SECOND_EPOCH, INSIDE, RANDOM = "second epoch", "inside a stage", "random"
@@ -204,8 +204,22 @@ class _Broken:
             self.runs += 1
             shutil.rmtree(self.job.run, ignore_errors=True)
             if self._to_the_end():
-                self.compared = compare_runs(self.unbroken, self.job.run)
+                self.compared = compare_runs(self._unbroken(), self.job.run)
                 self.first = self.compared.first
+
+    def _unbroken(self) -> Path:
+        """The run that never stopped; a new one by the killed run's schedule where it has one, as
+        two asynchronous runs differ. Raises GroupwiseError where it fails."""
+        if not (self.job.run / SCHEDULE).exists():
+            return self.unbroken
+        self.progress("an unbroken run by the killed run's schedule")
+        folder = self.job.folder / "replay"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        ended = run_child(replace(self.job, folder=folder, schedule=self.job.run), {}, fresh=True)
+        if ended.error is not None:
+            raise GroupwiseError(f"the schedule could not be replayed: {ended.error}")
+        return folder / "run"
 
     def _to_the_end(self) -> bool:
         """Kill and resume one run until it finishes. False where it could not be resumed."""

@@ -49,12 +49,16 @@ def start_server() -> None:
 
 @dataclass(frozen=True)
 class Job:
-    """What every child of one check runs: `gw.train` with these arguments, always as a resume."""
+    """What every child of one check runs: `gw.train` with these arguments, always as a resume.
+
+    `schedule` is the folder of the asynchronous run that it repeats.
+    """
 
     recipe: Any
     overrides: dict[str, Any]
     small: bool
     folder: Path
+    schedule: Path | None = None
 
     @property
     def run(self) -> Path:
@@ -106,7 +110,14 @@ def _train(job: Job, deaths: dict[str, float], environment: dict[str, str]) -> N
     os.dup2(output, 2)
     instants.arm(job.folder / "trace", deaths)
     try:
-        train(job.recipe, job.overrides, output=job.run, resume=True, small=job.small)
+        train(
+            job.recipe,
+            job.overrides,
+            output=job.run,
+            resume=True,
+            small=job.small,
+            replay_schedule=job.schedule,
+        )
     except GroupwiseError as error:
         write_json(job.folder / "error.json", {"error": str(error)})
         sys.exit(error.exit_code)

@@ -1,8 +1,8 @@
 """The run on disk: recipe, environment, every metric, every rollout; write, read, diff. No torch.
 
 A run folder holds `recipe.toml` (resolved), `environment.json`, `metrics.jsonl` (one line a step),
-`rollouts/step_NNNNNN.parquet`, `evaluations/`, `events.jsonl`, `checkpoints/` and, at the end,
-`summary.json`.
+`rollouts/step_NNNNNN.parquet`, `evaluations/`, `events.jsonl`, `checkpoints/`, an asynchronous
+run's `schedule.jsonl` and, at the end, `summary.json`.
 """
 
 from groupwise.records.compare import diff as diff
@@ -27,6 +27,7 @@ from groupwise.records.settings import EvaluationSettings as EvaluationSettings
 from groupwise.records.settings import RecordSettings as RecordSettings
 from groupwise.records.totals import group_totals as group_totals
 from groupwise.records.totals import has_signal as has_signal
+from groupwise.records.writer import SCHEDULE as SCHEDULE
 from groupwise.records.writer import SUMMARY_KEYS as SUMMARY_KEYS
 from groupwise.records.writer import RunWriter as RunWriter
 from groupwise.records.writer import refuse_in_use as refuse_in_use

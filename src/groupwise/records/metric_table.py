@@ -95,6 +95,7 @@ selection/replayed whole
 selection/skipped whole
 selection/max_tokens whole
 selection/level whole
+ahead/<name>
 grad_norm
 learning_rate
 updates whole

@@ -84,6 +84,7 @@ _COLUMNS: dict[str, tuple[str, Callable[[Rollout], Any]]] = {
     "turn_ends": ("ids", lambda r: _turn_ends(r)),
     "limit": ("string", lambda r: r.extras.limit),
     "output": ("string", lambda r: r.extras.output),
+    "versions": ("ids", lambda r: _versions(r)),
 }
 """Type and value of every column but `rewards`, a struct of the step's verifiers."""
 
@@ -146,6 +147,13 @@ def _listed(
 ) -> list[Any] | None:
     """A list column's cell: None and an empty list are different things."""
     return None if values is None else [of(value) for value in values]
+
+
+def _versions(rollout: Rollout) -> list[int] | None:
+    """The policy version of every completion id, -1 under context; None where all have one."""
+    own = [turn.completion for turn in rollout.turns]
+    several = len({each for one in own for each in one.versions or (one.version,)}) > 1
+    return list(rollout.per_token("token_versions", -1)) if several else None
 
 
 def _turn_ends(rollout: Rollout) -> list[int]:

@@ -47,6 +47,7 @@ SUMMARY_KEYS: tuple[str, ...] = (
     "reward_last",
 )
 """Keys that every `summary.json` has; None where a key does not apply."""
+SCHEDULE = "schedule.jsonl"
 
 
 class RunWriter:
@@ -135,6 +136,10 @@ class RunWriter:
         self._write_table(path, rows)
         return path
 
+    def schedule(self, line: Mapping[str, Any]) -> None:
+        """Append a step's line of `schedule.jsonl`: what an asynchronous run's clock decided."""
+        self._append(SCHEDULE, line)
+
     def evaluation(
         self, version: int, values: Mapping[str, Value], rows: Sequence[Mapping[str, Any]] = ()
     ) -> None:
@@ -180,8 +185,8 @@ class RunWriter:
     def truncate_after(self, step: int) -> None:
         """Keep what the first `step` steps wrote; the resumed run writes the rest again.
 
-        Dropped: metric lines and rollouts of steps >= `step`, evaluations of versions > `step`, and
-        the summary. Other events stay: they say what happened, the interruption included.
+        Dropped: metric and schedule lines and rollouts of steps >= `step`, evaluations of versions
+        > `step`, and the summary. Other events stay: they say what happened.
 
         Raises GroupwiseError where the record ends before `step`, as it then is not the record of
         the checkpoint.
@@ -196,6 +201,9 @@ class RunWriter:
             )
         events = read_objects(self.folder / "events.jsonl", "kind", str, torn="ignore")
         self._rewrite("metrics.jsonl", kept)
+        if (self.folder / SCHEDULE).exists():
+            lines = read_objects(self.folder / SCHEDULE, "step", int, torn="ignore")
+            self._rewrite(SCHEDULE, [line for line in lines if line["step"] < step])
         self._rewrite(
             "events.jsonl",
             [e for e in events if e["kind"] != "evaluation" or e["version"] <= step],

@@ -21,7 +21,7 @@ from groupwise.templates import Template
 from groupwise.types import Completion, Group, Prompt, Request, Rollout, Score
 
 Timer = Callable[[str], AbstractContextManager[None]]
-_UNJUDGED = Score(None, "not_applicable", "not yet judged")
+UNJUDGED = Score(None, "not_applicable", "not yet judged")
 
 
 def no_timer(_part: str) -> AbstractContextManager[None]:
@@ -66,7 +66,7 @@ def collect(
     members: list[Played] = []
 
     def ended(place: int) -> None:
-        rollout = members[place].rollout(_UNJUDGED, step)
+        rollout = members[place].rollout(UNJUDGED, step)
         case = case_of(rollout, environment.judged_for(rollout.prompt))
         scoring.put(place, case, members[place].verdict)
 
@@ -83,16 +83,29 @@ def collect(
             f"environment {environment.name!r} failed in all {len(members)} rollouts; the first: "
             f"{members[0].failure}"
         )
-    rollouts: list[Rollout] = []
-    for member, score in zip(members, scores, strict=True):
-        rollout = member.rollout(score, step)
-        ends = step_ends(score, rollout, template, environment)
-        rollouts.append(replace(rollout, step_ends=ends))
-    left = iter(rollouts)
+    left = iter(zip(members, scores, strict=True))
     return [
-        Group(prompt, tuple(islice(left, size)), greedy=next(left) if greedy else None)
+        finished_group(setting, prompt, list(islice(left, size + greedy)), step, greedy=greedy)
         for (prompt, _), size in zip(prompts, sizes, strict=True)
     ]
+
+
+def finished_group(
+    setting: Setting,
+    prompt: Prompt,
+    scored: Sequence[tuple[Played, Score]],
+    step: int,
+    *,
+    greedy: bool,
+) -> Group:
+    """The group of played rollouts with their scores, the `greedy` one last."""
+    rollouts: list[Rollout] = []
+    for member, score in scored:
+        rollout = member.rollout(score, step)
+        ends = step_ends(score, rollout, setting.template, setting.environment)
+        rollouts.append(replace(rollout, step_ends=ends))
+    last = rollouts.pop() if greedy else None
+    return Group(prompt, tuple(rollouts), greedy=last)
 
 
 def _play_turns(

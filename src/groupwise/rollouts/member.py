@@ -47,6 +47,7 @@ class Setting:
     purpose: Purpose
     entropies: bool = False
     top_k: int = 0
+    park_after: int = 0
     encoding: threading.Lock = field(default_factory=threading.Lock)
 
     def request(
@@ -74,6 +75,7 @@ class Setting:
             keep_top_p=sampling.top_p,
             keep_min_p=sampling.min_p,
             room=room,
+            pause_after=self.park_after,
         )
 
 

@@ -13,6 +13,8 @@ from groupwise.types import Completion, Request
 # Called with a request's place and its finished completion. Returns None, the next request of that
 # place (its prompt ids start with all ids so far), or a future of either.
 Then = Callable[[int, Completion], "Request | Future[Request | None] | None"]
+# Asked before every decoding step; True from one call on: what is unfinished is given back paused.
+Pause = Callable[[], bool]
 
 
 @runtime_checkable
@@ -29,11 +31,14 @@ class Sampler(Protocol):
     def sample(self, requests: Sequence[Request]) -> list[Completion]:
         """One completion per request, in order. Raises NonFiniteError naming the request."""
 
-    def play(self, requests: Sequence[Request], then: Then) -> None:
+    def play(self, requests: Sequence[Request], then: Then, pause: Pause | None = None) -> None:
         """Sample every request and its follow-ups; `then` gets each completion when it ends.
 
         `then` is called in this thread and must not block: slow work goes into a future. A request
-        that follows starts with the ids of the request and completion before it.
+        that follows starts with the ids of the request and completion before it. Once `pause` is
+        True, `then` gets what there is of every unfinished completion (maybe no token) with finish
+        reason "paused", and answers that are still awaited are left to the caller. A sampler that
+        cannot be interrupted does not ask.
         """
 
     def close(self) -> None:
@@ -41,7 +46,7 @@ class Sampler(Protocol):
 
 
 def play_in_waves(
-    sample: Callable[[Sequence[Request]], list[Completion]],
+    sample: Callable[[Sequence[Request]], Sequence[Completion]],
     requests: Sequence[Request],
     then: Then,
 ) -> None:

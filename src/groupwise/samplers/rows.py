@@ -51,8 +51,20 @@ class Row:
     @classmethod
     def of(cls, place: int, request: Request, template: Template) -> Row:
         """The row of a request that is given to the sampler now."""
-        strings = request.stop_strings
-        return cls(request, place, template.stop_strings(strings) if strings else None)
+        strings, begun = request.stop_strings, request.begun
+        row = cls(request, place, template.stop_strings(strings) if strings else None)
+        if begun is not None:
+            row.ids, row.logprobs = list(begun.token_ids), list(begun.sampler_logprobs)
+            row.entropies = list(begun.entropies or ())
+            row.top_ids = list(begun.top_ids or ())
+            row.top_logprobs = list(begun.top_logprobs or ())
+            row.supports = list(begun.supports or ())
+        return row
+
+    @property
+    def context(self) -> tuple[int, ...]:
+        """The ids that a decoder runs before the row's next draw, from the prompt on."""
+        return (*self.request.prompt_ids, *self.ids)
 
     def take(self, picked: Picked, index: int, stop_ids: frozenset[int]) -> None:
         """Append row `index` of the draws; the row ends where it says so."""
@@ -71,6 +83,16 @@ class Row:
             self.finish_reason = "stop"
         elif len(self.ids) >= request.max_tokens:
             self.finish_reason = "length"
+        elif request.pause_after and len(self.ids) - self._num_begun >= request.pause_after:
+            self.finish_reason = "paused"
+
+    @property
+    def _num_begun(self) -> int:
+        return 0 if self.request.begun is None else self.request.begun.num_tokens
+
+    def pause(self) -> None:
+        """End it here where it has not ended, to be continued."""
+        self.finish_reason = self.finish_reason or "paused"
 
     def expire(self, now: float) -> bool:
         """End an unfinished row that is past its deadline. True where it has ended."""
@@ -84,12 +106,15 @@ class Row:
         text = template.decode_completion(self.ids)
         request = self.request
         asked_top = request.top_k > 0
+        before = () if request.begun is None else request.begun.token_versions
+        versions = (*before, *[version] * (len(self.ids) - len(before)))
         return Completion(
             token_ids=tuple(self.ids),
             text=self.stops.cut(text) if self.stops else text,
             sampler_logprobs=tuple(self.logprobs),
             finish_reason=self.finish_reason or "error",
-            version=version,
+            version=min(versions, default=version),
+            versions=versions if len(set(versions)) > 1 else None,
             entropies=tuple(self.entropies) if request.entropies else None,
             top_ids=tuple(self.top_ids) if asked_top else None,
             top_logprobs=tuple(self.top_logprobs) if asked_top else None,

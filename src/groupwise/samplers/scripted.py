@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from groupwise.policies.policy import Policy
-from groupwise.samplers.contract import Then, play_in_waves
+from groupwise.samplers.contract import Pause, Then, play_in_waves
 from groupwise.templates import Template
 from groupwise.types import Completion, FinishReason, Request
 
@@ -35,7 +35,7 @@ class ScriptedSampler:
         """Only the version is taken."""
         self.version = version
 
-    def play(self, requests: Sequence[Request], then: Then) -> None:
+    def play(self, requests: Sequence[Request], then: Then, pause: Pause | None = None) -> None:
         """Whole lists, one after the other; see `Sampler.play`."""
         play_in_waves(self.sample, requests, then)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from transformers import DynamicCache
 from groupwise.errors import RecipeError
 from groupwise.policies.heads import Head, head_of, text_config
 from groupwise.policies.policy import Policy, evaluating
-from groupwise.samplers.contract import Then, check_length, play_in_waves
+from groupwise.samplers.contract import Pause, Then, check_length, play_in_waves
 from groupwise.samplers.draw import Draws
 from groupwise.samplers.rows import NextTokens, Picked, Row
 from groupwise.samplers.weights import SamplingWeights
@@ -51,16 +52,16 @@ class TransformersSampler:
         self.policy = policy
         self.version = version
 
-    def play(self, requests: Sequence[Request], then: Then) -> None:
+    def play(self, requests: Sequence[Request], then: Then, pause: Pause | None = None) -> None:
         """Whole lists, one after the other; see `Sampler.play`."""
-        play_in_waves(self.sample, requests, then)
+        play_in_waves(partial(self.sample, pause=pause), requests, then)
 
     def close(self) -> None:
         """Drop the copies of weights."""
         del self._weights
 
-    def sample(self, requests: Sequence[Request]) -> list[Completion]:
-        """One completion per request, in order.
+    def sample(self, requests: Sequence[Request], pause: Pause | None = None) -> list[Completion]:
+        """One completion per request, in order; paused ones where `pause` says so.
 
         Raises RecipeError where a request is longer than the model has positions for, and
         NonFiniteError, naming the request, where its logits are not finite.
@@ -69,7 +70,7 @@ class TransformersSampler:
         model = self._weights.model
         with torch.inference_mode(), evaluating(model), self.policy.compute():
             for batch in self._batches(rows):
-                _Decoding(self.policy, head_of(model), text_config(model), batch).run()
+                _Decoding(self.policy, head_of(model), text_config(model), batch, pause).run()
         return [row.completion(self.policy.template, self.version) for row in rows]
 
     def _row(self, place: int, request: Request) -> Row:
@@ -78,7 +79,7 @@ class TransformersSampler:
 
     def _batches(self, rows: Sequence[Row]) -> Iterator[list[Row]]:
         """Rows of like prompt length together, so that little is padded; ties keep their order."""
-        ordered = sorted(rows, key=lambda row: len(row.request.prompt_ids))
+        ordered = sorted(rows, key=lambda row: len(row.context))
         for start in range(0, len(ordered), self.batch_rows):
             yield ordered[start : start + self.batch_rows]
 
@@ -86,12 +87,16 @@ class TransformersSampler:
 class _Decoding:
     """One batch from its prompts to its last token."""
 
-    def __init__(self, policy: Policy, head: Head, config: Any, rows: list[Row]) -> None:
+    def __init__(
+        self, policy: Policy, head: Head, config: Any, rows: list[Row], pause: Pause | None
+    ) -> None:
         self.policy = policy
+        self.pause = pause
+        self.contexts = {row.place: row.context for row in rows}
         self.head = head
         self.rows = rows
         self.stop_ids = policy.template.stop_ids
-        longest = max(len(row.request.prompt_ids) for row in rows)
+        longest = max(len(row.context) for row in rows)
         self.prefill_width = longest
         capacity = longest + max(row.request.max_tokens for row in rows)
         self.cache = DynamicCache(config=config)
@@ -105,9 +110,14 @@ class _Decoding:
         self._past_deadline()
         if all(row.finish_reason is not None for row in self.rows):
             return
-        logits = self._prefill()
+        logits: Tensor | None = None
         step = 0
         while True:
+            if self.pause is not None and self.pause():
+                for row in self.rows:
+                    row.pause()
+                return
+            logits = self._prefill() if logits is None else logits
             draws = self.next_tokens.draw(logits, self.policy.version)
             self._append(draws)
             alive = [place for place, row in enumerate(self.rows) if row.finish_reason is None]
@@ -125,7 +135,7 @@ class _Decoding:
         """Per-row settings as tensors, made again whenever rows leave."""
         self.next_tokens = NextTokens(self.rows, self.policy.device)
         self.prompt_lengths = torch.tensor(
-            [len(row.request.prompt_ids) for row in self.rows], device=self.policy.device
+            [len(self.contexts[row.place]) for row in self.rows], device=self.policy.device
         )
 
     def _append(self, draws: Draws) -> None:
@@ -145,7 +155,8 @@ class _Decoding:
     def _prefill(self) -> Tensor:
         """Every distinct prompt once, left-padded; then each row's own copy. Logits [R, V]."""
         device = self.policy.device
-        prompts = list(dict.fromkeys(row.request.prompt_ids for row in self.rows))
+        contexts = [self.contexts[row.place] for row in self.rows]
+        prompts = list(dict.fromkeys(contexts))
         width = self.prefill_width
         ids = torch.full((len(prompts), width), self.policy.template.pad_id, dtype=torch.int64)
         mask = torch.zeros((len(prompts), self.mask.shape[1]), dtype=torch.int64)
@@ -156,7 +167,7 @@ class _Decoding:
         positions = (self.mask[:, :width].cumsum(-1) - 1).clamp(min=0)
         logits = self._forward(ids.to(device), positions, width)
         number = {prompt: place for place, prompt in enumerate(prompts)}
-        expand = torch.tensor([number[row.request.prompt_ids] for row in self.rows], device=device)
+        expand = torch.tensor([number[each] for each in contexts], device=device)
         if len(prompts) != len(self.rows):
             self.cache.batch_select_indices(expand)
         self.mask = self.mask[expand]

@@ -8,8 +8,8 @@ from groupwise.selection.history import History as History
 from groupwise.selection.prompts import PromptPicker as PromptPicker
 from groupwise.selection.prompts import curriculum_of as curriculum_of
 from groupwise.selection.replay import ReplayBuffer as ReplayBuffer
-from groupwise.selection.replay import group_from_plain as group_from_plain
-from groupwise.selection.replay import group_to_plain as group_to_plain
+from groupwise.selection.replay import from_plain as from_plain
+from groupwise.selection.replay import to_plain as to_plain
 from groupwise.selection.settings import CurriculumSettings as CurriculumSettings
 from groupwise.selection.settings import ReplaySettings as ReplaySettings
 from groupwise.selection.settings import SelectionSettings as SelectionSettings

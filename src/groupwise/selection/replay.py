@@ -66,47 +66,36 @@ class ReplayBuffer:
 
     def state_dict(self) -> list[dict[str, Any]]:
         return [
-            {"group": group_to_plain(each.group), "version": each.version, "uses": each.uses}
+            {"group": to_plain(each.group), "version": each.version, "uses": each.uses}
             for each in self._kept
         ]
 
     def load_state_dict(self, data: Sequence[Mapping[str, Any]], prompt_of: PromptOf) -> None:
         self._kept = [
-            _Kept(group_from_plain(each["group"], prompt_of), each["version"], each["uses"])
+            _Kept(from_plain(each["group"], prompt_of), each["version"], each["uses"])
             for each in data
         ]
 
 
-def group_to_plain(group: Group) -> Any:
+def to_plain(value: Any) -> Any:
     """What a checkpoint holds of rollouts that wait, JSON-able; prompts are kept by id.
 
     Every field comes back equal, floats bit for bit. A tuple is written as a list, a list as
     `{"list": ...}`, a mapping as `{"map": ...}`, a type of `types.py` as `{"of": name, "fields":
     ...}`. TypeError where a rollout's extras hold what JSON cannot.
     """
-    return _plain(group)
-
-
-def group_from_plain(data: Any, prompt_of: PromptOf) -> Group:
-    """What `group_to_plain` was given; `prompt_of` gives a prompt by its id."""
-    group = _back(data, prompt_of)
-    assert isinstance(group, Group)
-    return group
-
-
-def _plain(value: Any) -> Any:
     if value is None or isinstance(value, str | bool | int | float):
         return value
     if isinstance(value, tuple):
-        return [_plain(inner) for inner in value]
+        return [to_plain(inner) for inner in value]
     if isinstance(value, list):
-        return {"list": [_plain(inner) for inner in value]}
+        return {"list": [to_plain(inner) for inner in value]}
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-        return {"map": {key: _plain(inner) for key, inner in value.items()}}
+        return {"map": {key: to_plain(inner) for key, inner in value.items()}}
     if isinstance(value, Prompt):
         return {"prompt": value.id}
     if is_dataclass(value) and type(value).__name__ in _TYPES:
-        own = {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+        own = {each.name: to_plain(getattr(value, each.name)) for each in fields(value)}
         return {"of": type(value).__name__, "fields": own}
     raise TypeError(
         f"a rollout holds {value!r:.80}, a {type(value).__name__}, which no checkpoint can keep; "
@@ -114,16 +103,17 @@ def _plain(value: Any) -> Any:
     )
 
 
-def _back(data: Any, prompt_of: PromptOf) -> Any:
+def from_plain(data: Any, prompt_of: PromptOf) -> Any:
+    """What `to_plain` was given; `prompt_of` gives a prompt by its id."""
     if isinstance(data, list):
-        return tuple(_back(inner, prompt_of) for inner in data)
+        return tuple(from_plain(inner, prompt_of) for inner in data)
     if not isinstance(data, dict):
         return data
     if "prompt" in data:
         return prompt_of(data["prompt"])
     if "list" in data:
-        return [_back(inner, prompt_of) for inner in data["list"]]
+        return [from_plain(inner, prompt_of) for inner in data["list"]]
     if "map" in data:
-        return {key: _back(inner, prompt_of) for key, inner in data["map"].items()}
-    own = {name: _back(inner, prompt_of) for name, inner in data["fields"].items()}
+        return {key: from_plain(inner, prompt_of) for key, inner in data["map"].items()}
+    own = {name: from_plain(inner, prompt_of) for name, inner in data["fields"].items()}
     return _TYPES[data["of"]](**own)

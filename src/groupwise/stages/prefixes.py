@@ -23,7 +23,7 @@ from groupwise.records.files import json_line, read_json_lines, write_text
 from groupwise.rollouts import collect
 from groupwise.rollouts.judged import case_of, step_ends
 from groupwise.samplers import Sampler, make_sampler
-from groupwise.samplers.contract import Then
+from groupwise.samplers.contract import Pause, Then
 from groupwise.stages.traces import CHUNK, Source
 from groupwise.types import Completion, Group, Prompt, Request, Rollout, StepReward
 from groupwise.verifiers.process import boundaries
@@ -47,7 +47,7 @@ class Continued:
     size: int
     decode: Callable[[Sequence[int]], str]
 
-    def play(self, requests: Sequence[Request], then: Then) -> None:
+    def play(self, requests: Sequence[Request], then: Then, pause: Pause | None = None) -> None:
         """See `Sampler.play`. Raises GroupwiseError where the environment plays otherwise now."""
         started: set[int] = set()
 
@@ -60,7 +60,8 @@ class Continued:
             started.add(place)
             return then(place, completion)
 
-        self.sampler.play([self._first(*each, then) for each in enumerate(requests)], on_completion)
+        first = [self._first(*each, then) for each in enumerate(requests)]
+        self.sampler.play(first, on_completion, pause)
 
     def _first(self, place: int, request: Request, then: Then) -> Request:
         prefix = self.prefixes[place // self.size]

@@ -68,6 +68,7 @@ def train(
     *,
     overwrite: bool = False,
     small: bool = False,
+    replay_schedule: str | Path | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> Run:
     """Train by a recipe, of one run or of several stages, and return the run's record.
@@ -76,8 +77,9 @@ def train(
     values. `output` is the run's folder (default `runs/<recipe>-<number>`). With `resume` the run
     in `output` resumes from its newest complete checkpoint and ends equal to one that never
     stopped; on an absent or empty folder it starts afresh, on a finished run it does nothing.
-    `overwrite` replaces a run that is there. `small` shrinks the recipe. In a notebook progress and
-    curves show under the cell.
+    `overwrite` replaces a run that is there. `small` shrinks the recipe. `replay_schedule` is the
+    folder of an asynchronous run of this recipe, which the run repeats bit for bit. In a notebook
+    progress and curves show under the cell.
 
     Raises RecipeError (bad input, before weights load), TypeError (not a callback),
     GroupwiseError (a run that failed), Interrupted (SIGINT or SIGTERM; a checkpoint was written
@@ -89,8 +91,14 @@ def train(
     if not is_pipeline(source):
         return start.train(
             recipe, overrides, output, resume,
-            overwrite=overwrite, small=small, callbacks=callbacks,
+            overwrite=overwrite, small=small, replay_schedule=replay_schedule,
+            callbacks=callbacks,
         )  # fmt: skip
+    if replay_schedule is not None:
+        raise RecipeError(
+            f"replay_schedule = {str(replay_schedule)!r}: a pipeline has a schedule for each of "
+            "its stages; give the recipe of one stage, RUN/stages/NAME/recipe.toml"
+        )
     pipeline = load_pipeline(source, overrides, small=small)
     folder, resuming = run_folder(source, output, resume=resume, overwrite=overwrite)
     if resuming:

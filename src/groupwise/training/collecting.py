@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import math
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,6 +20,7 @@ from torch import Tensor
 from groupwise.algorithms import AlgorithmState
 from groupwise.environments import Environment
 from groupwise.errors import GroupwiseError
+from groupwise.policies import Policy
 from groupwise.recipe import Recipe
 from groupwise.records import Value
 from groupwise.rollouts import Timer, collect, no_timer
@@ -27,13 +29,13 @@ from groupwise.selection import (
     PromptPicker,
     ReplayBuffer,
     down_sample,
-    group_from_plain,
+    from_plain,
     group_sizes,
-    group_to_plain,
     max_tokens_at,
+    to_plain,
 )
 from groupwise.templates import Template
-from groupwise.types import Group
+from groupwise.types import Group, Prompt
 from groupwise.verifiers import VerifierLogs
 
 
@@ -44,7 +46,8 @@ class Collected:
     `groups` are learned from, the last `replayed` of them again. `sampled` are all that the step
     sampled, refills included; `waiting` are those of them that a later step learns from, and
     `discarded` is what none will. `max_tokens` is the step's limit on a completion. `notes` are for
-    a person; a step without groups has one that says why. `logs` are the verifiers' own.
+    a person; a step without groups has one that says why. `logs` are the verifiers' own, `ahead`
+    are metrics of collecting ahead of learning.
     """
 
     max_tokens: int
@@ -58,6 +61,7 @@ class Collected:
     replayed: int = 0
     level: int | None = None
     logs: VerifierLogs = field(default_factory=VerifierLogs)
+    ahead: dict[str, Value] = field(default_factory=dict[str, Value])
 
     @property
     def fresh(self) -> list[Group]:
@@ -83,6 +87,7 @@ class Collected:
             "selection/skipped": int(not self.groups),
             "selection/max_tokens": self.max_tokens,
             **({} if self.level is None else {"selection/level": self.level}),
+            **{f"ahead/{name}": value for name, value in self.ahead.items()},
         }
 
 
@@ -117,11 +122,8 @@ class Collector:
         """
         final = self.recipe.sampling.max_tokens
         found = Collected(max_tokens_at(update, self.recipe.selection.length, final))
-        ready, self.waiting = self.waiting, []
         wanted = self.recipe.training.prompts_per_step
-        rounds = 1 if self.rule is None else self.rule.max_batches
-        while len(ready) < wanted and found.rounds < rounds:
-            ready += self._round(wanted - len(ready), step, found, timer)
+        ready = self._gather(wanted, step, found, timer)
         self._share_out(ready, wanted, step, found)
         if self.replay is not None:
             again = [] if not found.groups else self.replay.take(step)
@@ -135,17 +137,33 @@ class Collector:
                 found.notes.append(f"curriculum: level {curriculum.name!r} opens")
         return found
 
+    def _gather(self, wanted: int, step: int, found: Collected, timer: Timer) -> list[Group]:
+        """The groups that may be learned from: `wanted` of them, or fewer where the rule ends."""
+        verifier = self.environment.verifier
+        verifier.begin_step(step)
+        ready, self.waiting = self.waiting, []
+        rounds = 1 if self.rule is None else self.rule.max_batches
+        while len(ready) < wanted and found.rounds < rounds:
+            ready += self._round(wanted - len(ready), step, found, timer)
+        found.logs = verifier.take_logs()
+        return ready
+
+    def _take(self, count: int, step: int) -> list[tuple[Prompt, int]]:
+        """The next prompts with their visits."""
+        algorithm = self.recipe.algorithm
+        chosen = self.picker.take(count, step, lambda each: algorithm.wants(each, self.state))
+        return [(self.environment.prompt(prompt_id), visit) for prompt_id, visit in chosen]
+
     def _round(self, missing: int, step: int, found: Collected, timer: Timer) -> list[Group]:
         """Sample once; the groups that are kept."""
         count = missing if self.rule is None else math.ceil(missing * self.rule.oversample)
-        algorithm, needs = self.recipe.algorithm, self.recipe.algorithm.needs
-        chosen = self.picker.take(count, step, lambda each: algorithm.wants(each, self.state))
+        needs, chosen = self.recipe.algorithm.needs, self._take(count, step)
         groups = collect(
             self.environment,
             self.sampler,
             self.template,
-            [(self.environment.prompt(prompt_id), visit) for prompt_id, visit in chosen],
-            group_size=self._sizes([prompt_id for prompt_id, _ in chosen], found.max_tokens),
+            chosen,
+            group_size=self._sizes([prompt.id for prompt, _ in chosen], found.max_tokens),
             sampling=self.recipe.sampling.model_copy(update={"max_tokens": found.max_tokens}),
             seed=self.recipe.seed,
             step=step,
@@ -213,11 +231,11 @@ class Collector:
             "groups (sampling.group_size), more rounds (max_batches), or when_short = 'partial'"
         )
 
-    def _sizes(self, prompt_ids: Sequence[str], max_tokens: int) -> int | list[int]:
-        """One group size, or one a prompt where the recipe adapts them."""
+    def _sizes(self, prompt_ids: Sequence[str], max_tokens: int) -> list[int]:
+        """The size of each prompt's group."""
         sizes, fixed = self.recipe.selection.sizes, self.recipe.sampling.group_size
         if sizes is None:
-            return fixed
+            return [fixed] * len(prompt_ids)
         history = self.picker.history
         costs = [history.tokens(each) or float(max_tokens) for each in prompt_ids]
         budget = fixed * sum(costs)
@@ -226,25 +244,41 @@ class Collector:
         rates = [history.smoothed(each) for each in prompt_ids]
         return group_sizes(rates, costs, budget=budget, low=sizes.low, high=sizes.high)
 
+    # --- what collecting ahead of learning adds to (`ahead.py`) ---------------------------------
+
+    def load(self, policy: Policy, version: int) -> dict[str, Any] | None:
+        """Collect with these weights from now on; a line of the schedule, where there is one."""
+
+    def quiet(self, version: int) -> AbstractContextManager[object]:
+        """No verifier works for this collector in the context, in which a version is evaluated."""
+        return nullcontext()
+
+    def close(self) -> None:
+        """Ends what works in the background."""
+
     # --- state ----------------------------------------------------------------------------------
 
     def tensor(self) -> Tensor:
         """All of the collector's state as bytes [N] uint8: JSON, compressed."""
-        replay = self.replay
-        state: dict[str, Any] = {
-            "picker": self.picker.state_dict(),
-            "waiting": [group_to_plain(group) for group in self.waiting],
-            "replay": None if replay is None else replay.state_dict(),
-        }
-        packed = zlib.compress(json.dumps(state, separators=(",", ":")).encode(), 1)
-        return torch.frombuffer(bytearray(packed), dtype=torch.uint8)
+        state = json.dumps(self.state_dict(), separators=(",", ":"))
+        return torch.frombuffer(bytearray(zlib.compress(state.encode(), 1)), dtype=torch.uint8)
 
     def load_tensor(self, packed: Tensor) -> None:
         """Replace the state by what `tensor` gave."""
-        state = json.loads(zlib.decompress(packed.numpy().tobytes()))
+        self.load_state_dict(json.loads(zlib.decompress(packed.numpy().tobytes())))
+
+    def state_dict(self) -> dict[str, Any]:
+        replay = self.replay
+        return {
+            "picker": self.picker.state_dict(),
+            "waiting": [to_plain(group) for group in self.waiting],
+            "replay": None if replay is None else replay.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         prompt_of = self.environment.prompt
         self.picker.load_state_dict(state["picker"])
-        self.waiting = [group_from_plain(each, prompt_of) for each in state["waiting"]]
+        self.waiting = [from_plain(each, prompt_of) for each in state["waiting"]]
         if self.replay is not None and state["replay"] is not None:
             self.replay.load_state_dict(state["replay"], prompt_of)
 

@@ -39,6 +39,12 @@ def prepare(recipe: Recipe, pending: Collection[str] = ()) -> Prepared:
     choose_device(recipe.model.device)
     with kept_directory():
         environment = environment_from_settings(recipe.environment, seed=recipe.seed)
+    if environment.player is not None and recipe.compute.max_staleness:
+        raise RecipeError(
+            f"compute.max_staleness = {recipe.compute.max_staleness}: environment "
+            f"{environment.name!r} runs whole programs, which cannot be paused where the weights "
+            "change, nor kept in a checkpoint; set 0"
+        )
     _check_rewards(recipe, environment)
     for verifier in filter(None, (environment.verifier, environment.strict)):
         check_classifiers(verifier, pending)

@@ -32,6 +32,7 @@ from groupwise.recipe import Recipe
 from groupwise.samplers import Sampler, make_sampler
 from groupwise.scorers import SELF, Teachers
 from groupwise.templates import Template
+from groupwise.training.ahead import AheadCollector, Schedule
 from groupwise.training.collecting import Collector
 from groupwise.training.preparing import Prepared, fit_of, text_notes
 from groupwise.training.process import give_back_freed_memory, keep_freed_memory
@@ -155,14 +156,18 @@ class Session:
                 own[name].copy_(tensor)
 
     def close(self) -> None:
+        self.collector.close()
         self.sampler.close()
         self.environment.close()
         torch.set_num_threads(self.threads_before)
         give_back_freed_memory()
 
 
-def open_session(prepared: Prepared) -> Session:
-    """Load the policy (and its frozen reference, where one is needed) and build the rest."""
+def open_session(prepared: Prepared, schedule: Schedule | None = None) -> Session:
+    """Load the policy (and its frozen reference, where one is needed) and build the rest.
+
+    `schedule` are the lines of the asynchronous run that is replayed.
+    """
     recipe = prepared.recipe
     policy, training = policy_of(recipe), recipe.training
     fit = fit_of(recipe, prepared.model, prepared.longest_prompt)
@@ -202,12 +207,28 @@ def open_session(prepared: Prepared) -> Session:
         policy=policy,
         sampler=sampler,
         learner=learner,
-        collector=Collector(recipe, prepared.environment, sampler, prepared.model.template, state),
+        collector=collector_of(prepared, policy, sampler, state, schedule),
         state=state,
         teachers=teachers_of(prepared, policy),
         base=base_identity(policy.model) if has_adapter(policy.model) else None,
         threads_before=threads_before,
     )
+
+
+def collector_of(
+    prepared: Prepared,
+    policy: Policy,
+    sampler: Sampler,
+    state: AlgorithmState,
+    schedule: Schedule | None,
+) -> Collector:
+    """The collector; one that works ahead of learning has a sampler and weights of its own."""
+    recipe, environment, template = prepared.recipe, prepared.environment, prepared.model.template
+    if not recipe.compute.max_staleness:
+        return Collector(recipe, environment, sampler, template, state)
+    own = frozen_copy(policy)
+    sampler = sampler_of(recipe, own)
+    return AheadCollector(recipe, environment, sampler, template, state, own, schedule)
 
 
 _SMALL = 100_000_000

@@ -16,9 +16,11 @@ from groupwise.checkpoints import (
     prune,
     restore_training_state,
 )
-from groupwise.errors import GroupwiseError
-from groupwise.recipe import find_recipe, load_recipe
-from groupwise.records import Run, RunWriter, open_run
+from groupwise.errors import GroupwiseError, RecipeError
+from groupwise.recipe import Recipe, find_recipe, load_recipe
+from groupwise.records import SCHEDULE, Run, RunWriter, open_run
+from groupwise.records.reader import read_objects
+from groupwise.training.ahead import Schedule
 from groupwise.training.auditing import audit_before, audit_warnings
 from groupwise.training.callbacks import Callback
 from groupwise.training.loggers import loggers_of
@@ -39,6 +41,7 @@ def train(
     *,
     overwrite: bool = False,
     small: bool = False,
+    replay_schedule: str | Path | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> Run:
     """Train by a recipe of one run and return its record.
@@ -49,6 +52,7 @@ def train(
     source = recipe if isinstance(recipe, Mapping) else find_recipe(str(recipe))
     resolved = load_recipe(source, overrides, small=small)
     callbacks = [*callbacks, *loggers_of(resolved.record)]
+    schedule = None if replay_schedule is None else read_schedule(Path(replay_schedule), resolved)
     folder, resuming = run_folder(source, output, resume=resume, overwrite=overwrite)
     place = folder.absolute()  # a reward function or a tool may change the working directory
 
@@ -67,6 +71,8 @@ def train(
             return run
     prepared = prepare(resolved)
     changes = same_data(place, _identity(prepared)) if resuming else []
+    if schedule is not None and replay_schedule is not None and Path(replay_schedule) != folder:
+        changes += same_data(Path(replay_schedule), _identity(prepared))
     for callback in callbacks:
         callback.on_start(prepared, place)
     if resume and not resuming:
@@ -87,7 +93,7 @@ def train(
     }
     with open_record(place, resolved.to_toml(), about, resuming=resuming) as writer:
         record_plan(prepared, writer)
-        session = open_session(prepared)
+        session = open_session(prepared, schedule)
         try:
             notes = _restore(session, writer, resuming)
             summary = _run(session, writer, changed, callbacks, notes, warnings)
@@ -196,7 +202,30 @@ def _restore(session: Session, writer: RunWriter, resuming: bool) -> list[str]:
         notes += missing_rollouts(writer.folder)
         notes.append(f"resumed at step {step}")
     session.sampler.load(session.policy, session.policy.version)
+    session.collector.load(session.policy, session.policy.version)
     return notes
+
+
+def read_schedule(folder: Path, recipe: Recipe) -> Schedule:
+    """The schedule of the asynchronous run in `folder`, to be replayed by the same recipe.
+
+    Raises RecipeError where there is none, or the recipe is another one or has more steps.
+    """
+    path, steps = folder / SCHEDULE, recipe.training.steps
+    if not path.is_file() or not recipe.compute.max_staleness:
+        raise RecipeError(
+            f"replay_schedule = {str(folder)!r} with compute.max_staleness = "
+            f"{recipe.compute.max_staleness}: only an asynchronous run has a schedule; name the "
+            f"folder of one ({SCHEDULE} is in it), and give the recipe that it was made with"
+        )
+    same_run(folder, recipe)
+    lines = read_objects(path, "step", int, torn="ignore")
+    if len(lines) < steps or any(line["step"] != n for n, line in enumerate(lines)):
+        raise RecipeError(
+            f"replay_schedule = {str(folder)!r} has the schedule of {len(lines)} steps, and "
+            f"training.steps = {steps}; give at most {len(lines)}"
+        )
+    return lines
 
 
 def checkpoint_to_resume(writer: RunWriter) -> tuple[Path | None, list[str]]:

@@ -75,11 +75,8 @@ class Loop:
 
     def collect(self, step: int) -> Collected:
         """Sample and score the step's groups, and choose what is learned from."""
-        verifier = self.session.environment.verifier
-        verifier.begin_step(step)
         update = self.session.learner.update
         collected = self.session.collector.collect(step, update=update, timer=self.clock)
-        collected.logs = verifier.take_logs()
         self.report.collected(collected, step)
         return collected
 
@@ -137,11 +134,14 @@ class Loop:
         return TokenDetails(batch.rows) if every and step % every == 0 else None
 
     def load(self, version: int) -> None:
-        """The sampler takes the new weights."""
+        """The samplers take the new weights."""
         with self.clock("load"):
             self.session.policy.version = version
             self.session.refresh_reference(version)
             self.session.sampler.load(self.session.policy, version)
+            line = self.session.collector.load(self.session.policy, version)
+        if line is not None:
+            self.report.writer.schedule(line)
 
     def record(
         self,
@@ -177,17 +177,18 @@ class Loop:
             return self.evaluate(version)
 
     def evaluate(self, version: int) -> dict[str, Value]:
-        result = evaluate(
-            self.session.environment,
-            self.session.sampler,
-            self.session.template,
-            settings=self.recipe.evaluation,
-            sampling=self.recipe.sampling,
-            seed=self.recipe.seed,
-            version=version,
-            sets=self.session.evaluation_sets,
-        )
-        self.session.environment.verifier.take_logs()  # of these completions: no step's
+        with self.session.collector.quiet(version):
+            result = evaluate(
+                self.session.environment,
+                self.session.sampler,
+                self.session.template,
+                settings=self.recipe.evaluation,
+                sampling=self.recipe.sampling,
+                seed=self.recipe.seed,
+                version=version,
+                sets=self.session.evaluation_sets,
+            )
+            self.session.environment.verifier.take_logs()  # of these completions: no step's
         return self.report.evaluation(version, result)
 
     def checkpoint(self, version: int, *, last: bool) -> bool:

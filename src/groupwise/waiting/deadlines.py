@@ -57,6 +57,11 @@ class BackgroundCall(Generic[Value]):
         except BaseException as error:  # noqa: BLE001 (raised by `result`)
             self.error = error
 
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._thread.is_alive()
+
     def result(self, seconds: float | None = None) -> Value:
         """Its value, or what it raised. `DeadlinePassed` after `seconds`; the thread is left."""
         self._thread.join(seconds)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from groupwise.samplers.contract import Pause
 from groupwise.samplers.local.attention import (
     Decode,
     Extend,
@@ -83,10 +84,13 @@ class Run:
         self.batch: _Batch | None = None
         self.last_states: dict[Slot, Tensor] = {}
 
-    def run(self) -> None:
-        """Until nothing waits, runs or is out."""
+    def run(self, pause: Pause | None = None) -> None:
+        """Until nothing waits, runs or is out, or it is paused."""
         schedule = self.schedule
         while not schedule.done:
+            if pause is not None and pause():
+                schedule.pause()
+                return
             schedule.expire()
             schedule.deliver()
             entered = schedule.admit()
@@ -109,6 +113,12 @@ class Run:
         new = [number for number, slot in enumerate(slots) if not slot.ready]
         for part in _parts(new, [len(slots[number].prompt) for number in new]):
             self._prefill(part)
+        begun = [place for place in entered if place.missing]
+        if begun:
+            self._resume(begun)
+        entered = [place for place in entered if place not in begun]
+        if not entered:
+            return
         numbers = sorted({place.slot for place in entered})
         logits = self._project(torch.stack([self.last_states[slots[each]] for each in numbers]))
         row_of = {number: row for row, number in enumerate(numbers)}
@@ -131,7 +141,7 @@ class Run:
         self.counts.prefilled += sum(lengths)
 
     def _resume(self, back: Sequence[Place]) -> None:
-        """Run what a new turn adds, and draw its first token."""
+        """Run what a new turn adds, or what was begun, and draw the next token."""
         where = {id(place): row for row, place in enumerate(self.schedule.places)}
         rows = [
             Extension(where[id(each)], each.slot, each.prompt, each.own, len(each.missing))

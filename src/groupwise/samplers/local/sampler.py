@@ -13,7 +13,7 @@ import torch
 from groupwise.errors import RecipeError
 from groupwise.policies.heads import head_of
 from groupwise.policies.policy import Policy, evaluating
-from groupwise.samplers.contract import Then, check_length
+from groupwise.samplers.contract import Pause, Then, check_length
 from groupwise.samplers.local.attention import Prefill
 from groupwise.samplers.local.cache import Cache, bytes_per_token
 from groupwise.samplers.local.decoder import Decoder, read_decoder
@@ -101,7 +101,7 @@ class LocalSampler:
         self.play(requests, made.__setitem__)
         return [made[place] for place in range(len(requests))]
 
-    def play(self, requests: Sequence[Request], then: Then) -> None:
+    def play(self, requests: Sequence[Request], then: Then, pause: Pause | None = None) -> None:
         """Sample every request and its follow-ups; see `Sampler.play`."""
         if not requests:
             return
@@ -112,11 +112,11 @@ class LocalSampler:
             cache = self._cache(self.decoder, requests)
             schedule = Schedule(self.policy, cache, requests, then, self.version)
             static = self._static_steps(self.decoder, cache, requests) if self.static else None
-            Run(self.decoder, self.head, cache, schedule, self.counts, static).run()
+            Run(self.decoder, self.head, cache, schedule, self.counts, static).run(pause)
         del cache, static
-        self._play_left(schedule, then)
+        self._play_left(schedule, then, pause)
 
-    def _play_left(self, schedule: Schedule, then: Then) -> None:
+    def _play_left(self, schedule: Schedule, then: Then, pause: Pause | None) -> None:
         """Sample the follow-ups of requests that ended while they waited."""
         answers = [
             (place, answer.result() if isinstance(answer, Future) else answer)
@@ -127,6 +127,7 @@ class LocalSampler:
         self.play(
             [request for _, request in following],
             lambda number, completion: then(places[number], completion),
+            pause,
         )
 
     def _cache(self, decoder: Decoder, requests: Sequence[Request]) -> Cache:

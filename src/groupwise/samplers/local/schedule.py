@@ -29,7 +29,8 @@ class Place:
     """One row of the cache: a request, and what of it is there.
 
     `prompt` and `own` count the positions in the cache of the group's part and of the row's own;
-    the newest sampled token is not among them. `missing` are the ids of a new turn that are not.
+    the newest sampled token is not among them. `missing` are the ids of a new turn, or of a
+    completion that was begun, that are not.
     `best` is the largest logit of the newest token.
     """
 
@@ -94,7 +95,8 @@ class Schedule:
             slot = self._slot_of(prompt)
             if slot is None:
                 break
-            place = Place(self.waiting.popleft(), slot, len(prompt))
+            row = self.waiting.popleft()
+            place = Place(row, slot, len(prompt), missing=tuple(row.ids))
             self._wanted[prompt] -= 1
             self.slots[slot].members += 1
             self.places.append(place)
@@ -177,6 +179,15 @@ class Schedule:
             else:
                 place.answer, place.due = answer, self.step + PATIENCE
             self._pause(place)
+
+    def pause(self) -> None:
+        """Give every unfinished completion to `then`, paused; nothing waits or runs afterwards."""
+        rows = [*(place.row for place in self.places[: self.running]), *self.waiting]
+        for row in rows:
+            row.pause()
+            self.then(row.place, row.completion(self.policy.template, self.version))
+        self.places, self.running, self.left = [], 0, []
+        self.waiting.clear()
 
     # --- places ---------------------------------------------------------------------------------
 

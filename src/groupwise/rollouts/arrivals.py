@@ -1,0 +1,85 @@
+"""Finished groups in, scored groups out, in the order of their verdicts."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import NamedTuple
+
+from groupwise.instants import passed
+from groupwise.rollouts.member import Setting
+from groupwise.rollouts.rounds import Started, score_groups
+from groupwise.types import Group
+from groupwise.verifiers import VerifierLogs
+from groupwise.waiting.deadlines import BackgroundCall
+
+_LOOK = 0.2
+"""Seconds between two looks at whether what is waited for can still come."""
+
+
+class Arrived(NamedTuple):
+    """A scored group, with what its verifier logged meanwhile."""
+
+    started: Started
+    group: Group
+    logs: VerifierLogs
+
+
+class Arrivals:
+    """Scores groups in a background thread, one a call; all that wait where a verifier waits
+    outside this process and judges case by case. Whoever holds `judging` keeps it from working."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self.judging = threading.Lock()
+        self._changed = threading.Condition()
+        self._finished: list[Started] = []
+        self._arrived: list[Arrived] = []
+        self._work: BackgroundCall[None] | None = None
+
+    def put(self, group: Started) -> None:
+        """All rollouts of a group have ended; from any thread."""
+        passed("scoring")
+        with self._changed:
+            self._finished.append(group)
+            self._work = self._work or BackgroundCall(self._score)
+
+    def take(self, fits: Callable[[Started], bool], check: Callable[[], bool]) -> Arrived | None:
+        """The first group that arrived and `fits`, waited for; None where none will come.
+
+        `check` says whether groups may still finish; it may raise. Raises what scoring raised.
+        """
+        with self._changed:
+            while True:
+                sampling = check()
+                for place, each in enumerate(self._arrived):
+                    if fits(each.started):
+                        return self._arrived.pop(place)
+                if self._work is not None and self._work.error is not None:
+                    raise self._work.error
+                if not sampling and self._work is None:
+                    return None
+                self._changed.wait(_LOOK)
+
+    def close(self) -> None:
+        """Score no further group."""
+        with self._changed:
+            self._finished.clear()
+
+    def _score(self) -> None:
+        verifier = self.setting.environment.verifier
+        together = verifier.waits and verifier.judges_singly
+        while True:
+            with self._changed:
+                count = len(self._finished) if together else 1
+                groups, self._finished = self._finished[:count], self._finished[count:]
+                if not groups:
+                    self._work = None
+                    return
+            with self.judging:
+                verifier.begin_step(groups[-1].version)
+                made = score_groups(self.setting, groups)
+                logs = [verifier.take_logs(), *(VerifierLogs() for _ in groups[1:])]
+            with self._changed:
+                self._arrived += map(Arrived, groups, made, logs)
+                self._changed.notify()

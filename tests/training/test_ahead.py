@@ -1,0 +1,253 @@
+"""Collection ahead of learning: what is refused, what a step takes, and replays bit for bit."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import groupwise as gw
+from groupwise.environments import Environment, Episode
+from groupwise.errors import GroupwiseError, RecipeError
+from groupwise.policies import Policy
+from groupwise.proving import verify_resume
+from groupwise.proving.equality import compare_runs
+from groupwise.records.files import read_json_lines
+from groupwise.rollouts.arrivals import Arrivals
+from groupwise.rollouts.member import Setting
+from groupwise.rollouts.rounds import Progress, Rounds, Started
+from groupwise.samplers import SamplingSettings, make_sampler
+from groupwise.selection import from_plain, to_plain
+from groupwise.training.ahead import Stretch
+from groupwise.types import Message, Prompt
+from groupwise.verifiers import load_verifier
+
+BASE: dict[str, Any] = {
+    "seed": 5,
+    "model": {"name": "tiny"},
+    "environment": {"name": "arithmetic", "level": "table", "audit": False},
+    "algorithm": {"preset": "grpo", "correction": "truncate"},
+    "sampling": {"group_size": 4, "max_tokens": 48, "temperature": 5.0},
+    "training": {"prompts_per_step": 4, "steps": 3, "learning_rate": 1e-3},
+    "evaluation": {"every": 2, "samples": 1, "max_prompts": 2},
+    "checkpoints": {"every": 2, "keep": 1},
+    "compute": {"max_staleness": 1, "park_after": 6},
+}
+
+
+def slow(completions: list[Any], answer: list[str], **_: Any) -> list[float]:
+    """A verifier whose verdicts arrive in another order every time."""
+    time.sleep(next(_UNEVEN))
+    texts = [each if isinstance(each, str) else each[-1]["content"] for each in completions]
+    return [float(str(gold) in text) for text, gold in zip(texts, answer)]
+
+
+_UNEVEN = itertools.cycle((0.03, 0.0, 0.01, 0.05, 0.0))
+SLOW = {"environment.verifiers": [{"name": "training.test_ahead:slow"}]}
+
+
+def same(recipe: dict[str, Any], folder: Path, **overrides: Any) -> gw.Run:
+    """A run, after its replay was compared with it."""
+    settings = {name.replace("__", "."): value for name, value in overrides.items()}
+    run = gw.train(recipe, settings, output=folder / "run")
+    gw.train(recipe, settings, output=folder / "replay", replay_schedule=folder / "run")
+    compared = compare_runs(folder / "run", folder / "replay")
+    assert compared.first is None
+    assert compared.bits_differing == 0
+    return run
+
+
+def test_a_replay_equals_its_run_bit_for_bit(tmp_path: Path) -> None:
+    """Weights, moments, ids, log-probabilities, metrics, checkpoints with what is unfinished."""
+    run = same(BASE, tmp_path)
+    lines = list(read_json_lines(run.folder / "schedule.jsonl"))
+    assert [line["step"] for line in lines] == [0, 1, 2]
+    taken = [number for line in lines for number in line["groups"]]
+    assert sorted(taken) == list(range(12))
+    assert all(line["held"] and line["held"][0] > 0 for line in lines)
+    metrics = run.metrics().to_pandas()
+    assert metrics["staleness"].tolist()[0] == 0.0
+    assert metrics["staleness"].max() == metrics["ahead/staleness_max"].max() == 1.0
+    assert metrics["ahead/parked"].sum() > 0
+    assert metrics["ahead/unlearned"].tolist() == [4] * 3
+    rollouts = run.rollouts().to_pandas()
+    assert (rollouts["step"] - rollouts["version"] <= 1).all()
+    for row in rollouts.itertuples():
+        if row.versions is not None:
+            assert len(row.versions) == len(row.completion_ids)
+            assert list(row.versions) == sorted(row.versions)
+            assert row.version == row.versions[0] < row.versions[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stale", ["wait", "drop", "correct"])
+def test_every_policy_for_stale_groups_is_replayed(stale: str, tmp_path: Path) -> None:
+    run = same(
+        BASE, tmp_path, compute__stale=stale, compute__max_staleness=2, training__steps=5, **SLOW
+    )
+    metrics, rollouts = run.metrics().to_pandas(), run.rollouts().to_pandas()
+    learned = rollouts[rollouts["kind"] == "training"]
+    assert len(learned) == 80
+    if stale != "correct":
+        assert (learned["step"] - learned["version"]).max() <= 2
+    discarded = rollouts[rollouts["kind"] == "discarded"]
+    assert metrics["ahead/dropped"].sum() * 4 == len(discarded)
+    assert stale == "drop" or not len(discarded)
+
+
+@pytest.mark.slow
+def test_tools_and_dynamic_sampling_are_replayed(tmp_path: Path) -> None:
+    settings = {
+        "compute.max_staleness": 1, "compute.park_after": 5, "sampling.group_size": 4,
+        "algorithm.correction": "mask", "training.steps": 3, "training.prompts_per_step": 4,
+        "evaluation.max_prompts": 2,
+    }  # fmt: skip
+    run = gw.train("tool_calculator", settings, output=tmp_path / "run")
+    gw.train("tool_calculator", settings, output=tmp_path / "b", replay_schedule=tmp_path / "run")
+    assert compare_runs(tmp_path / "run", tmp_path / "b").first is None
+    assert run.metrics().to_pandas()["ahead/mixed"].max() > 0
+    filters = [{"kind": "dynamic_sampling", "max_batches": 3, "when_short": "partial"}]
+    run = same(BASE, tmp_path / "dynamic", algorithm__filters=filters, algorithm__preset="dapo")
+    assert run.metrics().to_pandas()["selection/discarded"].sum() > 0
+
+
+@pytest.mark.slow
+def test_a_killed_and_resumed_run_equals_its_own_schedule_replayed() -> None:
+    settings = {"compute.max_staleness": 2, "training.steps": 5, "checkpoints.every": 1}
+    found = verify_resume(BASE, settings, kills=2)
+    assert found.first_difference is None
+    assert found.kills >= 10
+    found = verify_resume(
+        "tool_calculator",
+        {"compute.max_staleness": 1, "compute.park_after": 5, "algorithm.correction": "truncate"},
+        small=True,
+        kills=1,
+    )
+    assert found.first_difference is None
+    assert "tool call" in found.instants
+
+
+def test_what_cannot_run_ahead_is_refused(tmp_path: Path) -> None:
+    def refused(match: str, **overrides: Any) -> None:
+        settings = {name.replace("__", "."): value for name, value in overrides.items()}
+        with pytest.raises(RecipeError, match=match):
+            gw.train(BASE, settings, output=tmp_path / "never")
+        assert not (tmp_path / "never").exists()
+
+    refused("max_staleness = 1: .* does not correct", algorithm__correction="none")
+    refused("set max_staleness to 1 or more", compute__max_staleness=0)
+    refused("max_staleness = -1", compute__max_staleness=-1)
+    with pytest.raises(RecipeError, match=r"runs whole programs.*set 0"):
+        gw.train("agent", {"compute.max_staleness": 1, "algorithm.correction": "truncate"})
+    with pytest.raises(RecipeError, match="only an asynchronous run has a schedule"):
+        gw.train(BASE, output=tmp_path / "never", replay_schedule=tmp_path)
+
+
+class Asks(Episode):
+    """Answers the first completion once, with a number of its own."""
+
+    def __init__(self, prompt: Prompt, number: int) -> None:
+        super().__init__(prompt)
+        self.number, self.asked = number, False
+
+    def next(self, completion: str) -> Sequence[Message] | None:
+        if self.asked:
+            return None
+        self.asked = True
+        return [{"role": "user", "content": str(self.number)}]
+
+
+class Asking(Environment):
+    """Two prompts; `numbers` are what its episodes answer, one after the other."""
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        prompts = [
+            Prompt(name, messages=({"role": "user", "content": "3+4="},), answer="7")
+            for name in ("p", "q")
+        ]
+        super().__init__("asking", load_verifier("number"), {"train": prompts})
+        self.numbers = iter(numbers)
+
+    def start(self, prompt: Prompt) -> Episode:
+        return Asks(prompt, next(self.numbers))
+
+
+def rounds_of(policy: Policy, environment: Environment) -> tuple[Rounds, list[Started]]:
+    done: list[Started] = []
+    sampling = SamplingSettings(max_tokens=30, temperature=4.0)
+    setting = Setting(environment, policy.template, sampling, 1, "training", park_after=4)
+    return Rounds(setting, make_sampler("local", policy), done.append), done
+
+
+def group_of(environment: Environment, number: int) -> Started:
+    return Started(number, 0, environment.prompts()[number], 0, 4, True, 30)
+
+
+def test_unfinished_rollouts_of_several_turns_continue_from_a_checkpoint() -> None:
+    """Stopped after every number of steps, stored, and continued: the same ids as never stopped."""
+    policy = gw.load_policy("tiny", device="cpu")
+    torch.set_num_threads(1)
+
+    def finished(stops: Sequence[int], numbers: Sequence[int]) -> dict[str, list[Any]]:
+        environment = Asking(numbers)
+        rounds, done = rounds_of(policy, environment)
+        groups = [group_of(environment, number) for number in range(2)]
+        for group in groups:
+            rounds.start(group)
+        for stop in stops:
+            assert Stretch(rounds, stop).steps <= stop
+            stored = [to_plain(tuple(map(tuple, group.progress))) for group in groups]
+            environment = Asking(numbers)
+            rounds, done = rounds_of(policy, environment)
+            groups = [replace(group, rollouts=[]) for group in groups]
+            for group, plain in zip(groups, stored):
+                back = from_plain(plain, environment.prompt)
+                rounds.start(group, [Progress(*each) for each in back])
+        Stretch(rounds, 10_000)
+        assert sorted(group.number for group in done) == [0, 1]
+        return {
+            group.prompt.id: [
+                [each.token_ids for each in rollout.progress.completions]
+                for rollout in group.rollouts
+            ]
+            for group in groups
+        }
+
+    whole = finished([], range(10))
+    assert any(len(turns) == 2 for turns in whole["p"])
+    assert max(len(ids) for turns in whole["p"] for ids in turns) > 4
+    for stop in (1, 4):
+        assert finished([stop, stop, 2], range(10)) == whole
+    with pytest.raises(GroupwiseError, match="otherwise than before the checkpoint"):
+        finished([3, 25, 2], itertools.count())
+
+
+def test_groups_arrive_in_the_order_of_their_verdicts_and_errors_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    policy = gw.load_policy("tiny", device="cpu")
+    environment = Asking(range(20))
+    rounds, _ = rounds_of(policy, environment)
+    arrivals = Arrivals(rounds.setting)
+    rounds.complete = arrivals.put
+    groups = [group_of(environment, number) for number in range(2)]
+    with arrivals.judging:
+        for group in groups:
+            rounds.start(group)
+        Stretch(rounds, 10_000)
+    first = arrivals.take(lambda group: group.number == 1, lambda: False)
+    assert first is not None
+    assert first.started is groups[1]
+    assert [each.score.outcome for each in first.group.rollouts]
+    assert first.group.greedy is not None
+    assert arrivals.take(lambda group: group.number == 7, lambda: False) is None
+    monkeypatch.setattr(environment, "score", lambda cases: 1 / 0)
+    arrivals.put(groups[0])
+    with pytest.raises(ZeroDivisionError):
+        arrivals.take(lambda group: group.number == 7, lambda: True)
