@@ -18,6 +18,7 @@ from groupwise.cli.plan_command import add_to as add_plan_command
 from groupwise.cli.record_commands import add_to as add_record_commands
 from groupwise.cli.screen import VisibleFormatter, console, visible_lines
 from groupwise.cli.serve import serve
+from groupwise.cli.simulate import add_to as add_simulate_command
 from groupwise.errors import GroupwiseError
 
 app = typer.Typer(
@@ -147,6 +148,7 @@ def evaluate(
 
 
 add_plan_command(app)
+add_simulate_command(app)
 
 
 @app.command(context_settings=FIELDS, epilog=FIELDS_HELP)

@@ -50,11 +50,11 @@ def estimate_of(
         raise RecipeError(f"--count {count}: of what? name an accelerator, as --gpu h100")
     made, hardware = plan_of(prepared), own_hardware(prepared) if gpu is None else gpu_named(gpu)
     if gpu is not None or parameters is not None:
-        made = _elsewhere(made, parameters)
+        made = elsewhere(made, parameters)
     return estimate(made, hardware, count, price=price, mean_tokens=mean_tokens)
 
 
-def _elsewhere(made: Plan, parameters: float | None) -> Plan:
+def elsewhere(made: Plan, parameters: float | None) -> Plan:
     """The plan of another machine: bfloat16, activations recomputed, of another size if given."""
     given = replace(
         made.inputs, dtype="bfloat16", gradient_checkpointing=True, process_bytes=0,
