@@ -57,6 +57,13 @@ def test_a_name_that_would_hide_a_module(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_folder_that_cannot_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    for kind in ("verifier", "loss", "environment"):
+        assert run(["init", kind, "mine_own", "--folder", str(tmp_path / "file" / "x")]) == 2
+        assert "file' is a file; name a folder" in " ".join(capsys.readouterr().err.split())
+
+
 def test_a_name_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["init", "environment", "not-a-name"]) == 2
     assert "my_task" in capsys.readouterr().err

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -130,3 +132,18 @@ def test_a_verifier_without_its_answers_is_refused(capsys: Any, tmp_path: Path) 
     options = ["--verifier", "number", "--algorithm", "grpo"]
     assert run(["replay", str(output), *options]) == 2
     assert "has no answers, and the verifier number compares" in capsys.readouterr().err
+
+
+def test_a_torn_line_is_noted_once(capsys: Any, tmp_path: Path) -> None:
+    """Both files are read several times, in different places."""
+    folder = imported(capsys, tmp_path, [1.0, 0.0])
+    for name in ("metrics.jsonl", "events.jsonl"):
+        with (folder / name).open("a") as file:
+            file.write('{"torn')
+    command = [sys.executable, "-m", "groupwise", "doctor", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    notes = [line for line in done.stderr.splitlines() if line.startswith("note:")]
+    assert sorted(notes) == [
+        f"note: {folder / 'events.jsonl'}: line 2 is incomplete and skipped",
+        f"note: {folder / 'metrics.jsonl'}: line 2 is incomplete and skipped",
+    ]

@@ -86,7 +86,7 @@ def test_the_table_names_the_scorer(capsys, data):
     [
         (["--method", "best_of"], "did you mean 'best_of_n'"),
         (["--samples", "0"], "samples = 0: must be at least 1"),
-        (["--plot", "curve.png"], "give a file name.svg in a folder that is there"),
+        (["--plot", "curve.png"], "give a file that ends in .svg"),
         (["--thinking-budget", "many"], "thinking_budget.0 = 'many'"),
         (["--data", "nowhere.jsonl"], "no such file; give rows with prompt and answer"),
         (["--method", "process", "--verifier", "number"], "gives none; give steps"),

@@ -145,6 +145,7 @@ def no_score(prompts: list[str], completions: list[str], **_: Any) -> list[None]
         (["rows.jsonl", "--model", "./broken"], "model.name = './broken'"),
         (["rows.jsonl", "--verifier", "nubmer"], "did you mean 'number'?"),
         (["rows.jsonl", "--verifier", f"{__name__}:no_score"], "completions could be scored"),
+        (["rows.jsonl", "--output", "rows.jsonl/a.toml"], "rows.jsonl' is a file; name a folder"),
         (["rows.jsonl", "--samples", "4"], "greater than or equal to 8"),
         (["rows.jsonl", "--verifer", "number"], "did you mean --verifier?"),
     ],

@@ -76,7 +76,7 @@ def unknown(what: str, name: str, legal: Iterable[str]) -> str:
     """
     names = sorted(legal)
     near = nearest(name, names)
-    hint = f"did you mean {near!r}?" if near else f"one of {', '.join(names)}"
+    hint = f"did you mean {near!r}?" if near else f"one of {', '.join(names) or 'none'}"
     return f"{what} is not known; {hint}"
 
 

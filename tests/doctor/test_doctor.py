@@ -15,6 +15,7 @@ from groupwise.cli.app import run as command
 from groupwise.dashboard.data import RunView
 from groupwise.doctor import Diagnosis, diagnose
 from groupwise.doctor.hacking import SCORED_BY_MODEL
+from groupwise.doctor.texts import answers, final_answer, hedges, whole_answer_verifier
 from groupwise.errors import RecipeError
 from groupwise.records import RunWriter, open_run
 
@@ -327,6 +328,17 @@ def planted(folder: Path, kind: str) -> Diagnosis:
     if kind == "style_exploited":
         return _loud_is_good(folder, fault)
     return write(folder, **fault)
+
+
+def test_answers_with_braces_are_read_whole() -> None:
+    both = r"\boxed{\frac{1}{2}} or rather \boxed{\frac{1}{3}}"
+    assert answers(both) == [r"\frac{1}{2}", r"\frac{1}{3}"]
+    assert final_answer(both) == r"\frac{1}{3}"
+    assert (hedges(both), hedges(r"\boxed{\frac{1}{2}}")) == (True, False)
+    assert answers("<answer>7</answer> no, <answer> 8</answer>") == ["7", "8"]
+    assert whole_answer_verifier([both, "7"]) == "boxed"
+    assert whole_answer_verifier(["<answer>7</answer>"]) == "tagged"
+    assert whole_answer_verifier([both, "7", "8"]) == "exact"
 
 
 def test_one_long_step_is_no_trend(tmp_path: Path) -> None:

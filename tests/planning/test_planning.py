@@ -301,6 +301,9 @@ def test_a_plan_as_text_and_as_json():
     )
     assert "8 steps an epoch, 2 epochs of 32 prompts" in line
     assert "checkpoints of 1.61 GB" in line
+    small = plan(replace(INPUTS, steps=1, prompts_per_step=1, minibatches=1, train_prompts=1))
+    assert small.summary_line().startswith("1 step of 1 prompt x 8 completions (8 completions")
+    assert "epochs of 1 prompt; 134,515,008 parameters" in small.summary_line()
     table = json.loads(json.dumps(made.to_dict()))
     assert table["total_completions"] == 512
     assert table["memory"]["peak"] == made.memory.peak

@@ -276,10 +276,13 @@ def test_an_adapter_over_a_merged_one_is_exported_merged(
         ),
         ({"target_modules": ["embed_tokens"]}, "no linear layer 'embed_tokens'"),
         ({"target_modules": ["lm_head"]}, "names 'lm_head', but .* are one tensor"),
-        ({"modules_to_save": ["norm"]}, r"^adapter.modules_to_save = \['norm'\]: Extra inputs"),
-        ({"target_modules": "q_proj"}, 'give "all-linear" or a list of layer names'),
-        ({"rank": 0}, r"^adapter.rank = 0: .*greater than or equal to 1"),
-        ({"ranks": 8}, r"^adapter.ranks = 8: "),
+        ({"modules_to_save": ["norm"]}, "^unknown argument of adapter 'modules_to_save'"),
+        (
+            {"target_modules": "q_proj"},
+            '^adapter: target_modules = .q_proj.: give "all-linear" or a list of layer names',
+        ),
+        ({"rank": 0}, "^adapter: rank = 0: must be at least 1"),
+        ({"ranks": 8}, "^unknown argument of adapter 'ranks'; did you mean 'rank'"),
     ],
 )
 def test_settings_that_do_not_fit(

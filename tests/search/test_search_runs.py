@@ -233,6 +233,26 @@ def test_no_prompts_are_refused():
         run(answer, prompts=0, method="majority")
 
 
+@pytest.mark.parametrize(
+    "scorer",
+    [
+        load_verifier("reward_model", model="someone/scorer"),
+        load_verifier("local_judge", model="someone/scorer"),
+        load_verifier(
+            "rubric",
+            criteria=[{"name": "a", "text": "b"}],
+            judge={"name": "local_judge", "model": "someone/scorer"},
+        ),
+    ],
+    ids=lambda each: each.name,
+)
+def test_a_scorer_that_is_not_there_is_refused_before_anything_is_sampled(scorer):
+    asked = []
+    with pytest.raises(RecipeError, match="'someone/scorer'"):
+        run(lambda *given: asked.append(given), verifier=scorer, method="best_of_n", samples=2)
+    assert asked == []
+
+
 def test_steps_are_scored_by_the_policy_where_no_verifier_is_given():
     text, logprobs = "1=1\n7", (-0.1, -0.2, -0.3, -0.2, -1.0, -3.0)
     draft = Draft((*TEMPLATE.encode(text), 1), logprobs, text, "stop")

@@ -173,7 +173,7 @@ def test_a_row_of_prm800k_is_its_path_and_the_alternatives() -> None:
         ({"steps": ["1"], "labels": [-1]}, "has the label -1; .*belong in a column 'ratings'"),
         ({"steps": ["1"], "ratings": [0.5]}, "has the rating 0.5; give -1, 0, 1 or null"),
         ({"steps": ["1"], "labels": [None]}, "has no labelled step"),
-        ({"steps": ["1\n2"], "labels": [1]}, r"has 1 steps, and the separator '\\n' divides their"),
+        ({"steps": ["1\n2"], "labels": [1]}, r"has 1 step, and the separator '\\n' divides their"),
         ({"text": "1"}, "has neither 'steps' nor 'label'; its columns are prompt, text"),
         ({"steps": ["1" * 1100], "labels": [1]}, r"is longer than the model's \d+ positions"),
     ],

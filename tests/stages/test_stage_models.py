@@ -16,6 +16,7 @@ from groupwise.errors import RecipeError
 from groupwise.policies import get_model
 from groupwise.scorers import RewardModel
 from groupwise.stages import check_pipeline, load_pipeline
+from groupwise.texts import from_toml
 from groupwise.training.callbacks import Callback
 from groupwise.types import Prompt
 from groupwise.verifiers import Case
@@ -64,8 +65,7 @@ class Break(Callback):
 
 def test_rl_reads_the_reward_of_the_stage_and_survives_a_kill(data: Path, tmp_path: Path) -> None:
     table = pipeline(data, RL, scorer(data))  # the order of the run is that of the reads
-    for stage in table["stages"]:
-        stage["from"] = "base"
+    table["stages"] = [stage | {"from": "base"} for stage in table["stages"]]
     whole = gw.train(table, output=tmp_path / "whole")
     assert [each["name"] for each in whole.summary["stages"]] == ["scorer", "rl"]
     folder = whole.folder / "stages" / "scorer" / "model"
@@ -138,6 +138,12 @@ def test_bad_uses_are_refused_before_weights_load(
     export = {"name": "plain", "kind": "export"}
     for stages, words in (
         ([made, using(stage="scorre")], "the stage 'scorre' is not known; did you mean 'scorer'?"),
+        ([made, using(stage="x")], "the stage 'x' is not known; one of base, scorer"),
+        (
+            [made, {"kind": "preference", "data": {"stage": "base"}}],
+            "the stage 'base' is not known; one of scorer",
+        ),
+        ([{**made, "data": {"stage": "x"}}], "the stage 'x' is not known; one of none"),
         ([export, using(stage="plain")], """'plain' leaves no model for it; name a stage that"""),
         ([export, using(stage="plain")], 'trains one (kind "reward_model")'),
         ([made, using(stage="base")], "model.stage = 'base' leaves no model for it"),
@@ -147,10 +153,13 @@ def test_bad_uses_are_refused_before_weights_load(
         ),
         ([made, using("local_judge")], "leaves a model for the verifier 'reward_model', and this"),
         (
-            [made, {"kind": "merge"}],
-            "it starts from 'scorer': the kind 'reward_model' leaves a model for",
+            [made, {"kind": "merge", "from": "scorer"}],
+            "from = 'scorer': the kind 'reward_model' leaves a model for",
         ),
-        ([made, {"kind": "export"}], "and a policy is read here; name a stage that trains one"),
+        *(
+            ([made, stage | {"from": "scorer"}], '; name a stage that trains one, or "base"')
+            for stage in ({"kind": "export"}, RL, {"kind": "evaluate"}, {**made, "name": "other"})
+        ),
         (
             [made, {"kind": "merge", "from": "base", "models": [{"stage": "scorer"}]}],
             "stage 'merge': models.stage = 'scorer': the kind 'reward_model' leaves a model for",
@@ -212,6 +221,16 @@ def test_bad_uses_are_refused_before_weights_load(
     assert "guard set is measured before the first stage" in refused(table)
     check_pipeline(load_pipeline(pipeline(data, export, using("local_judge", "plain"))))
     check_pipeline(load_pipeline(pipeline(data, export, using("local_judge", "base"))))
+
+
+def test_a_stage_starts_from_the_last_one_before_it_that_leaves_a_policy(data: Path) -> None:
+    sft = {"kind": "supervised", "data": {"path": str(data)}}
+    second = {**scorer(data), "name": "second"}
+    made = load_pipeline(pipeline(data, scorer(data), sft, second, RL))
+    starts = {node.name: node.start for node in made.nodes}
+    assert starts == {"scorer": "base", "supervised": "base", "second": "supervised",
+                      "rl": "supervised"}  # fmt: skip
+    assert load_pipeline(from_toml(made.to_toml())) == made
 
 
 def test_folders_that_hold_no_reward_model_are_refused(data: Path, tmp_path: Path) -> None:

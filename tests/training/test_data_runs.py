@@ -95,7 +95,9 @@ def test_prompts_that_leave_no_room_name_their_rows(tmp_path: Path) -> None:
     environment = {"name": "dataset", "path": str(path), "verifiers": [{"name": "number"}]}
     sampling = {"group_size": 4, "max_tokens": 1004}
     table = recipe(environment, sampling=sampling)
-    with pytest.raises(RecipeError, match=r"1 prompts do not fit: train.jsonl, line 2 \(55 tokens"):
+    with pytest.raises(
+        RecipeError, match=r"1 prompt does not fit: train.jsonl, line 2 \(55 tokens"
+    ):
         gw.train(table, output=tmp_path / "run")
     assert not (tmp_path / "run").exists()
     dropping = recipe({**environment, "drop_too_long": True}, sampling=sampling)

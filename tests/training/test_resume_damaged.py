@@ -87,10 +87,7 @@ def test_a_damaged_folder_is_refused_and_left_as_it_is(
     keep = Keep()
     with pytest.raises(GroupwiseError, match=why):
         gw.train(RECIPE, output=folder, resume=True, callbacks=[keep])
-    after = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    events = folder / "events.jsonl"
-    assert after.pop(events, b"").startswith(before.pop(events, b""))  # a plan may be added
-    assert after == before
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
 def test_a_run_without_any_checkpoint_starts_again_and_says_what_that_drops(tmp_path: Path) -> None:

@@ -10,7 +10,14 @@ import pytest
 
 from groupwise.errors import RecipeError, VerifierError
 from groupwise.types import Prompt, Score
-from groupwise.verifiers import Case, Component, Composite, load_verifier, score_cases
+from groupwise.verifiers import (
+    BadAnswer,
+    Case,
+    Component,
+    Composite,
+    load_verifier,
+    score_cases,
+)
 from groupwise.verifiers.judge.judging import final_object, score_value
 from judge_server import field, question, serving
 
@@ -178,3 +185,20 @@ def test_bad_settings_are_refused() -> None:
         load_verifier("judge", url="ftp://x", model="m")
     with pytest.raises(RecipeError, match="lowest"):
         load_verifier("judge", url="http://x", model="m", lowest=5, highest=5)
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (3, "criterion: text = 3: expected a text"),
+        ({"text": "a", "weight": "x"}, "criterion: weight = 'x': expected a number"),
+        ({"txt": "a"}, "unknown argument of criterion 'txt'; did you mean 'text'?"),
+        ({"text": "a", "weight": 0}, "no criterion has a weight above 0; give one weight = 1.0"),
+    ],
+)
+def test_a_prompts_own_criteria_are_refused_in_our_words(row: Any, said: str) -> None:
+    judge = {"name": "judge", "url": "http://127.0.0.1:1/v1", "model": "m"}
+    rubric: Any = load_verifier("rubric", column="c", judge=judge)
+    with pytest.raises(BadAnswer) as caught:
+        rubric.criteria_of(Prompt("p", text="q", columns={"c": [row]}))
+    assert str(caught.value).partition("]: ")[2].startswith(said)

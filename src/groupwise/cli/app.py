@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import warnings
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,6 +21,7 @@ from groupwise.cli.screen import VisibleFormatter, console, visible_lines
 from groupwise.cli.serve import serve
 from groupwise.cli.simulate import add_to as add_simulate_command
 from groupwise.errors import GroupwiseError
+from groupwise.texts import counted
 
 app = typer.Typer(
     name="groupwise",
@@ -228,7 +230,7 @@ def export(
     refuse_full(target)
     policy = trained_policy(run, step=step, best=best)
     save_pretrained(policy, target, merge=merge)
-    _err().print(f"the policy after {policy.version} steps is in {target}")
+    _err().print(f"the policy after {counted(policy.version, 'step')} is in {target}")
 
 
 @app.command()
@@ -395,7 +397,13 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     """A warning is a sentence for a person, not a line of source."""
-    _err().print(f"note: {message}")
+    _note(str(message))
+
+
+@cache
+def _note(text: str) -> None:
+    """Said once, though several places read the file that it is about."""
+    _err().print(f"note: {text}")
 
 
 def run(arguments: list[str] | None = None) -> int:

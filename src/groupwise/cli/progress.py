@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from groupwise.records import Value
+from groupwise.texts import counted
 from groupwise.training.callbacks import Callback
 from groupwise.training.preparing import Prepared
 from groupwise.training.session import Session
@@ -94,9 +95,11 @@ class ProgressDisplay(Callback):
     def on_evaluation(self, version: int, values: Mapping[str, Value]) -> None:
         self.accuracies[version] = values
         if "fit/eval_loss" in values:
-            self.say(f"after {version} steps: held-out loss {values['fit/eval_loss']:.4f}")
+            self.say(
+                f"after {counted(version, 'step')}: held-out loss {values['fit/eval_loss']:.4f}"
+            )
         elif self.live is None:
-            self.say(f"after {version} steps: {_accuracy(values)}")
+            self.say(f"after {counted(version, 'step')}: {_accuracy(values)}")
 
     def on_step(self, line: Mapping[str, Value]) -> None:
         self.lines.append(line)
@@ -139,7 +142,10 @@ class ProgressDisplay(Callback):
         latest = max(self.accuracies, default=None)
         accuracy = "" if latest is None else _accuracy(self.accuracies[latest])
         return Group(
-            self.progress, table, Text(f"after {latest or 0} steps: {accuracy}"), Text(_NOTE, "dim")
+            self.progress,
+            table,
+            Text(f"after {counted(latest or 0, 'step')}: {accuracy}"),
+            Text(_NOTE, "dim"),
         )
 
 

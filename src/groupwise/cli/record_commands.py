@@ -98,7 +98,7 @@ def diff(
         check_suffix(plot, "--plot", ".svg")
     found = compare(a, b)
     if plot is not None:
-        write_for_user(plot, plotted(open_run(a), open_run(b), found), "--plot", ".svg")
+        write_for_user(plot, plotted(open_run(a), open_run(b), found), "--plot")
     if as_json:
         print(json.dumps(found.to_dict(), indent=2, default=str))  # noqa: T201
     else:
@@ -202,7 +202,7 @@ def _update_text(found: UpdateReplay, show: int, text_of: Callable[[int], str]) 
     own, other = found.algorithms
     cosine = "none (one of them is 0)" if found.cosine is None else f"{found.cosine:.4f}"
     lines = [
-        f"step {found.step}: {own} against {other}, over {found.tokens} sampled tokens",
+        f"step {found.step}: {own} against {other}, over {counted(found.tokens, 'sampled token')}",
         f"norm of the loss weights: {found.norms[0]:.4g} -> {found.norms[1]:.4g}",
         f"cosine between the two updates: {cosine}",
         f"tokens that one raises and the other lowers: {found.flipped}",

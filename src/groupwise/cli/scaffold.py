@@ -9,6 +9,7 @@ from pathlib import Path
 
 from groupwise.cli import environment_scaffold, loss_scaffold
 from groupwise.errors import RecipeError
+from groupwise.records.files import check_place, write_for_user
 
 _MODULE = '''"""The {name} verifier: 1 if the last line is the gold answer, else 0.
 
@@ -107,9 +108,9 @@ def write_files(kind: str, name: str, folder: Path) -> list[Path]:
     class_name = "".join(part[:1].upper() + part[1:] for part in name.split("_"))
     files = {folder / f"{name}.py": module, folder / f"test_{name}.py": test}
     for path in files:
+        check_place(path, "--folder")
         if path.exists():
             raise RecipeError(f"{path} is there already; choose another name or --folder")
-    folder.mkdir(parents=True, exist_ok=True)
     for path, template in files.items():
-        path.write_text(template.format(name=name, class_name=class_name), encoding="utf-8")
+        write_for_user(path, template.format(name=name, class_name=class_name), "--folder")
     return list(files)

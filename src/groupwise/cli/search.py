@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from groupwise.errors import RecipeError
+from groupwise.texts import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,6 +32,7 @@ def search_model(
     from groupwise.cli.audit import arguments_of
     from groupwise.environments import load_environment
     from groupwise.policies import describe_model
+    from groupwise.records.files import check_place, check_suffix, write_for_user
     from groupwise.search.chart import search_chart
     from groupwise.search.run import search
     from groupwise.search.scoring import check_scorer
@@ -44,8 +46,9 @@ def search_model(
     settings = validated(SearchSettings, fields, "search")
     if not data.is_file():
         raise RecipeError(f"--data {str(data)!r}: no such file; give rows with prompt and answer")
-    if plot is not None and (plot.suffix != ".svg" or not plot.absolute().parent.is_dir()):
-        raise RecipeError(f"--plot {str(plot)!r}: give a file name.svg in a folder that is there")
+    if plot is not None:
+        check_suffix(plot, "--plot", ".svg")
+        check_place(plot, "--plot")
     if verifier is None and arguments:
         raise RecipeError("--arguments are the verifier's; give --verifier with them")
     scorer = None if verifier is None else load_verifier(verifier, **arguments_of(arguments))
@@ -79,7 +82,7 @@ def search_model(
         if scorer is not None:
             scorer.close()
     if plot is not None:
-        plot.write_text(search_chart(found), encoding="utf-8")
+        write_for_user(plot, search_chart(found), "--plot")
     return found
 
 
@@ -113,7 +116,7 @@ def print_search(result: SearchResult, console: Console) -> None:
         for each in result.points
     ]
     scored = "" if result.scorer is None else f", scored by {result.scorer}"
-    console.print(f"{result.method}{scored}: {result.prompts} prompts")
+    console.print(f"{result.method}{scored}: {counted(result.prompts, 'prompt')}")
     titles: tuple[str, ...] = (
         "samples",
         "accuracy",
@@ -124,12 +127,12 @@ def print_search(result: SearchResult, console: Console) -> None:
     )
     titles = ("budget", *titles[:4]) if budgets else titles
     console.print(plain_table(titles, rows))
-    console.print(f"{result.tokens} tokens in {result.seconds:.1f} s")
+    console.print(f"{counted(result.tokens, 'token')} in {result.seconds:.1f} s")
     for name, values in result.diversity.items():
         listed = ", ".join(f"{key} {shown(value)}" for key, value in values.items())
         console.print(f"diversity of {name}: {listed}")
-    counted = {**result.counts, "unscored": result.unscored}
-    for name, value in counted.items():
+    counts = {**result.counts, "unscored": result.unscored}
+    for name, value in counts.items():
         if value:
             console.print(f"{name}: {value}")
     for note in result.notes:

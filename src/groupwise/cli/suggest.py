@@ -17,8 +17,10 @@ from groupwise.evaluation import prospects_of
 from groupwise.evaluation.measure import choose
 from groupwise.imports import import_object
 from groupwise.recipe import load_recipe, parse_value, set_field
+from groupwise.records.files import check_place
 from groupwise.rollouts import collect
 from groupwise.suggestions import nearest
+from groupwise.texts import counted
 from groupwise.training.preparing import Prepared, prepare
 from groupwise.training.session import policy_of, sampler_of
 from groupwise.types import Group, Prompt
@@ -48,8 +50,9 @@ def suggest(
 
     Raises RecipeError for bad input and where nothing can be scored.
     """
-    for path in (output, None if output is None else Suggestion.rows_path(output)):
-        if path is not None and path.exists():
+    for path in () if output is None else (output, Suggestion.rows_path(output)):
+        check_place(path, "--output")
+        if path.exists():
             raise RecipeError(f"--output: {path} is there already; give another file")
     tables: dict[str, Any] = {
         "model": {"name": model},
@@ -127,8 +130,8 @@ def _sample(
     chosen = choose(environment.prompts(), prompts, recipe.seed)
     sampler = sampler_of(recipe, policy_of(recipe))
     say(
-        f"sampling {samples} completions of at most {cap} tokens, and a greedy one, for each of "
-        f"{len(chosen)} prompts"
+        f"sampling {samples} completions of at most {counted(cap, 'token')}, and a greedy one, for "
+        f"each of {counted(len(chosen), 'prompt')}"
     )
     try:
         return collect(

@@ -18,7 +18,9 @@ from groupwise.cli.tables import plain_table
 from groupwise.errors import RecipeError
 from groupwise.evaluation.prospects import BAR, LEAST_SIGNAL, USUAL, Prospects
 from groupwise.recipe import load_recipe, read_table
+from groupwise.records.files import write_for_user
 from groupwise.stages import check_pipeline, load_pipeline
+from groupwise.texts import counted
 from groupwise.training.preparing import Prepared, prepare
 from groupwise.types import Prompt
 
@@ -82,7 +84,7 @@ class Suggestion:
         )
         if found.is_sure:
             return f"{what}: {start}"
-        cause = f"from {len(found.rates)} prompts; measure more (--prompts)"
+        cause = f"from {counted(len(found.rates), 'prompt')}; measure more (--prompts)"
         if found.is_cut and found.verdict != "amplify":
             cause = "from completions that were cut off; raise --sampling.max_tokens"
         return f"cannot tell {cause}. The estimate says: {what}; then {start}"
@@ -183,10 +185,9 @@ class Suggestion:
         for dotted, value in values.items():
             table, field = dotted.split(".")
             tables.setdefault(table, {})[field] = value
-        output.parent.mkdir(parents=True, exist_ok=True)
         if self.starts:
             rows = self.rows_path(output)
-            rows.write_text("".join(map(_row, self.starts)), encoding="utf-8")
+            write_for_user(rows, "".join(map(_row, self.starts)), "--output")
             is_chat = self.starts[0][0].text is None
             start = {
                 "kind": "supervised",
@@ -203,7 +204,7 @@ class Suggestion:
                 raise
         else:
             prepare(load_recipe(tables)).environment.close()
-        output.write_text(self._text(tables), encoding="utf-8")
+        write_for_user(output, self._text(tables), "--output")
         self.recipe = output
 
     def _text(self, tables: Mapping[str, Any]) -> str:

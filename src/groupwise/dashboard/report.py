@@ -71,7 +71,7 @@ def write_report(
     data = [RunView(run).whole(groups) for run in runs]
     for at, each in enumerate(data):
         each["pairs"] = {n: pair(runs[at], runs[n]) for n in range(min(at, PAIRED))}
-    write_for_user(output, page(short_names(data)), "output", ".html")
+    write_for_user(output, page(short_names(data)), "output")
     return output
 
 

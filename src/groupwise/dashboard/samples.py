@@ -10,6 +10,7 @@ import numpy as np
 
 from groupwise.evaluation.estimates import mean_interval, pass_at_k
 from groupwise.records import Run
+from groupwise.texts import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -142,7 +143,9 @@ def passes(run: Run, evaluations: Sequence[int]) -> list[dict[str, Any]]:
     for version in sorted({*evaluations[:1], *evaluations[-1:]}):
         table = run.evaluation_rollouts(version)
         if table.num_rows:
-            made.append(_passes(table, f"evaluation after {version} steps", "evaluation"))
+            made.append(
+                _passes(table, f"evaluation after {counted(version, 'step')}", "evaluation")
+            )
     steps = sorted(run.rollout_files())
     if not made:
         ends = sorted({*steps[:1], *steps[-1:]})

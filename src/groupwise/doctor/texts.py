@@ -10,6 +10,7 @@ from functools import cache
 
 from groupwise.doctor.facts import Row
 from groupwise.texts import from_json, repeated_share
+from groupwise.verifiers.answers.extraction import boxes, tagged_blocks
 
 TEMPLATE_MARKS = re.compile(
     r"<\|(?:im_start|im_end|endoftext|eot_id|start_header_id|end_header_id|user|assistant|system)\|>"
@@ -24,11 +25,6 @@ STYLES = {
     "emoji": re.compile("[\U0001f300-\U0001faff\u2600-\u27bf]"),
 }
 """Marks of style that a learned reward is known to like."""
-
-_ANSWERS = (
-    re.compile(r"\\boxed\s*\{([^{}]*)\}"),
-    re.compile(r"<answer>(.*?)</answer>", re.DOTALL),
-)
 
 
 def repetition(row: Row) -> float:
@@ -55,11 +51,7 @@ def mixes_scripts(row: Row) -> bool:
 
 def answers(text: str) -> list[str]:
     """Every answer in a box or a tag, of the first form that the text uses."""
-    for form in _ANSWERS:
-        found = [each.strip() for each in form.findall(text)]
-        if found:
-            return found
-    return []
+    return [each.strip() for each in boxes(text) or tagged_blocks(text, "answer")]
 
 
 def hedges(text: str) -> bool:
@@ -73,11 +65,11 @@ def hedges(text: str) -> bool:
 
 def whole_answer_verifier(texts: Sequence[str]) -> str:
     """The verifier that reads one whole answer in the form that most of the texts use."""
-    boxes, tags = (sum(bool(form.search(text)) for text in texts) for form in _ANSWERS)
-    most = max(boxes, tags)
-    if most * 2 < len(texts):
+    boxed = sum(bool(boxes(text)) for text in texts)
+    tagged = sum(bool(tagged_blocks(text, "answer")) for text in texts)
+    if max(boxed, tagged) * 2 < len(texts):
         return "exact"
-    return "boxed" if boxes == most else "tagged"
+    return "boxed" if boxed >= tagged else "tagged"
 
 
 def final_answer(text: str) -> str:

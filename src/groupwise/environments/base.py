@@ -21,6 +21,7 @@ from groupwise.environments.splits import checked_splits
 from groupwise.environments.wrappers import EnvironmentWrapper, with_tools
 from groupwise.errors import RecipeError
 from groupwise.templates import Template
+from groupwise.texts import counted
 from groupwise.types import Prompt, Score
 from groupwise.verifiers import Case, Verifier, score_cases
 from groupwise.waiting.calls import CallQueue
@@ -126,7 +127,9 @@ class Environment:
         too_long = [each for each, length in lengths.items() if length > room]
         if too_long and not drop:
             named = first_of([f"{self.place(i)} ({lengths[i]} tokens)" for i in too_long])
-            raise RecipeError(f"{len(too_long)} prompts do not fit: {named}; {advice}")
+            raise RecipeError(
+                f"{counted(len(too_long), 'prompt does', 'prompts do')} not fit: {named}; {advice}"
+            )
         self.remove(too_long, "dropped_too_long")
         return {each: length for each, length in lengths.items() if length <= room}
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from groupwise.errors import RecipeError
+from groupwise.texts import counted
 from groupwise.types import Message, Prompt, Score
 from groupwise.verifiers.core.scores import rated
 
@@ -49,7 +50,7 @@ class Episode:
         if not self.rewards:
             return None
         total = math.fsum(self.rewards)
-        return rated(total, f"rewards of {len(self.rewards)} turns")
+        return rated(total, f"rewards of {counted(len(self.rewards), 'turn')}")
 
     def close(self) -> None:
         """Release what the episode opened; called once, however the rollout ended."""

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from groupwise.texts import counted
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -53,13 +55,13 @@ def summary_line(plan: Plan) -> str:
     """Prompts, completions, tokens, steps, memory: one line."""
     given = plan.inputs
     return (
-        f"{given.steps} steps of {given.prompts_per_step} prompts x {given.group_size} completions "
-        f"({plan.completions_per_step:,} completions, at most {plan.max_tokens_per_step:,} tokens "
-        f"a step), {plan.updates_per_step} update{'s' if plan.updates_per_step != 1 else ''} a "
-        f"step; "
-        f"{plan.steps_per_epoch:.4g} steps an epoch, {plan.epochs:.3g} epochs of "
-        f"{given.train_prompts:,} prompts; {given.shape.parameters:,} parameters{_trained(plan)}, "
-        f"about {bytes_text(plan.memory.peak)} of memory; checkpoints of "
+        f"{counted(given.steps, 'step')} of {counted(given.prompts_per_step, 'prompt')} x "
+        f"{given.group_size} completions ({plan.completions_per_step:,} completions, at most "
+        f"{plan.max_tokens_per_step:,} tokens a step), "
+        f"{counted(plan.updates_per_step, 'update')} a step; {plan.steps_per_epoch:.4g} steps an "
+        f"epoch, {plan.epochs:.3g} epochs of {counted(given.train_prompts, 'prompt')}; "
+        f"{given.shape.parameters:,} parameters{_trained(plan)}, about "
+        f"{bytes_text(plan.memory.peak)} of memory; checkpoints of "
         f"{bytes_text(plan.checkpoint_bytes)}"
     )
 

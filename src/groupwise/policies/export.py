@@ -10,6 +10,7 @@ from groupwise.policies.adapters import has_adapter, merged_copy, save_adapter
 from groupwise.policies.heads import causal_lm
 from groupwise.policies.policy import Policy
 from groupwise.policies.quiet import quiet_transformers
+from groupwise.records.files import check_place
 from groupwise.templates import Template
 
 
@@ -45,11 +46,12 @@ def save_pretrained(policy: Policy, folder: str | Path, *, merge: bool = False) 
 
 
 def refuse_full(folder: str | Path) -> None:
-    """Raises RecipeError if `folder` is a file or not empty: nothing is overwritten."""
+    """Raises RecipeError if `folder` is a file, not empty (nothing is overwritten) or below one."""
     target = Path(folder)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         kind = "not empty" if target.is_dir() else "a file"
         raise RecipeError(f"the folder {str(target)!r} is {kind}; name a new one for the model")
+    check_place(target, "folder")
 
 
 def tokenizer_of(template: Template) -> Any:

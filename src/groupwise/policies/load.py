@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import ValidationError
 
 from groupwise.errors import RecipeError
 from groupwise.policies.adapter_config import (
@@ -35,6 +34,7 @@ from groupwise.policies.source import (
     source_of,
 )
 from groupwise.templates import Template
+from groupwise.verifiers.core.names import validated
 
 logger = logging.getLogger("groupwise")
 
@@ -205,12 +205,7 @@ def _adapter_settings(
 ) -> AdapterSettings | None:
     if adapter is None or isinstance(adapter, AdapterSettings):
         return adapter
-    try:
-        return AdapterSettings.model_validate(adapter)
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"])
-        raise RecipeError(f"adapter.{field} = {first['input']!r}: {first['msg']}") from error
+    return validated(AdapterSettings, adapter, "adapter")
 
 
 def _with_adapter(model: Any, adapter: AdapterInfo | None, seed: int) -> Any:

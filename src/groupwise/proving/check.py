@@ -19,6 +19,7 @@ from groupwise.proving.equality import Comparison, compare_runs
 from groupwise.recipe import find_recipe, load_recipe
 from groupwise.records import SCHEDULE, open_run
 from groupwise.stages import is_pipeline, load_pipeline
+from groupwise.texts import counted
 
 SECOND_EPOCH, INSIDE, RANDOM = "second epoch", "inside a stage", "random"
 
@@ -71,8 +72,8 @@ class ResumeCheck:
                 f"recipe hash      {about['recipe_hash']}",
                 f"versions         {versions}",
                 f"hardware         {about['processor']}, {about['cpus']} CPUs, {about['platform']}",
-                f"killed           {self.kills} times (SIGKILL) in {self.broken_runs} run"
-                f"{'s' if self.broken_runs != 1 else ''}, resumed each time",
+                f"killed           {counted(self.kills, 'time')} (SIGKILL) in "
+                f"{counted(self.broken_runs, 'run')}, resumed each time",
                 f"instants         {covered or 'none'}",
                 f"not reached      {', '.join(self.not_reached) or 'none'}",
                 f"compared         {self.files} files, {self.bits_compared} bits",
@@ -236,4 +237,4 @@ class _Broken:
             self.left.remove(kill)
             self.done[kill.kind] += 1
             last = ended.killed
-            self.progress(f"killed at {kill.kind} ({last}); {len(self.left)} kills left")
+            self.progress(f"killed at {kill.kind} ({last}); {counted(len(self.left), 'kill')} left")

@@ -48,12 +48,11 @@ def replace_file(path: Path, write: Callable[[Path], None], *, durable: bool = F
         fsync_folder(path.parent)
 
 
-def write_for_user(path: Path, text: str, option: str, suffix: str) -> None:
+def write_for_user(path: Path, text: str, option: str) -> None:
     """Write a text to the file that an option named, with the folders that it lacks.
 
-    Raises RecipeError naming the option where the file cannot be written, or ends otherwise.
+    Raises RecipeError naming the option where the file cannot be written.
     """
-    check_suffix(path, option, suffix)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, text)
@@ -61,6 +60,20 @@ def write_for_user(path: Path, text: str, option: str, suffix: str) -> None:
         raise RecipeError(
             f"{option} = {str(path)!r} cannot be written: {error.strerror}; name a file that can"
         ) from error
+
+
+def check_place(path: Path, option: str) -> None:
+    """Refuse a new file or folder for which the folders above leave no place.
+
+    Raises RecipeError naming the option.
+    """
+    above = next(parent for parent in path.absolute().parents if parent.exists())
+    if not above.is_dir():
+        raise RecipeError(f"{option} = {str(path)!r}: {str(above)!r} is a file; name a folder")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise RecipeError(
+            f"{option} = {str(path)!r}: {str(above)!r} cannot be written to; name a folder that can"
+        )
 
 
 def check_suffix(path: Path, option: str, suffix: str) -> None:

@@ -31,6 +31,7 @@ from groupwise.records.files import (
 from groupwise.records.metrics import Value, clean_value, complete_step, find_metric
 from groupwise.records.reader import RECORD_VERSION, check_layout, read_objects
 from groupwise.records.rows import rows_table, write_table
+from groupwise.texts import counted
 
 SUMMARY_KEYS: tuple[str, ...] = (
     "status",
@@ -197,7 +198,7 @@ class RunWriter:
         if last != step - 1:
             raise GroupwiseError(
                 f"{self.folder / 'metrics.jsonl'} ends at step {last}, and the checkpoint was "
-                f"written after {step} steps: the record and the checkpoint are not of one run"
+                f"written after {counted(step, 'step')}: they are not of one run"
             )
         events = read_objects(self.folder / "events.jsonl", "kind", str, torn="ignore")
         self._rewrite("metrics.jsonl", kept)

@@ -22,6 +22,7 @@ from torch.nn.utils.rnn import pad_sequence
 from groupwise.errors import RecipeError
 from groupwise.policies import choose_device
 from groupwise.policies.quiet import quiet_transformers
+from groupwise.texts import counted
 from groupwise.types import Prompt, Score, StepReward
 from groupwise.verifiers import Case, SettingsVerifier, Verifier
 from groupwise.verifiers.core.composition import VerifierGroup
@@ -145,23 +146,21 @@ class _ModelVerifier(SettingsVerifier):
         return self.correct_from is not None
 
     def check_model(self) -> None:
-        """Refuse a folder that holds no model of this kind, before any weights load.
+        """Refuse a folder or a hub id that holds no model of this kind, before any weights load.
 
-        Raises RecipeError. A hub id is not looked up.
+        Raises RecipeError, also where the hub cannot be reached.
         """
         folder = Path(self.model)
-        if not folder.is_dir():
-            if len(folder.parts) > 2 or folder.is_absolute():
-                raise RecipeError(f"model = {self.model!r}: no such folder; give a model's")
-            return
+        if not folder.is_dir() and (len(folder.parts) > 2 or folder.is_absolute()):
+            raise RecipeError(f"model = {self.model!r}: no such folder; give a model's")
         from transformers import AutoConfig, AutoTokenizer
 
         kind = "SequenceClassification" if self.task == "sequence" else "TokenClassification"
         with quiet_transformers():
             try:
                 trust: Any = {"trust_remote_code": self.trust_remote_code}
-                config = AutoConfig.from_pretrained(folder, **trust)
-                tokenizer = AutoTokenizer.from_pretrained(folder, **trust)
+                config = AutoConfig.from_pretrained(self.model, **trust)
+                tokenizer = AutoTokenizer.from_pretrained(self.model, **trust)
             except (OSError, ValueError, KeyError) as error:
                 raise RecipeError(f"model = {self.model!r}: {str(error)[:200]}") from error
         architectures = ", ".join(config.architectures or ()) or "none"
@@ -350,7 +349,7 @@ class ProcessRewardModel(_ModelVerifier):
             "last": values[-1],
         }[self.combine]
         shown = ", ".join(f"{each:.2f}" for each in values[:8])
-        score = self._rated(value, f"{len(values)} steps: {shown}")
+        score = self._rated(value, f"{counted(len(values), 'step')}: {shown}")
         return replace(score, steps=tuple(steps))
 
 
@@ -368,13 +367,14 @@ def step_tokens(
 
 
 def check_classifiers(verifier: Verifier, pending: Collection[str] = ()) -> None:
-    """`check_model` of every reward model in a verifier, but for folders that are `pending`, which
-    an earlier stage will leave. Raises RecipeError."""
+    """`check_model` of every reward model and local judge in a verifier, but for folders that are
+    `pending`, which an earlier stage will leave. Raises RecipeError."""
+    reader: Any = getattr(verifier, "reader", verifier)  # a rubric's
     if isinstance(verifier, VerifierGroup):
         for each in verifier.members:
             check_classifiers(each, pending)
-    elif isinstance(verifier, _ModelVerifier) and verifier.model not in pending:
-        verifier.check_model()
+    elif hasattr(reader, "check_model") and reader.model not in pending:
+        reader.check_model()
 
 
 def log_odds(logits: torch.Tensor, label: int) -> float:

@@ -16,7 +16,7 @@ from typing import ClassVar
 import torch
 from pydantic import Field
 
-from groupwise.policies import Policy, load_policy, sequence_logprobs
+from groupwise.policies import Policy, describe_model, load_policy, sequence_logprobs
 from groupwise.policies.settings import DType
 from groupwise.samplers import sample
 from groupwise.types import Prompt
@@ -47,6 +47,10 @@ class LocalJudge(JudgeVerifier):
     batch_rows: int = Field(default=16, ge=1, description="Questions in one forward pass.")
     device: str = Field(default="auto", description="auto (cuda, mps, cpu), or a device's name.")
     dtype: DType = Field(default="auto", description="The matrix products' type.")
+
+    def check_model(self) -> None:
+        """Refuse what is not a language model, before any weights load. Raises RecipeError."""
+        describe_model(self.model)
 
     @cached_property
     def policy(self) -> Policy:

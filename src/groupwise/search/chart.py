@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from groupwise.charts import Line, Panel, svg
 from groupwise.search.result import SearchPoint, SearchResult
+from groupwise.texts import counted
 
 AXES = {
     "samples": "samples a prompt",
@@ -19,7 +20,7 @@ def search_chart(result: SearchResult) -> str:
     """The SVG file: accuracy with its intervals, and what a perfect choice would reach, over every
     cost that was measured."""
     scored = "" if result.scorer is None else f" by {result.scorer}"
-    name = f"{result.method}{scored}, {result.prompts} prompts"
+    name = f"{result.method}{scored}, {counted(result.prompts, 'prompt')}"
     panels = [_panel(name, field, result.points) for field in AXES if _varies(field, result.points)]
     return svg(panels or [_panel(name, "tokens", result.points)])
 

@@ -50,6 +50,7 @@ from groupwise.records import (
 from groupwise.stages.objective import FittingSettings, Objective, micro_batches
 from groupwise.stages.progress import Fitted, Progress
 from groupwise.stages.stage import StageContext
+from groupwise.texts import counted
 from groupwise.training.output import holds_run, open_record
 from groupwise.training.process import (
     Interrupted,
@@ -209,7 +210,7 @@ class _Fit(Generic[E]):
             self._record_evaluation(writer, 0, self.evaluate())
         while not self.done:
             if interruption.number is not None:
-                done = f"interrupted after {self.progress.step} of {self.total} steps"
+                done = f"interrupted after {self.progress.step} of {counted(self.total, 'step')}"
                 raise Interrupted(interruption.number, done)
             step, before = self.progress.step, time.perf_counter()
             entered_step(step)

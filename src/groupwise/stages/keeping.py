@@ -20,7 +20,7 @@ from groupwise.stages.chats import TokenExample, chat_examples, check_length, ra
 from groupwise.stages.stage import DROPPED, ROWS, CheckContext, Stage, StageContext
 from groupwise.stages.traces import SAMPLED, Trace
 from groupwise.templates import Template
-from groupwise.texts import listed
+from groupwise.texts import counted, listed
 from groupwise.training.preparing import Prepared, prepare
 from groupwise.types import Prompt
 from groupwise.verifiers import check_label, check_verdicts
@@ -132,9 +132,10 @@ class Rules(BaseModel):
         if ranked and self.at_least is not None and (trace.reward or 0) < self.at_least:
             return f"reward below {self.at_least:g}: {trace.reward:g}"
         if trace.tokens is not None and trace.tokens < self.min_length:
-            return f"shorter than {self.min_length} tokens"
-        if None not in (trace.tokens, self.max_length) and trace.tokens > self.max_length:  # type: ignore[operator]
-            return f"longer than {self.max_length} tokens"
+            return f"shorter than {counted(self.min_length, 'token')}"
+        tokens, most = trace.tokens, self.max_length
+        if tokens is not None and most is not None and tokens > most:
+            return f"longer than {counted(most, 'token')}"
         return next((fault for each in self.filters if (fault := each.fault(trace.parts))), "")
 
 
@@ -301,7 +302,8 @@ def write_kept(context: StageContext, found: Kept, advice: str = SAMPLE_MORE) ->
         context.warn(f"{number} of {total} rows dropped: {reason}")
     if not found.rows:
         raise GroupwiseError(
-            f"all {len(found.dropped)} rows were dropped ({listed(found.reasons)}; {DROPPED} has "
+            f"all {counted(len(found.dropped), 'row was', 'rows were')} dropped "
+            f"({listed(found.reasons)}; {DROPPED} has "
             f"each with its reason): nothing is learned from. {advice}"
         )
 

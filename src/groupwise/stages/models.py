@@ -50,7 +50,6 @@ class Merge(Stage):
         return [each.stage for each in self.models if each.stage is not None]
 
     def check(self, context: CheckContext) -> None:
-        context.check_policy(context.start, "from")
         own = describe_model(context.model, trust_remote_code=self.model.trust_remote_code)
         for part in self.models:
             context.check_policy(part.stage or "", "models.stage")
@@ -85,7 +84,6 @@ class Export(Stage):
     changes_weights: ClassVar[bool] = False
 
     def check(self, context: CheckContext) -> None:
-        context.check_policy(context.start, "from")
         describe_model(context.model, trust_remote_code=self.model.trust_remote_code)
 
     def run(self, context: StageContext) -> StageResult:

@@ -99,7 +99,8 @@ def stage_fields() -> list[tuple[str, str, str, str]]:
             "stages.from",
             "str",
             "the stage before",
-            f"The stage whose model it starts from; {BASE!r} is the top-level [model].",
+            f"The stage whose policy it starts from; {BASE!r} is the top-level [model]. By default "
+            "the last one before it that leaves a policy.",
         ),
     ]
     for kind in (each for first in KINDS.values() for each in first.variants()):
@@ -271,7 +272,8 @@ def _node(place: int, names: Sequence[str], table: Mapping[str, Any]) -> Node:
                 "give one of the two"
             )
         if start is None and own_name is None:
-            start = names[place - 1] if place else BASE
+            before = zip(names[:place], table["stages"], strict=False)
+            start = ([BASE] + [each for each, own in before if _class_of(own).leaves_policy])[-1]
         others = [BASE, *(each for each in names if each != name)]
         if start is not None and start not in (*others, name):
             if not isinstance(start, str):
@@ -281,12 +283,11 @@ def _node(place: int, names: Sequence[str], table: Mapping[str, Any]) -> Node:
             entry.pop(key, None)
         stage = validated(_inherited(table, entry, kind), kind)
         node = Node(name, start, stage)
-        for other in sorted(node.reads):
-            if other not in names:
-                known = [BASE, *others] if BASE in node.reads else others[1:]
-                if not known:
-                    raise RecipeError(f"the stage {other!r} is not known; there is no other stage")
-                raise RecipeError(unknown(f"the stage {other!r}", other, known))
+        data = {each.stage for each in getattr(stage, "data", ())} - {None}
+        for other in sorted(node.reads | data):
+            legal = others[1:] if other in data else others  # the base has no rows
+            if other not in (*legal, name):
+                raise RecipeError(unknown(f"the stage {other!r}", other, legal))
     return node
 
 

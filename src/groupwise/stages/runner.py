@@ -49,7 +49,7 @@ from groupwise.stages.recipe import (
 from groupwise.stages.stage import DROPPED, ROWS, CheckContext, Stage, StageContext
 from groupwise.stages.stage_models import check_use
 from groupwise.templates import differing_tokenizers
-from groupwise.texts import from_toml
+from groupwise.texts import counted, from_toml
 from groupwise.training import start
 from groupwise.training.callbacks import Callback
 from groupwise.training.notebook import notebook_callbacks
@@ -171,9 +171,9 @@ def check_pipeline(pipeline: Pipeline, folder: Path | None = None) -> dict[str, 
                 check_use(use, kind.leaves_policy, kind.leaves_scorer)
             pending = frozenset(models[name] for name in kinds)
             context = CheckContext(
-                node.name, origin, dict(origins), dict(kinds), pending, dict(verifiers),
-                node.start or "",
-            )  # fmt: skip
+                node.name, origin, dict(origins), dict(kinds), pending, dict(verifiers)
+            )
+            context.check_policy(node.start or "", "from")
             found = prepared[node.name] = node.stage.with_models(models).check(context)
             if isinstance(found, Prepared):
                 verifiers[node.name] = found.environment.verifier
@@ -248,7 +248,7 @@ class _Runner:
         """The stages that are left; however they end, the record says how."""
         self.writer.event("resumed" if resuming else "started")
         if all(read_lineage(place) is not None for place in self.places.values()):
-            self._say(f"{self.folder} already ran its {len(self.done)} stages")
+            self._say(f"{self.folder} already ran its {counted(len(self.done), 'stage')}")
         name = ""
         try:
             with Watchdog(self.writer, _patience(self.pipeline), self._say):

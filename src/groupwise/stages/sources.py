@@ -164,7 +164,10 @@ def examples_of(
             'set on_bad_row = "drop" in that table of data'
         )
     if not found.examples:
-        raise RecipeError(f"{named}: all {len(rows)} rows were dropped: {listed(found.dropped)}")
+        raise RecipeError(
+            f"{named}: all {counted(len(rows), 'row was', 'rows were')} dropped: "
+            f"{listed(found.dropped)}"
+        )
     return found
 
 

@@ -45,7 +45,7 @@ class CheckContext:
     `model` is a model with the architecture and the tokenizer that the stage's input will have;
     `origins` has the same of each stage that runs before it, by name, and `kinds` their kinds.
     `pending` are the model folders that stages before it will leave, `verifiers` what judges in
-    them; `start` is the stage that it starts from, "" for none.
+    them.
     """
 
     name: str
@@ -54,17 +54,15 @@ class CheckContext:
     kinds: Mapping[str, type[Stage]] = field(default_factory=dict[str, "type[Stage]"])
     pending: frozenset[str] = frozenset()
     verifiers: Mapping[str, Verifier] = field(default_factory=dict[str, Verifier])
-    start: str = ""
 
     def check_policy(self, stage: str, where: str) -> None:
         """Refuse a stage that leaves no policy. Raises RecipeError naming the field `where`."""
         kind = self.kinds.get(stage)
         if kind is not None and not kind.leaves_policy:
-            field = f"it starts from {stage!r}" if where == "from" else f"{where} = {stage!r}"
             raise RecipeError(
-                f"{field}: the kind {kind.kind!r} leaves a model for the verifier "
-                f"{kind.leaves_scorer!r}, and a policy is read here; name a stage that trains one"
-                f"{' (from)' if where == 'from' else ''}"
+                f"{where} = {stage!r}: the kind {kind.kind!r} leaves a model for the verifier "
+                f"{kind.leaves_scorer!r}, and a policy is read here; name a stage that trains one, "
+                'or "base"'
             )
 
 
@@ -107,8 +105,8 @@ class Stage(BaseModel):
     changes_weights: ClassVar[bool] = True
     """Whether it leaves a model of its own; else the next stage starts where this one did."""
     leaves_policy: ClassVar[bool] = True
-    """Whether a policy can start from the model that it leaves; else the next stage starts where
-    this one did."""
+    """Whether a policy can start from the model that it leaves; else the next stage starts from the
+    last one before that does."""
     leaves_scorer: ClassVar[str | None] = None
     """The verifier that reads the model which it leaves, where that is not a policy."""
     makes: ClassVar[frozenset[Rows]] = frozenset()

@@ -219,9 +219,9 @@ def step_example(tokenizer: Any, solution: Solution, separator: str, labels: Lab
         ends, given = ends[-1:], given[-1:]
     elif separator and (found := step_ends(text, separator)) != ends:
         raise ValueError(
-            f"has {len(ends)} steps, and the separator {separator!r} divides their text into "
-            f'{len(found)}; set separator to what ends a step, or labels = "outcome" for one label '
-            "a completion"
+            f"has {counted(len(ends), 'step')}, and the separator {separator!r} divides their text "
+            f'into {len(found)}; set separator to what ends a step, or labels = "outcome" for one '
+            "label a completion"
         )
     before = prompt_ids(tokenizer, solution.prompt)
     ids, places = step_tokens(tokenizer, before, text, ends)

@@ -14,7 +14,7 @@ from groupwise.learner import TrainingSettings
 from groupwise.recipe import Recipe
 from groupwise.records import Run, RunWriter, describe_machine, recipe_hash, refuse_in_use
 from groupwise.records.compare import flatten
-from groupwise.records.files import json_line
+from groupwise.records.files import check_place, json_line
 from groupwise.records.reader import check_layout
 from groupwise.texts import from_json, from_toml
 
@@ -72,7 +72,7 @@ def claim(folder: Path, *, resume: bool, overwrite: bool) -> bool:
     if resume and overwrite:
         raise RecipeError("resume and overwrite are both asked for; give one of the two")
     if not folder.exists():
-        _refuse_unwritable(folder)
+        check_place(folder, "output")
         return False
     if not folder.is_dir():
         raise RecipeError(f"output = {str(folder)!r} is a file; name a folder")
@@ -107,17 +107,6 @@ def _left_by_a_start(entry: Path) -> bool:
     if entry.name == "rollouts" and entry.is_dir():
         return not any(entry.iterdir())
     return entry.name == ".lock"
-
-
-def _refuse_unwritable(folder: Path) -> None:
-    """The nearest folder above that is there must be one, and be writable."""
-    above = next(parent for parent in folder.absolute().parents if parent.exists())
-    if not above.is_dir():
-        raise RecipeError(f"output = {str(folder)!r}: {str(above)!r} is a file; name a folder")
-    if not os.access(above, os.W_OK | os.X_OK):
-        raise RecipeError(
-            f"output = {str(folder)!r}: {str(above)!r} cannot be written to; name a folder that can"
-        )
 
 
 def _next_to(folder: Path) -> str:

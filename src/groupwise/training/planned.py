@@ -90,15 +90,16 @@ def record_plan(prepared: Prepared, writer: RunWriter) -> None:
     """Write down what the plan says, before weights load, so that the run can be held against it.
 
     `memory` is the planned peak, of what is allocated from now on; `resident` and `peak` are what
-    the process holds and held before; `step_seconds` is of a step with
-    every completion at the limit.
+    the process holds and held before, the measurement of its speed included; `step_seconds` is of
+    a step with every completion at the limit.
     """
     made, device = plan_of(prepared), choose_device(prepared.recipe.model.device)
+    seconds = step_time(made, own_hardware(prepared)).step
     writer.event(
         "planned",
         memory=made.memory.peak,
         resident=resident_memory_bytes(device),
         peak=peak_memory_bytes(device),
-        step_seconds=step_time(made, own_hardware(prepared)).step,
+        step_seconds=seconds,
         tokens=made.max_tokens_per_step,
     )

@@ -20,6 +20,7 @@ from groupwise.errors import GroupwiseError, RecipeError
 from groupwise.recipe import Recipe, find_recipe, load_recipe
 from groupwise.records import SCHEDULE, Run, RunWriter, open_run
 from groupwise.records.reader import read_objects
+from groupwise.texts import counted
 from groupwise.training.ahead import Schedule
 from groupwise.training.auditing import audit_before, audit_warnings
 from groupwise.training.callbacks import Callback
@@ -67,7 +68,7 @@ def train(
         if _finished(run, resolved.training.steps):
             ran, asked = run.summary["steps"], resolved.training.steps
             more = f", more than training.steps = {asked}" if ran > asked else ""
-            warn(f"{folder} already ran its {ran} steps{more}: nothing to do")
+            warn(f"{folder} already ran its {counted(ran, 'step')}{more}: nothing to do")
             return run
     prepared = prepare(resolved)
     changes = same_data(place, _identity(prepared)) if resuming else []
@@ -92,10 +93,11 @@ def train(
         "algorithm": resolved.algorithm.to_table(),
     }
     with open_record(place, resolved.to_toml(), about, resuming=resuming) as writer:
+        found = checkpoint_to_resume(writer) if resuming else None
         record_plan(prepared, writer)
         session = open_session(prepared, schedule)
         try:
-            notes = _restore(session, writer, resuming)
+            notes = _restore(session, writer, found)
             summary = _run(session, writer, changed, callbacks, notes, warnings)
         finally:
             session.close()
@@ -179,15 +181,14 @@ def _run(
     return summary
 
 
-def _restore(session: Session, writer: RunWriter, resuming: bool) -> list[str]:
-    """Weights, optimiser and counters of the checkpoint to resume from, and the record cut to it.
-
-    Returns what a person should know. Without any checkpoint the run starts again from its first
-    step. Raises GroupwiseError where there are checkpoints and none can be used.
-    """
+def _restore(
+    session: Session, writer: RunWriter, found: tuple[Path | None, list[str]] | None
+) -> list[str]:
+    """Weights, optimiser and counters of the checkpoint that was found (see `checkpoint_to_resume`;
+    None for a new run), and the record cut to it. Returns what a person should know."""
     notes: list[str] = []
-    if resuming:
-        path, notes = checkpoint_to_resume(writer)
+    if found is not None:
+        path, notes = found
         step = 0
         if path is not None:
             checkpoint = load_checkpoint(path, hashed=True)
@@ -252,8 +253,8 @@ def checkpoint_to_resume(writer: RunWriter) -> tuple[Path | None, list[str]]:
         notes.append(f"{folder} holds no checkpoint, and the record names {saved[-1]}")
     if steps or saved:
         raise GroupwiseError(
-            f"{writer.folder} cannot be resumed: {'; '.join(notes)}. Nothing was changed; start it "
-            "again with --overwrite, or name another output"
+            f"{writer.folder} cannot be resumed: {'; '.join(notes)}. Nothing in it was changed; "
+            "start it again with --overwrite, or name another output"
         )
     if recorded:
         notes.append(

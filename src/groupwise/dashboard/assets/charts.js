@@ -90,7 +90,7 @@ function lines(name, shownRuns, band) {
     for (const members of families.values()) {
       const rows = members.map(run => of(run, name));
       const over = f => x.map((_, n) => { const kept = rows.map(row => row[n]).filter(v => v !== null); return kept.length ? f(kept) : null; });
-      if (members.length > 1) banded(`${members[0].name} and ${members.length - 1} more seeds`, colour, over(mean), over(v => Math.min(...v)), over(v => Math.max(...v)));
+      if (members.length > 1) banded(`${members[0].name} and ${counted(members.length - 1, "more seed")}`, colour, over(mean), over(v => Math.min(...v)), over(v => Math.max(...v)));
       else series.push({ label: members[0].name, values: rows[0], colour });
       colour += 1;
     }
@@ -159,7 +159,7 @@ async function passesSection() {
   if (!made.length) return [note("No completions are recorded to take pass@k from.")];
   const x = made.reduce((most, each) => each.k.length > most.length ? each.k : most, []);
   const padded = values => x.map((_, n) => values[n] ?? null);
-  const series = made.flatMap((each, colour) => [{ label: `${each.label}, ${each.prompts} prompts`, values: padded(each.mean), colour },
+  const series = made.flatMap((each, colour) => [{ label: `${each.label}, ${counted(each.prompts, "prompt")}`, values: padded(each.mean), colour },
     { label: "low", values: padded(each.low), faint: true, colour }, { label: "high", values: padded(each.high), faint: true, colour }]);
   return [note("The probability that one of k completions is correct, with 95 % intervals over prompts. Curves that meet at the last k: sharpened, not more solved."),
     charts([chart("pass@k", x, series, { bands: made.map((_, n) => [3 * n + 2, 3 * n + 1]), across: "k" })])];

@@ -16,6 +16,7 @@ function make(tag, attributes = {}, ...children) {
   return element;
 }
 
+const counted = (number, one) => `${number} ${one}${number === 1 ? "" : "s"}`;
 const button = (text, onclick, pressed) => make("button", { onclick, "aria-pressed": pressed === undefined ? null : String(pressed) }, text);
 const select = (id, label, value, options, set) => make("label", {}, label + " ",
   make("select", { id, onchange: event => set(event.target.value) },
@@ -117,7 +118,7 @@ function overview() {
   return [make("h2", {}, "Questions"), answers, make("h2", {}, "The doctor"),
     ...(findings.length ? findings : [make("p", {}, "Nothing to say.")]),
     waiting ? make("p", { class: "dim" }, "Tuning advice that waits for the above: " + waiting) : null,
-    make("p", { class: "dim" }, `${run.summary.status}, ${run.summary.steps} step${run.summary.steps === 1 ? "" : "s"}. ` + (live
+    make("p", { class: "dim" }, `${run.summary.status}, ${counted(run.summary.steps, "step")}. ` + (live
       ? `All ${run.rollouts} rollouts can be read here.`
       : `This page holds ${held} of ${run.rollouts} rollouts: those that the doctor names, three prompts over the steps, then groups evenly over the steps.`)),
     button("Read ten samples (t)", () => { state.reading = "ten"; show("rollouts"); })];

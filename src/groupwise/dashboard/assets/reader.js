@@ -101,9 +101,9 @@ function turns(text) {
   const one = message => {
     const content = typeof message.content === "string" ? message.content : JSON.stringify(message.content ?? "");
     const called = (message.tool_calls ?? []).map(call => make("pre", {}, JSON.stringify(call.function ?? call, null, 1)));
-    return make("details", {}, make("summary", {}, `${message.role}: ${content.slice(0, 60)}` + (called.length ? ` (${called.length} tool calls)` : "")), make("pre", {}, content), called);
+    return make("details", {}, make("summary", {}, `${message.role}: ${content.slice(0, 60)}` + (called.length ? ` (${counted(called.length, "tool call")})` : "")), make("pre", {}, content), called);
   };
-  return make("details", {}, make("summary", {}, `${messages.length} messages, ${calls} tool calls`), messages.map(one));
+  return make("details", {}, make("summary", {}, `${counted(messages.length, "message")}, ${counted(calls, "tool call")}`), messages.map(one));
 }
 
 function member(group, row, largest, withPrompt = false) {

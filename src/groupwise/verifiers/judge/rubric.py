@@ -12,7 +12,6 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    ValidationError,
     field_validator,
     model_validator,
 )
@@ -22,6 +21,7 @@ from groupwise.errors import RecipeError
 from groupwise.texts import from_toml
 from groupwise.types import Prompt, Score
 from groupwise.verifiers.core.contract import Case, SettingsVerifier, VerifierLogs
+from groupwise.verifiers.core.names import validated
 from groupwise.verifiers.core.registry import load_verifier, verifier_class
 from groupwise.verifiers.core.scores import BadAnswer, bad_answer, graded, shorten
 from groupwise.verifiers.judge.judging import Verdict
@@ -131,12 +131,11 @@ class Rubric(SettingsVerifier):
         if not isinstance(given, list | tuple):
             raise BadAnswer(f"the column {self.column!r} is {shorten(repr(given))}; give a list")
         try:
-            found = [OwnCriterion.model_validate(_filled(each)) for each in given]
+            found = [validated(OwnCriterion, _filled(each), "criterion") for each in given]
             check_criteria(found)
         except ValueError as error:
-            said = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
             raise BadAnswer(
-                f"the column {self.column!r} is {shorten(repr(given))}: {said}"
+                f"the column {self.column!r} is {shorten(repr(given))}: {error}"
             ) from error
         return found
 

@@ -11,6 +11,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from groupwise.texts import counted
 from groupwise.types import Score, StepReward
 from groupwise.verifiers.core.contract import Case, SettingsVerifier
 from groupwise.verifiers.core.scores import graded, no_answer
@@ -59,5 +60,5 @@ class Target(SettingsVerifier):
         share = found * len(self.target) / len(text)
         value = share if self.kind == "share" else min(found, self.cap) / self.cap
         return replace(
-            graded(value, f"{found} times in {len(text)} characters"), steps=tuple(steps)
+            graded(value, f"{counted(found, 'time')} in {len(text)} characters"), steps=tuple(steps)
         )

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal
 import regex
 from pydantic import Field, field_validator, model_validator
 
+from groupwise.texts import counted
 from groupwise.types import Prompt, Score
 from groupwise.verifiers.answers.extraction import after_reasoning, boxes, last_box, repaired
 from groupwise.verifiers.answers.numbers import parse_number
@@ -218,7 +219,7 @@ class Length(SettingsVerifier):
         num = len(case.completion_ids)
         excess = max(num - self.max_tokens, self.min_tokens - num, 0)
         value = 1.0 if excess == 0 else max(0.0, 1 - excess / self.slack) if self.slack else 0.0
-        return graded(value, f"{num} tokens")
+        return graded(value, counted(num, "token"))
 
 
 class Repetition(SettingsVerifier):
