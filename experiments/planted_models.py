@@ -9,12 +9,14 @@ import hashlib
 import inspect
 import json
 import random
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from groupwise.examples.rule_judge import start
 from groupwise.examples.tiny_models import build
 from groupwise.policies.cache import cached_folder
 from groupwise.policies.tiny import BOS, END, Row, TinyRecipe, label_shares, learned, read, sums
@@ -157,3 +159,17 @@ def _learn(likes: Callable[[list[str]], float], updates: int, folder: Path) -> N
 def _tail(draw: random.Random) -> list[str]:
     tokens = [*PIECES, *map(str, range(10)), "!", "!", "!"]
     return [draw.choice(tokens) for _ in range(draw.choice([0, 0, 1, 1, 2, 3, 5, 8, 12]))]
+
+
+def loud_judge() -> str:
+    """The address of a judge that likes the same marks."""
+    return start(lambda _rubric, _task, completion: likes_marks(_pieces(completion)))
+
+
+def long_judge() -> str:
+    """The address of a judge that likes length."""
+    return start(lambda _rubric, _task, completion: likes_length(_pieces(completion)[1:]))
+
+
+def _pieces(text: str) -> list[str]:
+    return re.findall("|".join(map(re.escape, PIECES)) + "|.", text)

@@ -276,6 +276,7 @@ def test_no_pickle_and_no_leftovers(tmp_path: Path):
         ("no manifest", "manifest.json cannot be read (No such file or directory)"),
         ("bad manifest", "manifest.json is damaged"),
         ("empty manifest", "manifest.json is damaged"),
+        ("link", "model.safetensors is a symbolic link"),
         ("leaving manifest", "passwd cannot be read (No such file or directory)"),
     ],
 )
@@ -290,6 +291,9 @@ def test_a_damaged_checkpoint_is_skipped_and_named(tmp_path: Path, damage: str, 
         file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     elif damage == "remove":
         file.unlink()
+    elif damage == "link":
+        file.rename(tmp_path / "elsewhere")
+        file.symlink_to(tmp_path / "elsewhere")
     elif damage == "swap":
         for path in (older, newer):
             (path / "state.json").rename(path / "state.json.other")

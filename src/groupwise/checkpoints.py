@@ -27,7 +27,7 @@ from groupwise.errors import GroupwiseError
 from groupwise.instants import passed
 from groupwise.records.files import file_hash, fsync_file, fsync_folder
 from groupwise.tensor_files import check_plain, load_tensors, pack, save_tensors, unpack
-from groupwise.texts import from_json
+from groupwise.texts import counted, from_json
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -238,9 +238,9 @@ def checkpoint_steps(folder: str | Path) -> list[int]:
 
 
 def damage(path: Path, *, content: bool = True) -> str | None:
-    """What is wrong with a checkpoint: a file that is not there, or has not the size or, with
-    `content`, the hash of the manifest; another step than the folder's name; another run than the
-    record beside it. None = whole."""
+    """What is wrong with a checkpoint: a file that is a link, is not there, or has not the size or,
+    with `content`, the hash of the manifest; another step than the folder's name; another run than
+    the record beside it. None = whole."""
     try:
         manifest = from_json((path / "manifest.json").read_text("utf-8"))
         files, run, here = manifest["files"], manifest.get("run"), run_of(path.parent)
@@ -248,6 +248,8 @@ def damage(path: Path, *, content: bool = True) -> str | None:
             return f"it was written by the run {run}, and this one is {here}"
         for name in sorted(_FILES | files.keys()):
             file, entry = path / Path(name).name, files[name]
+            if file.is_symlink():
+                return f"{name} is a symbolic link"
             size = file.stat().st_size
             if size != entry["bytes"]:
                 return f"{name} is {size:,} bytes, expected {entry['bytes']:,}"
@@ -261,7 +263,7 @@ def damage(path: Path, *, content: bool = True) -> str | None:
         step = _about(path)["step"]
     except (OSError, *_MISREAD):
         return "state.json is damaged"
-    return None if path.name == _name(step) else f"it was written after {step} steps"
+    return None if path.name == _name(step) else f"it was written after {counted(step, 'step')}"
 
 
 def run_of(folder: Path) -> str | None:

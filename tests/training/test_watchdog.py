@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
 import sys
 import threading
 import time
@@ -65,36 +64,6 @@ def test_native_code_that_held_the_interpreter_is_named_when_it_lets_go(writer: 
         time.sleep(0.2)
     assert "in test_native_code_that_held" in (writer.folder / STALLS).read_text()
     assert len(said) == 1
-
-
-def test_a_deadline_of_a_millisecond_does_not_crash_busy_threads(tmp_path: Path) -> None:
-    """In its own process, whose end by a signal would be seen: many threads, thousands of dumps."""
-    code = """
-import sys, threading, time
-from pathlib import Path
-from groupwise.instants import passed
-from groupwise.records import RunWriter
-from groupwise.training.watchdog import STALLS, Watchdog
-def deep(n):
-    return [deep(n - 1)] if n else sorted(range(50), key=lambda x: -x)
-stop = time.monotonic() + 2
-def work():
-    while time.monotonic() < stop:
-        deep(30)
-        passed("scoring")
-with RunWriter.create(Path(sys.argv[1]), "", {}) as writer:
-    with Watchdog(writer, 0.001, lambda text: None):
-        threads = [threading.Thread(target=work) for _ in range(4)]
-        for each in threads: each.start()
-        for each in threads: each.join()
-        time.sleep(0.1)
-    print((writer.folder / STALLS).read_text().count("last events:"))
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "run")], capture_output=True, timeout=60
-    )
-    assert done.returncode == 0, done.stderr.decode()
-    assert int(done.stdout) >= 1
 
 
 @pytest.mark.parametrize("seconds", [0.001, 0.999])

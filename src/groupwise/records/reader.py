@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 RECORD_VERSION = 2
 """The layout of a run folder, in `environment.json`; docs/record.md says what changed when."""
+_FILES = (
+    "recipe.toml", "environment.json", "metrics.jsonl", "events.jsonl", "schedule.jsonl",
+    "summary.json",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,12 +191,15 @@ class Run:
 def open_run(folder: str | Path) -> Run:
     """Open a run's record.
 
-    Raises RecipeError where the folder holds none; what is read of it later raises it, with the
-    file's name, where that file is damaged.
+    Raises RecipeError where the folder holds none, or a link in place of a file; what is read of it
+    later raises it, with the file's name, where that file is damaged.
     """
     folder = Path(folder)
     if not (folder / "recipe.toml").is_file():
         raise RecipeError(f"{folder} holds no run: a run folder has a recipe.toml")
+    _refuse_links(folder)
+    for stage in Run(folder).stages.values():
+        _refuse_links(stage.folder)
     about = folder / "environment.json"
     version = _read_object(about).get("record_version", 1) if about.exists() else 1
     if not isinstance(version, int):
@@ -208,11 +215,10 @@ def open_run(folder: str | Path) -> Run:
 def check_layout(folder: Path) -> None:
     """Refuse a run folder in which something else stands in the place of a file or a folder, and
     a checkpoint that is a link, which cannot be replaced. Raises RecipeError naming it."""
-    files = ("recipe.toml", "environment.json", "metrics.jsonl", "events.jsonl", "summary.json")
-    folders = ("rollouts", "evaluations", "checkpoints")
-    for name in (*files, *folders):
+    _refuse_links(folder)
+    for name in (*_FILES, "rollouts", "evaluations", "checkpoints"):
         path = folder / name
-        fits, kind = (path.is_file, "file") if name in files else (path.is_dir, "folder")
+        fits, kind = (path.is_file, "file") if name in _FILES else (path.is_dir, "folder")
         if os.path.lexists(path) and not fits():
             raise RecipeError(f"{path} is not a {kind}; restore it, or name another output")
     for path in (folder / "checkpoints").glob("step_*"):
@@ -221,6 +227,13 @@ def check_layout(folder: Path) -> None:
             raise RecipeError(
                 f"{path} {found}; put the checkpoint's folder in its place, or remove it"
             )
+
+
+def _refuse_links(folder: Path) -> None:
+    """A record's files are its own: a link would show, or on resume change, a file elsewhere."""
+    for name in _FILES:
+        if (folder / name).is_symlink():
+            raise RecipeError(f"{folder / name} is a symbolic link; put the file in its place")
 
 
 def check_single(run: Run, does: str) -> None:
