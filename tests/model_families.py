@@ -106,10 +106,10 @@ def family_template(tokens: int = VOCABULARY) -> Template:
     return Template(tokenizer, None, special_tokens={"eos_token": "<end>"}, pad_id=2)
 
 
-def family_model(family: str, seed: int = 0) -> nn.Module:
+def family_model(family: str, seed: int = 0, **changed: Any) -> nn.Module:
     name, config = FAMILIES[family]
     torch.manual_seed(seed)
-    kwargs = dict(config)
+    kwargs = config | changed
     attention = kwargs.pop("attn_implementation", None)
     text = "Text" if name == "Gemma3" else ""
     made = getattr(transformers, f"{name}{text}Config")(**kwargs)
@@ -133,10 +133,11 @@ def family_policy(
     seed: int = 0,
     dtype: torch.dtype = torch.float32,
     tokens: int = VOCABULARY,
+    **changed: Any,
 ) -> Policy:
     """`dtype` float64 makes the weights float64; bfloat16 only the matrix products. Fewer `tokens`
-    than the vocabulary has rows leave it padded."""
-    model = family_model(family, seed)
+    than the vocabulary has rows leave it padded. `changed` are fields of the configuration."""
+    model = family_model(family, seed, **changed)
     if dtype == torch.float64:
         model.double()
     return Policy(

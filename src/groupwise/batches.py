@@ -40,6 +40,7 @@ def align(groups: Sequence[Group]) -> Rows:
         top_ids=_optional_top(rollouts, "top_ids", width, torch.int64),
         sampler_top_logprobs=_optional_top(rollouts, "top_logprobs", width, torch.float32),
         supports=_supports(rollouts),
+        experts=_experts(rollouts),
     )
 
 
@@ -55,6 +56,19 @@ def _supports(rollouts: Sequence[Rollout]) -> list[list[tuple[int, ...] | None]]
             row.extend([None] * len(turn.context_ids) if number else [])
             row.extend(turn.completion.supports or [None] * turn.completion.num_tokens)
         found.append(row)
+    return found
+
+
+def _experts(rollouts: Sequence[Rollout]) -> list[tuple[bytes, ...]] | None:
+    """`Rows.experts`: a prompt is run once for its rows, so they share the first one's there."""
+    if all(rollout.experts is None for rollout in rollouts):
+        return None
+    prompts: dict[tuple[int, ...], tuple[bytes, ...]] = {}
+    found = []
+    for rollout in rollouts:
+        prompt, length = rollout.prompt_ids, len(rollout.prompt_ids) + len(rollout.completion_ids)
+        own = rollout.experts or (b"",) * (length - 1)
+        found.append((*prompts.setdefault(prompt, own[: len(prompt)]), *own[len(prompt) :]))
     return found
 
 

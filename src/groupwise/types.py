@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 if TYPE_CHECKING:
@@ -23,20 +23,9 @@ TurnLimit = Literal["turns", "tokens", "length", "seconds"]
 FINISH_REASONS: tuple[str, ...] = ("stop", "length", "deadline", "error", "paused")
 
 Outcome = Literal[
-    "correct",
-    "incorrect",
-    "partial",
-    "no_verdict",
-    "no_answer",
-    "timeout",
-    "out_of_memory",
-    "crash",
-    "limit",
-    "bad_answer",
-    "verifier_timeout",
-    "infrastructure_error",
-    "not_applicable",
-]
+    "correct", "incorrect", "partial", "no_verdict", "no_answer", "timeout", "out_of_memory",
+    "crash", "limit", "bad_answer", "verifier_timeout", "infrastructure_error", "not_applicable",
+]  # fmt: skip
 UNSCORED_OUTCOMES: frozenset[str] = frozenset(
     {"bad_answer", "verifier_timeout", "infrastructure_error", "not_applicable"}
 )
@@ -86,7 +75,9 @@ class Completion:
     oldest where there were several, and `versions` [T] then has that of every token.
     `entropies` [T] (nats), `top_ids` and `top_logprobs` [T, K] are there when they were asked for.
     `supports` [T] are there where the request truncated the distribution: the ids that were kept at
-    each position, ascending, so that the same distribution can be scored again.
+    each position, ascending, so that the same distribution can be scored again. `experts`, asked
+    for, are int16 ids [layers, K] of every token run for this completion: of prompt and completion
+    but the last, or of those since an earlier turn.
 
     >>> Completion((11, 2), "7", (-0.1, -0.2), "stop", version=3).num_tokens
     2
@@ -102,6 +93,7 @@ class Completion:
     top_logprobs: tuple[tuple[float, ...], ...] | None = None
     supports: tuple[tuple[int, ...], ...] | None = None
     versions: tuple[int, ...] | None = None
+    experts: tuple[bytes, ...] | None = None
 
     def __post_init__(self) -> None:
         if len(self.token_ids) != len(self.sampler_logprobs):
@@ -131,7 +123,8 @@ class Request:
 
     `key` names the noise stream (`randomness.stream_key`): same key and logits, same tokens,
     whatever else is in the batch. `greedy` ignores noise and temperature. `deadline` is in seconds
-    from the start of the call. `top_k` > 0 asks for that many log-probabilities a position.
+    from the start of the call. `top_k` > 0 asks for that many log-probabilities a position,
+    `experts` for the experts of every token.
     `keep_top_k`, `keep_top_p` and `keep_min_p` truncate the distribution before the draw. `room` is
     how many tokens may follow the prompt with all later turns, where that is known to be more.
     `begun` is the completion, of finish reason "paused", that this one continues and begins with
@@ -150,6 +143,7 @@ class Request:
     deadline: float | None = None
     entropies: bool = False
     top_k: int = 0
+    experts: bool = False
     keep_top_k: int = 0
     keep_top_p: float = 1.0
     keep_min_p: float = 0.0
@@ -318,32 +312,35 @@ class Rollout:
     @property
     def completion_ids(self) -> tuple[int, ...]:
         """Every id after the prompt, later context included, in order."""
-        ids: list[int] = list(self.turns[0].completion.token_ids)
-        for turn in self.turns[1:]:
-            ids.extend(turn.context_ids)
-            ids.extend(turn.completion.token_ids)
-        return tuple(ids)
+        pieces = ((*turn.context_ids, *turn.completion.token_ids) for turn in self.turns)
+        return tuple(chain.from_iterable(pieces))[len(self.prompt_ids) :]
 
     @property
     def mask(self) -> tuple[bool, ...]:
         """True where the policy chose the token, one entry per `completion_ids`."""
-        mask: list[bool] = [True] * self.turns[0].completion.num_tokens
-        for turn in self.turns[1:]:
-            mask.extend([False] * len(turn.context_ids))
-            mask.extend([True] * turn.completion.num_tokens)
-        return tuple(mask)
+        return tuple(token is not None for token in self.per_token("token_ids", fill=None))
 
     def per_token(self, name: str, fill: Any = 0.0) -> tuple[Any, ...]:
         """A per-token field of the completions (`sampler_logprobs`, ...), `fill` under context."""
-        values: list[Any] = list(getattr(self.turns[0].completion, name))
-        for turn in self.turns[1:]:
-            values.extend([fill] * len(turn.context_ids))
-            values.extend(getattr(turn.completion, name))
-        return tuple(values)
+        pieces = ((fill,) * len(t.context_ids) + getattr(t.completion, name) for t in self.turns)
+        return tuple(chain.from_iterable(pieces))[len(self.prompt_ids) :]
 
     @property
     def sampler_logprobs(self) -> tuple[float, ...]:
         return self.per_token("sampler_logprobs")
+
+    @property
+    def experts(self) -> tuple[bytes, ...] | None:
+        """`Completion.experts` of every id but the last, as of the pass that ran it first; empty
+        where that is not known. None where no completion has any."""
+        if all(turn.completion.experts is None for turn in self.turns):
+            return None
+        found, length = tuple[bytes, ...](), -1
+        for turn in self.turns:
+            length += len(turn.context_ids) + turn.completion.num_tokens
+            ran = (*(b"",) * length, *(turn.completion.experts or ()))
+            found += ran[len(ran) - length + len(found) :]
+        return found
 
     @property
     def text(self) -> str:
@@ -408,7 +405,8 @@ class Rows:
     `mask` [B, T] bool is True where the policy chose the token; `sampler_logprobs` [B, T] float32
     is 0 under False. `group_ids` [B] int64 numbers the groups; rows of a group are adjacent.
     `supports` are there where sampling was truncated: for every completion id the ids that were
-    kept, None where all were (under context, say).
+    kept, None where all were (under context, say). `experts` are `Rollout.experts`; rows of one
+    prompt have the same ones for it.
     """
 
     prompt_ids: Sequence[tuple[int, ...]]
@@ -420,6 +418,7 @@ class Rows:
     top_ids: Tensor | None = None
     sampler_top_logprobs: Tensor | None = None
     supports: Sequence[Sequence[tuple[int, ...] | None]] | None = None
+    experts: Sequence[tuple[bytes, ...]] | None = None
 
     @property
     def num_rows(self) -> int:

@@ -179,6 +179,9 @@ class Learner:
             value_head=self._value_head(policy),
             compare=compare,
             supports=None if rows.supports is None else [rows.supports[row] for row in chosen],
+            experts=None
+            if rows.experts is None or policy is not self.policy
+            else [rows.experts[row] for row in chosen],
         )
 
     def _value_head(self, policy: Policy) -> torch.nn.Module | None:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from groupwise.policies.logprobs import runs_packed as runs_packed
     from groupwise.policies.logprobs import score as score
     from groupwise.policies.logprobs import sequence_logprobs as sequence_logprobs
+    from groupwise.policies.logprobs import why_no_replay as why_no_replay
     from groupwise.policies.policy import Policy as Policy
     from groupwise.policies.settings import AdapterSettings as AdapterSettings
     from groupwise.policies.settings import ModelSettings as ModelSettings

@@ -24,6 +24,7 @@ from torch.utils.checkpoint import checkpoint
 
 from groupwise.policies.packing import Layout
 from groupwise.policies.policy import evaluating
+from groupwise.policies.routing import replaying
 
 IMPLEMENTATION = "groupwise_packed"
 PASSES = threading.RLock()
@@ -38,9 +39,11 @@ class PackingError(Exception):
 
 @dataclass
 class Pass:
-    """The layout of a packed pass in progress; `windows` records each layer's window."""
+    """The layout of a packed pass in progress, and the experts [N, L, K] that its tokens take where
+    they are given; `windows` records each layer's window."""
 
     layout: Layout
+    experts: Tensor | None = None
     windows: dict[int, int | None] = field(default_factory=dict[int, int | None])
 
 
@@ -242,12 +245,13 @@ def _ungroup(tensor: Tensor, width: int, groups: int) -> Tensor:
 
 
 @contextmanager
-def packed(decoder: nn.Module, layout: Layout) -> Iterator[None]:
-    """Makes a forward pass of `decoder` over `layout.input_ids` attend as the layout says.
+def packed(decoder: nn.Module, layout: Layout, experts: Tensor | None = None) -> Iterator[None]:
+    """Makes a forward pass of `decoder` over `layout.input_ids` attend as the layout says, its
+    tokens routed to `experts` [N, L, K] where they are given.
 
     Checkpointed layers use it again when the backward pass recomputes them.
     """
-    current = Pass(layout)
+    current = Pass(layout, experts)
 
     def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
         return nullcontext(), _recomputing(decoder, current)
@@ -281,7 +285,7 @@ def running(decoder: nn.Module, current: Pass) -> Iterator[None]:
     """`current` is what attention sees, and packed attention what the decoder's modules take."""
     token = _CURRENT.set(current)
     try:
-        with implementation(decoder, IMPLEMENTATION):
+        with implementation(decoder, IMPLEMENTATION), replaying(decoder, current.experts):
             yield
     finally:
         _CURRENT.reset(token)

@@ -25,6 +25,7 @@ from groupwise.policies.adapters import attach, has_adapter, load_weights, merge
 from groupwise.policies.heads import text_config
 from groupwise.policies.policy import Policy
 from groupwise.policies.quiet import quiet_transformers
+from groupwise.policies.routing import router_modules
 from groupwise.policies.settings import AdapterSettings, DType
 from groupwise.policies.source import (
     adapter_folder,
@@ -47,7 +48,7 @@ class ModelInfo:
     """What is known of a model without its weights.
 
     `source` is the folder or hub id that transformers loads; `config` its configuration object.
-    `num_parameters` are those of the model without an adapter.
+    `num_parameters` are those of the model without an adapter; `num_routers` choose among experts.
     """
 
     name: str
@@ -57,6 +58,7 @@ class ModelInfo:
     max_length: int
     num_parameters: int
     adapter: AdapterInfo | None = None
+    num_routers: int = 0
 
 
 def describe_model(
@@ -114,7 +116,8 @@ def describe_model(
         )
     longest = _max_length(skeleton)
     made = _describe_adapter(skeleton, source, found, adapter)
-    return ModelInfo(name, source, config, template, longest, parameters, made)
+    routers = len(router_modules(skeleton))
+    return ModelInfo(name, source, config, template, longest, parameters, made, routers)
 
 
 def _describe_adapter(

@@ -24,8 +24,11 @@ from groupwise.policies.attention import PASSES, packed, run
 from groupwise.policies.chunked import Supports, token_logprobs
 from groupwise.policies.heads import Head, head_of, text_config
 from groupwise.policies.packable import packable
-from groupwise.policies.packing import pack, packed_tokens
+from groupwise.policies.packing import Layout, pack, packed_tokens
 from groupwise.policies.policy import Policy
+from groupwise.policies.routing import find_routers, routers_of
+
+PADDED = "it trains on padded rows"
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,7 @@ def sequence_logprobs(
     value_head: nn.Module | None = None,
     compare: Callable[[Tensor, Head], Tensor] | None = None,
     supports: Sequence[Sequence[Sequence[int] | None]] | None = None,
+    experts: Sequence[Sequence[bytes]] | None = None,
     chunk_tokens: int | None = None,
 ) -> LogprobOutput:
     """log p(completion token | prompt, tokens before it) for every row, T as long as the longest.
@@ -72,6 +76,8 @@ def sequence_logprobs(
         compare: [N, D] hidden states and the head to [N]: also give its values (a teacher's).
         supports: for every completion token the ids that sampling kept, None where it kept all: the
             distribution is then over those, log-probabilities and entropies included.
+        experts: for every token of prompt and completion but the last the experts that the sampler
+            chose (`Rollout.experts`), which are taken again; empty where the policy chooses.
         chunk_tokens: completion tokens projected at once; memory only. Default: by vocabulary.
     Raises:
         RecipeError: a temperature of 0 or less, or a row longer than the model has positions for.
@@ -87,7 +93,7 @@ def sequence_logprobs(
     ).unsqueeze(1)
     if top_ids is not None:
         targets = torch.cat([targets, top_ids.to(policy.device)[row, column]], dim=1)
-    hidden = completion_states(policy, policy.model, head, prompt_ids, completion_ids)
+    hidden = completion_states(policy, policy.model, head, prompt_ids, completion_ids, experts)
     chosen, entropy = token_logprobs(
         hidden,
         head,
@@ -145,12 +151,14 @@ def completion_states(
     head: Head,
     prompt_ids: Sequence[Sequence[int]],
     completion_ids: Sequence[Sequence[int]],
+    experts: Sequence[Sequence[bytes]] | None = None,
 ) -> Float[Tensor, "N D"]:
     """Hidden states from which each completion token is predicted, row by row.
 
     `head` holds the policy's own decoder or a critic's; `model` is the module that it is part of.
     A prompt that rows share runs once (packing.py), where the decoder can do that. Threads that
-    score at once run one after the other.
+    score at once run one after the other. `experts` as in `sequence_logprobs`; they need a decoder
+    that runs packed rows. Raises RecipeError where it cannot replay them.
     """
     if not prompt_ids:
         weight = next(head.linear.parameters())
@@ -158,12 +166,32 @@ def completion_states(
     with PASSES:
         if packable(head.decoder):
             layout = pack(prompt_ids, completion_ids, policy.device)
-            with _scoring(model), policy.compute(), packed(head.decoder, layout):
+            chosen = None if experts is None else _experts(head.decoder, layout, experts)
+            with _scoring(model), policy.compute(), packed(head.decoder, layout, chosen):
                 return run(head.decoder, layout)
+        if experts is not None:
+            raise RecipeError(f"experts: {policy.name} cannot replay them: {PADDED}")
         inputs, index = _layout(policy, prompt_ids, completion_ids)
         with _scoring(model), policy.compute():
             hidden = head.hidden_states(inputs)
     return hidden.reshape(-1, hidden.shape[-1]).index_select(0, index)
+
+
+def _experts(
+    decoder: nn.Module, layout: Layout, experts: Sequence[Sequence[bytes]]
+) -> Int[Tensor, "N L K"]:
+    """Those of the packed row's tokens."""
+    flat = [each for row, start, end in layout.sources for each in experts[row][start:end]]
+    return routers_of(decoder).tensor(flat, layout.input_ids.device)
+
+
+def why_no_replay(policy: Policy) -> str | None:
+    """None for a policy that can repeat the sampler's choice of experts, else the reason."""
+    decoder = head_of(policy.model).decoder
+    found = find_routers(decoder)
+    if isinstance(found, str):
+        return found
+    return None if packable(decoder) else PADDED
 
 
 def token_table(values: Float[Tensor, "N ..."], lengths: Sequence[int]) -> Float[Tensor, "B T ..."]:

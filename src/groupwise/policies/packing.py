@@ -79,7 +79,8 @@ class Layout:
 
     `input_ids` and `position_ids` [1, N]; `predictors` [M] are the places whose hidden states
     predict the completion tokens, row by row; `order` [N] is each token's slot among the query
-    slots of all blocks, in turn.
+    slots of all blocks, in turn. `sources` are (row, start, stop), in the packed row's order: these
+    tokens of that row's prompt and completion stand there.
     """
 
     input_ids: Int[Tensor, "1 N"]
@@ -87,6 +88,7 @@ class Layout:
     predictors: Int[Tensor, " M"]
     blocks: tuple[Block, ...]
     order: Int[Tensor, " N"]
+    sources: tuple[tuple[int, int, int], ...] = ()
     biases: dict[tuple[int, int | None, torch.dtype], Tensor] = field(default_factory=dict)
 
     @cached_property
@@ -133,10 +135,12 @@ def pack(
     positions: list[int] = []
     prompts: list[Span] = []
     completions: list[Span] = []
+    sources: list[tuple[int, int, int]] = []
     predictors: list[list[int]] = [[] for _ in prompt_ids]
     for prompt, rows in members.items():
         above = Span(len(ids), len(prompt))
         prompts.append(above)
+        sources.append((rows[0], 0, len(prompt)))
         ids.extend(prompt)
         positions.extend(range(len(prompt)))
         for row in rows:
@@ -147,6 +151,7 @@ def pack(
                 predictors[row] = [last, *range(span.start, span.start + span.length)]
             if own:
                 completions.append(span)
+            sources.append((row, len(prompt), len(prompt) + len(own)))
             ids.extend(own)
             positions.extend(range(above.length, above.length + len(own)))
     blocks = [block for spans in (prompts, completions) for block in _blocks(spans)]
@@ -158,6 +163,7 @@ def pack(
         ),
         blocks=tuple(_to(block, device) for block, _ in blocks),
         order=_order(blocks, len(ids)).to(device),
+        sources=tuple(sources),
     )
 
 

@@ -67,6 +67,10 @@ _COLUMNS: dict[str, tuple[str, Callable[[Rollout], Any]]] = {
     "completion_ids": ("ids", lambda r: list(r.completion_ids)),
     "mask": ("flags", lambda r: list(r.mask)),
     "sampler_logprobs": ("floats", lambda r: list(r.sampler_logprobs)),
+    "experts": (
+        "experts",
+        lambda r: _listed(r.experts, lambda e: memoryview(e).cast("h").tolist()),
+    ),
     "text": ("string", lambda r: r.text),
     "finish_reason": ("string", lambda r: r.finish_reason),
     "reward": ("float64", lambda r: r.reward),
@@ -100,6 +104,7 @@ def schema() -> pa.Schema:
         "ids": pa.list_(pa.int32()),
         "flags": pa.list_(pa.bool_()),
         "floats": pa.list_(pa.float32()),
+        "experts": pa.list_(pa.list_(pa.int16())),
     }
     return pa.schema([(name, types[kind]) for name, (kind, _) in _COLUMNS.items()])
 

@@ -71,6 +71,7 @@ class Setting:
             deadline=sampling.deadline,
             entropies=self.entropies,
             top_k=self.top_k,
+            experts=sampling.routing_replay and self.purpose == "training" and index >= 0,
             keep_top_k=sampling.top_k,
             keep_top_p=sampling.top_p,
             keep_min_p=sampling.min_p,

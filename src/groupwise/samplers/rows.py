@@ -46,6 +46,7 @@ class Row:
     top_ids: list[tuple[int, ...]] = field(default_factory=list)
     top_logprobs: list[tuple[float, ...]] = field(default_factory=list)
     supports: list[tuple[int, ...]] = field(default_factory=list)
+    experts: list[bytes] = field(default_factory=list)
     finish_reason: FinishReason | None = None
 
     @classmethod
@@ -101,6 +102,16 @@ class Row:
             self.finish_reason = "deadline"
         return self.finish_reason is not None
 
+    def _experts(self) -> tuple[bytes, ...]:
+        """`Completion.experts`; what was begun keeps the experts that it was sampled with."""
+        if not self.ids:
+            return ()
+        before = None if self.request.begun is None else self.request.begun.experts
+        num_new = len(self.ids) - self._num_begun
+        if not before:
+            return tuple(self.experts)
+        return (*before, *self.experts[len(self.experts) - num_new :])
+
     def completion(self, template: Template, version: int) -> Completion:
         """The completion that the sampler returns for this row."""
         text = template.decode_completion(self.ids)
@@ -119,6 +130,7 @@ class Row:
             top_ids=tuple(self.top_ids) if asked_top else None,
             top_logprobs=tuple(self.top_logprobs) if asked_top else None,
             supports=tuple(self.supports) if request.truncates and not request.greedy else None,
+            experts=self._experts() if request.experts else None,
         )
 
 

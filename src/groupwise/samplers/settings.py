@@ -61,6 +61,11 @@ class SamplingSettings(BaseModel):
         description="Sample from tokens with at least this share of the likeliest one's "
         "probability.",
     )
+    routing_replay: bool = Field(
+        default=False,
+        description="Of a mixture of experts: the learner's passes take the experts that the "
+        "sampler chose for every token, and weigh them by its own router.",
+    )
     stop: tuple[str, ...] = Field(
         default=(), description="Texts that end a completion, beside the model's own stop ids."
     )
@@ -110,6 +115,15 @@ class SamplingSettings(BaseModel):
             raise ValueError(
                 f"thinking_end = {self.thinking_end!r} does not close the thinking; it must hold "
                 f"thinking_stop ({self.thinking_stop!r})"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _experts_are_noted(self) -> SamplingSettings:
+        if self.routing_replay and self.sampler not in ("auto", "local", "transformers"):
+            raise ValueError(
+                f"routing_replay = true: sampler = {self.sampler!r} does not say which experts it "
+                'chose; sample with "local" or "transformers", or set it to false'
             )
         return self
 

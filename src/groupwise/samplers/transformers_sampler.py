@@ -19,6 +19,7 @@ from transformers import DynamicCache
 from groupwise.errors import RecipeError
 from groupwise.policies.heads import Head, head_of, text_config
 from groupwise.policies.policy import Policy, evaluating
+from groupwise.policies.routing import noting, packed_experts, stacked
 from groupwise.samplers.contract import Pause, Then, check_length, play_in_waves
 from groupwise.samplers.draw import Draws
 from groupwise.samplers.rows import NextTokens, Picked, Row
@@ -103,6 +104,8 @@ class _Decoding:
         names = inspect.signature(type(head.decoder).forward).parameters
         self.cache_name = "cache" if "cache" in names else "past_key_values"
         self.mask = torch.zeros((0, capacity), dtype=torch.int64)
+        self.notes_experts = any(row.request.experts for row in rows)
+        self.experts: list[bytes] = []  # of the last pass, one entry a token; none unless noted
         self._index_rows()
 
     def run(self) -> None:
@@ -167,6 +170,9 @@ class _Decoding:
         positions = (self.mask[:, :width].cumsum(-1) - 1).clamp(min=0)
         logits = self._forward(ids.to(device), positions, width)
         number = {prompt: place for place, prompt in enumerate(prompts)}
+        for row, context in zip(self.rows, contexts) if self.experts else ():
+            end = (number[context] + 1) * width
+            row.experts.extend(self.experts[end - len(context) : end])
         expand = torch.tensor([number[each] for each in contexts], device=device)
         if len(prompts) != len(self.rows):
             self.cache.batch_select_indices(expand)
@@ -175,17 +181,23 @@ class _Decoding:
 
     def _decode(self, ids: Tensor, step: int) -> Tensor:
         positions = (self.prompt_lengths + step)[:, None]
-        return self._forward(ids[:, None], positions, self.prefill_width + step + 1)
+        logits = self._forward(ids[:, None], positions, self.prefill_width + step + 1)
+        for row, experts in zip(self.rows, self.experts):
+            if row.finish_reason is None:
+                row.experts.append(experts)
+        return logits
 
     def _forward(self, ids: Tensor, positions: Tensor, length: int) -> Tensor:
         """Logits [R, V] after the newest token of every row; only those are projected."""
-        output = self.head.decoder(
-            input_ids=ids,
-            attention_mask=self.mask[:, :length],
-            position_ids=positions,
-            use_cache=True,
-            **{self.cache_name: self.cache},
-        )
+        with noting(self.head.decoder, self.notes_experts) as chosen:
+            output = self.head.decoder(
+                input_ids=ids,
+                attention_mask=self.mask[:, :length],
+                position_ids=positions,
+                use_cache=True,
+                **{self.cache_name: self.cache},
+            )
+        self.experts = packed_experts(stacked(chosen))
         with torch.autocast(ids.device.type, enabled=False):
             raw = self.head.linear(output.last_hidden_state[:, -1].to(self.head.dtype))
         logits = self.head.rule.apply_(raw)

@@ -81,8 +81,9 @@ def to_plain(value: Any) -> Any:
     """What a checkpoint holds of rollouts that wait, JSON-able; prompts are kept by id.
 
     Every field comes back equal, floats bit for bit. A tuple is written as a list, a list as
-    `{"list": ...}`, a mapping as `{"map": ...}`, a type of `types.py` as `{"of": name, "fields":
-    ...}`. TypeError where a rollout's extras hold what JSON cannot.
+    `{"list": ...}`, a mapping as `{"map": ...}`, bytes as `{"bytes": ...}` in hex, a type of
+    `types.py` as `{"of": name, "fields": ...}`. TypeError where a rollout's extras hold what JSON
+    cannot.
     """
     if value is None or isinstance(value, str | bool | int | float):
         return value
@@ -92,6 +93,8 @@ def to_plain(value: Any) -> Any:
         return {"list": [to_plain(inner) for inner in value]}
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return {"map": {key: to_plain(inner) for key, inner in value.items()}}
+    if isinstance(value, bytes):
+        return {"bytes": value.hex()}
     if isinstance(value, Prompt):
         return {"prompt": value.id}
     if is_dataclass(value) and type(value).__name__ in _TYPES:
@@ -111,6 +114,8 @@ def from_plain(data: Any, prompt_of: PromptOf) -> Any:
         return data
     if "prompt" in data:
         return prompt_of(data["prompt"])
+    if "bytes" in data:
+        return bytes.fromhex(data["bytes"])
     if "list" in data:
         return [from_plain(inner, prompt_of) for inner in data["list"]]
     if "map" in data:

@@ -55,6 +55,11 @@ def prepare(recipe: Recipe, pending: Collection[str] = ()) -> Prepared:
     )
     if model.adapter is not None:
         _check_adapter(recipe)
+    if recipe.sampling.routing_replay and not model.num_routers:
+        raise RecipeError(
+            f"sampling.routing_replay = true: model.name = {recipe.model.name!r} has no experts "
+            "that a router chooses among; set it to false"
+        )
     model = replace(model, template=recipe.template.applied(model.template))
     rewriting = _rewriting(environment, model.template)
     if rewriting is not None and recipe.template.history == "refuse":

@@ -13,7 +13,7 @@ import torch
 from groupwise.algorithms import AlgorithmState
 from groupwise.batches import split_rows
 from groupwise.environments import Environment
-from groupwise.errors import GroupwiseError
+from groupwise.errors import GroupwiseError, RecipeError
 from groupwise.evaluation import EvaluationSets
 from groupwise.learner import CriticLearner, Learner
 from groupwise.policies import (
@@ -26,6 +26,7 @@ from groupwise.policies import (
     make_critic,
     runs_packed,
     sequence_logprobs,
+    why_no_replay,
 )
 from groupwise.randomness import stream_key
 from groupwise.recipe import Recipe
@@ -170,6 +171,12 @@ def open_session(prepared: Prepared, schedule: Schedule | None = None) -> Sessio
     """
     recipe = prepared.recipe
     policy, training = policy_of(recipe), recipe.training
+    problem = why_no_replay(policy) if recipe.sampling.routing_replay else None
+    if problem is not None:
+        raise RecipeError(
+            f"sampling.routing_replay = true: model.name = {recipe.model.name!r} cannot replay its "
+            f"routing: {problem}; set it to false"
+        )
     fit = fit_of(recipe, prepared.model, prepared.longest_prompt)
     if fit is not None:  # within the memory budget
         training = training.model_copy(update={"micro_batch_tokens": fit.micro_batch_tokens})

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from groupwise.policies.heads import causal_lm, text_config
+from groupwise.policies.routing import noting, stacked
 from groupwise.samplers.local.weights import Matrix, Norm
 
 FAMILIES = (
@@ -145,7 +146,8 @@ class Decoder:
     """From ids and positions to the states that the head reads.
 
     `tables` hold cosines and sines [S, W] of the model's own rotary module, W the rotated width of
-    a head, for the names in `rope_names`.
+    a head, for the names in `rope_names`. With `notes`, `experts` [N, L, K] are those that the
+    tokens of the last run were routed to.
     """
 
     def __init__(self, model: Any, reading: _Reading) -> None:
@@ -158,6 +160,9 @@ class Decoder:
         self.head_dim: int = model.layers[0].self_attn.head_dim
         self.dtype = reading.dtype
         self.tables: dict[str, tuple[Tensor, Tensor]] = {}
+        self.notes = False
+        self.experts: Tensor | None = None
+        self._model: nn.Module = model
         self._rotary = model.rotary_emb
         self._exact = torch.float64 if config.dtype == torch.float64 else torch.float32
         names = {layer.attention.rope for layer in self.layers}
@@ -202,9 +207,11 @@ class Decoder:
         for name in self.rope_names:  # [N, 1, W] cosines, the first half of the sines (both equal)
             cos, sin = (table[positions][:, None] for table in self.tables[name])
             ropes[name] = (cos, sin[..., : sin.shape[-1] // 2])
-        for number, layer in enumerate(self.layers):
-            rope = None if layer.attention.rope is None else ropes[layer.attention.rope]
-            x = self._run_layer(number, layer, x, rope, attend)
+        with noting(self._model, self.notes) as chosen:
+            for number, layer in enumerate(self.layers):
+                rope = None if layer.attention.rope is None else ropes[layer.attention.rope]
+                x = self._run_layer(number, layer, x, rope, attend)
+        self.experts = stacked(chosen)
         return _normed(self.norm, x)
 
     def _run_layer(

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import torch
 from torch import Tensor
 
+from groupwise.policies.routing import packed_experts
 from groupwise.samplers.contract import Pause
 from groupwise.samplers.local.attention import (
     Decode,
@@ -83,6 +85,7 @@ class Run:
         self.stop_ids = schedule.policy.template.stop_ids
         self.batch: _Batch | None = None
         self.last_states: dict[Slot, Tensor] = {}
+        decoder.notes = any(row.request.experts for row in schedule.waiting)
 
     def run(self, pause: Pause | None = None) -> None:
         """Until nothing waits, runs or is out, or it is paused."""
@@ -113,6 +116,8 @@ class Run:
         new = [number for number, slot in enumerate(slots) if not slot.ready]
         for part in _parts(new, [len(slots[number].prompt) for number in new]):
             self._prefill(part)
+        for place in entered:
+            place.row.experts.extend(slots[place.slot].experts)
         begun = [place for place in entered if place.missing]
         if begun:
             self._resume(begun)
@@ -135,8 +140,9 @@ class Run:
             Prefill(self.cache, lengths, numbers),
         )
         ends = torch.tensor(lengths, device=self.device).cumsum(0) - 1
-        for slot, state in zip(slots, states[ends]):
+        for slot, state, experts in zip(slots, states[ends], self._experts(lengths)):
             self.last_states[slot] = state
+            slot.experts = experts
             slot.ready = True
         self.counts.prefilled += sum(lengths)
 
@@ -154,7 +160,8 @@ class Run:
             Extend(self.cache, rows),
         )
         lengths = torch.tensor([row.length for row in rows], device=self.device)
-        for place in back:
+        for place, experts in zip(back, self._experts([row.length for row in rows])):
+            place.row.experts.extend(experts)
             place.own += len(place.missing)
             place.missing = ()
         self.counts.extended += sum(row.length for row in rows)
@@ -176,8 +183,10 @@ class Run:
         logits = self.head.near(states, batch.best)
         draws = batch.next_tokens.draw(logits, self.schedule.version)
         picked = Picked(draws)
+        experts = self._experts([1] * len(batch.places))
         for index, place in enumerate(batch.places):
             place.own += 1
+            place.row.experts.extend(experts[index])
             place.row.take(picked, index, self.stop_ids)
         batch.own += 1
         batch.longest_own += 1
@@ -232,6 +241,11 @@ class Run:
     def _project(self, states: Tensor) -> Tensor:
         self.counts.projected += states.shape[0]
         return self.head.exact(states)
+
+    def _experts(self, lengths: Sequence[int]) -> list[Sequence[bytes]]:
+        """Of the decoder's last run, part by part; empty parts where they are not noted."""
+        every = iter(packed_experts(self.decoder.experts))
+        return [tuple(islice(every, length)) for length in lengths]
 
     def _forward(self, ids: list[int], positions: list[int], attend: Attend) -> Tensor:
         self.decoder.reserve(max(positions) + 1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -46,11 +46,12 @@ class Place:
 
 @dataclass(eq=False)
 class Slot:
-    """A prompt in the cache, and how many of its requests are in a place."""
+    """A prompt in the cache, how many of its requests are in a place, and its tokens' experts."""
 
     prompt: tuple[int, ...]
     members: int = 0
     ready: bool = False
+    experts: Sequence[bytes] = ()
 
 
 class Schedule:

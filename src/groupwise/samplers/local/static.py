@@ -31,13 +31,14 @@ def frame_rows(running: int, most: int) -> int:
 
 @dataclass
 class _Captured:
-    """A step's inputs, its graph (None without a GPU), and where its result is."""
+    """A step's inputs, its graph (None without a GPU), and where its results are."""
 
     layout: Layout
     ids: Tensor
     own: Tensor
     graph: torch.cuda.CUDAGraph | None = None
     states: Tensor | None = None
+    experts: Tensor | None = None
 
 
 class StaticSteps:
@@ -79,6 +80,7 @@ class StaticSteps:
             step.graph.replay()
         else:
             step.states = self._run(step)
+        self.decoder.experts = step.experts
         assert step.states is not None
         return step.states[: ids.shape[0]]
 
@@ -91,7 +93,9 @@ class StaticSteps:
 
     def _run(self, step: _Captured) -> Tensor:
         attend = Decode(self.cache, step.layout, step.own)
-        return self.decoder.run(step.ids, step.layout.prompts + step.own, attend)
+        states = self.decoder.run(step.ids, step.layout.prompts + step.own, attend)
+        step.experts = self.decoder.experts
+        return states
 
     def _capture(self, step: _Captured) -> None:
         """Every row writes to the spare one meanwhile, so nothing of the cache is touched."""
