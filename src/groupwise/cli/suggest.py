@@ -19,10 +19,11 @@ from groupwise.imports import import_object
 from groupwise.recipe import load_recipe, parse_value, set_field
 from groupwise.records.files import check_place
 from groupwise.rollouts import collect
+from groupwise.samplers import sampler_of
 from groupwise.suggestions import nearest
 from groupwise.texts import counted
 from groupwise.training.preparing import Prepared, prepare
-from groupwise.training.session import policy_of, sampler_of
+from groupwise.training.session import policy_of
 from groupwise.types import Group, Prompt
 from groupwise.verifiers import Case, Composite, load_verifier, score_cases
 
@@ -128,7 +129,7 @@ def _sample(
     """The scored groups, one a prompt, each with its greedy rollout."""
     recipe, environment = prepared.recipe, prepared.environment
     chosen = choose(environment.prompts(), prompts, recipe.seed)
-    sampler = sampler_of(recipe, policy_of(recipe))
+    sampler = sampler_of(recipe.sampling, policy_of(recipe))
     say(
         f"sampling {samples} completions of at most {counted(cap, 'token')}, and a greedy one, for "
         f"each of {counted(len(chosen), 'prompt')}"

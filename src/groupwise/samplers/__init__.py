@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from groupwise.samplers.local.sampler import LocalSampler as LocalSampler
     from groupwise.samplers.make import make_sampler as make_sampler
     from groupwise.samplers.make import sample as sample
+    from groupwise.samplers.make import sampler_of as sampler_of
     from groupwise.samplers.scripted import ScriptedSampler as ScriptedSampler
     from groupwise.samplers.settings import SamplingSettings as SamplingSettings
     from groupwise.samplers.transformers_sampler import TransformersSampler as TransformersSampler

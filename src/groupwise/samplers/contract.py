@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Protocol, runtime_checkable
 
+import torch
+
 from groupwise.errors import RecipeError
 from groupwise.policies.policy import Policy
 from groupwise.types import Completion, Request
@@ -15,6 +17,10 @@ from groupwise.types import Completion, Request
 Then = Callable[[int, Completion], "Request | Future[Request | None] | None"]
 # Asked before every decoding step; True from one call on: what is unfinished is given back paused.
 Pause = Callable[[], bool]
+
+TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.1}
+"""The mean over tokens of |sampler - policy|, in nats, by precision: rounding alone is ten times
+smaller."""
 
 
 @runtime_checkable

@@ -13,23 +13,45 @@ from groupwise.policies.policy import Policy
 from groupwise.randomness import stream_key
 from groupwise.samplers.contract import Sampler
 from groupwise.samplers.local.sampler import LocalSampler, why_not
-from groupwise.samplers.settings import why_no_sampler
+from groupwise.samplers.settings import SamplingSettings, why_no_sampler
 from groupwise.samplers.transformers_sampler import TransformersSampler
+from groupwise.samplers.vllm.sampler import VllmSampler
+from groupwise.samplers.vllm.settings import VllmSettings
 from groupwise.texts import shortened
 from groupwise.types import LEAST_TEMPERATURE, Completion, Prompt, Request
 
 
+def sampler_of(settings: SamplingSettings, policy: Policy) -> Sampler:
+    """The sampler that a recipe asks for."""
+    return make_sampler(
+        settings.sampler,
+        policy,
+        batch_rows=settings.batch_rows,
+        cache_gigabytes=settings.cache_gigabytes,
+        vllm=settings.vllm,
+    )
+
+
 def make_sampler(
-    name: str, policy: Policy, *, batch_rows: int = 128, cache_gigabytes: float | None = None
+    name: str,
+    policy: Policy,
+    *,
+    batch_rows: int = 128,
+    cache_gigabytes: float | None = None,
+    vllm: VllmSettings | None = None,
 ) -> Sampler:
     """The sampler called `name`, loaded with `policy`; `auto` is the fastest that supports it.
 
     A policy that `local` cannot decode is sampled by `transformers`, whose `notes` say so.
-    Raises RecipeError for an unknown name.
+    `vllm` are the servers of the sampler `vllm`. Raises RecipeError for an unknown name.
     """
     problem = why_no_sampler(name)
     if problem is not None:
         raise RecipeError(problem)
+    if name == "vllm":
+        if vllm is None:
+            raise RecipeError("sampler = 'vllm' needs servers: give a recipe's [sampling.vllm]")
+        return VllmSampler(policy, vllm, batch_rows=batch_rows)
     if name == "transformers":
         return TransformersSampler(policy, batch_rows=batch_rows)
     reason = why_not(policy)

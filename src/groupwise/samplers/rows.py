@@ -80,11 +80,15 @@ class Row:
             self.top_logprobs.append(tuple(picked.top_logprobs[index][: request.top_k]))
         if picked.supports is not None and request.truncates:
             self.supports.append(picked.supports[index])
+        self.end_at(token, stop_ids)
+
+    def end_at(self, token: int, stop_ids: frozenset[int]) -> None:
+        """The row ends if its newest token says so, or is the last that it may have."""
         if token in stop_ids or (self.stops is not None and self.stops.ended(self.ids)):
             self.finish_reason = "stop"
-        elif len(self.ids) >= request.max_tokens:
+        elif len(self.ids) >= self.request.max_tokens:
             self.finish_reason = "length"
-        elif request.pause_after and len(self.ids) - self._num_begun >= request.pause_after:
+        elif 0 < self.request.pause_after <= len(self.ids) - self._num_begun:
             self.finish_reason = "paused"
 
     @property

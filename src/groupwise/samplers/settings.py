@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from groupwise.samplers.vllm.settings import VllmSettings
 from groupwise.suggestions import unknown
 from groupwise.types import LEAST_TEMPERATURE
 
-SAMPLERS = ("auto", "local", "transformers")
+SAMPLERS = ("auto", "local", "transformers", "vllm")
 
 
 def why_no_sampler(name: str) -> str | None:
@@ -30,7 +31,8 @@ class SamplingSettings(BaseModel):
     sampler: str = Field(
         default="auto",
         description="`auto` (the fastest one that supports the model), `local` (own; a "
-        "family that it does not decode falls back, and says so), or `transformers`.",
+        "family that it does not decode falls back, and says so), `transformers`, or `vllm` "
+        "(servers of [sampling.vllm]).",
     )
     group_size: int = Field(
         default=8,
@@ -101,6 +103,23 @@ class SamplingSettings(BaseModel):
         description="What the keys and values of completions being decoded may take (1e9 bytes); "
         "fewer are decoded at once where it is little. Default: a quarter of the whole memory.",
     )
+
+    vllm: VllmSettings | None = Field(default=None, description='The servers of sampler = "vllm".')
+
+    @model_validator(mode="after")
+    def _vllm_fits(self) -> SamplingSettings:
+        if (self.sampler == "vllm") != (self.vllm is not None):
+            raise ValueError(
+                f"sampling.sampler = {self.sampler!r} with{'' if self.vllm else 'out'} a table "
+                '[sampling.vllm]; give both, for example servers = ["http://127.0.0.1:8000"], or '
+                "neither"
+            )
+        if self.vllm is not None and (self.top_p < 1.0 or self.top_k or self.min_p):
+            raise ValueError(
+                'sampling.sampler = "vllm": top_p, top_k and min_p cannot be set, because vLLM '
+                "does not say which tokens it kept; leave them out, or sample with `local`"
+            )
+        return self
 
     @model_validator(mode="after")
     def _thinking_fits(self) -> SamplingSettings:

@@ -22,7 +22,7 @@ from groupwise.policies import Policy
 from groupwise.records.files import json_line, read_json_lines, write_text
 from groupwise.rollouts import collect
 from groupwise.rollouts.judged import case_of, step_ends
-from groupwise.samplers import Sampler, make_sampler
+from groupwise.samplers import Sampler, sampler_of
 from groupwise.samplers.contract import Pause, Then
 from groupwise.stages.traces import CHUNK, Source
 from groupwise.types import Completion, Group, Prompt, Request, Rollout, StepReward
@@ -159,12 +159,7 @@ class Labelling:
     def labelled(self, prompts: Sequence[Prompt], policy: Policy) -> list[dict[str, Any]]:
         """What `stored` gives, of some prompts."""
         settings = self.source.sampling
-        sampler = make_sampler(
-            settings.sampler,
-            policy,
-            batch_rows=settings.batch_rows,
-            cache_gigabytes=settings.cache_gigabytes,
-        )
+        sampler = sampler_of(settings, policy)
         try:
             asked = [(prompt, self.source.visit) for prompt in prompts]
             groups = self._collect(sampler, policy, asked, settings.group_size)

@@ -21,7 +21,7 @@ from groupwise.policies import Policy
 from groupwise.randomness import stream_key
 from groupwise.records.files import json_line, read_json_lines, write_text
 from groupwise.rollouts import collect
-from groupwise.samplers import SamplingSettings, make_sampler
+from groupwise.samplers import SamplingSettings, sampler_of
 from groupwise.templates import Template
 from groupwise.types import Prompt, Rollout, Score
 from groupwise.verifiers.judge.endpoint import EndpointError, chat_reply, key_headers
@@ -151,12 +151,7 @@ def stored(
 def sampled(source: Source, prompts: Sequence[Prompt], teacher: Policy) -> list[tuple[Trace, ...]]:
     """The traces of a local teacher, which reads the prompts in its own chat format."""
     settings = source.sampling
-    sampler = make_sampler(
-        settings.sampler,
-        teacher,
-        batch_rows=settings.batch_rows,
-        cache_gigabytes=settings.cache_gigabytes,
-    )
+    sampler = sampler_of(settings, teacher)
     try:
         groups = collect(
             source.environment,

@@ -37,6 +37,7 @@ def prepare(recipe: Recipe, pending: Collection[str] = ()) -> Prepared:
     Raises RecipeError for data that cannot be trained on, rows named.
     """
     choose_device(recipe.model.device)
+    _check_sampler(recipe)
     with kept_directory():
         environment = environment_from_settings(recipe.environment, seed=recipe.seed)
     if environment.player is not None and recipe.compute.max_staleness:
@@ -136,6 +137,15 @@ def _check_verdicts(recipe: Recipe, verifier: Verifier) -> None:
     tables |= {"algorithm.filters"} if by_accuracy or rates else set()
     for reader in sorted(tables):
         check_verdicts(verifier, reader)
+
+
+def _check_sampler(recipe: Recipe) -> None:
+    """Whether the sampler gives what the algorithm needs. Raises RecipeError."""
+    if recipe.sampling.vllm is not None and recipe.algorithm.needs.entropies != "none":
+        raise RecipeError(
+            f"sampling.sampler = 'vllm': algorithm {recipe.algorithm.name!r} needs the entropy at "
+            "every token, which vLLM does not give; sample with `local`"
+        )
 
 
 def _check_adapter(recipe: Recipe) -> None:

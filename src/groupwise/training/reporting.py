@@ -80,7 +80,8 @@ class Reporter:
         clock: Clock,
         details: TokenDetails | None = None,
     ) -> None:
-        for about, note in self.session.learner.faults.take_notes():
+        taken: list[tuple[str, str]] = getattr(self.session.sampler, "take_notes", list)()
+        for about, note in (*self.session.learner.faults.take_notes(), *taken):
             self.warn(note, about=about)
         tokens = collected.num_tokens
         ages = [step - each.version for group in collected.groups for each in group.rollouts]

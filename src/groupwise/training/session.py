@@ -30,7 +30,8 @@ from groupwise.policies import (
 )
 from groupwise.randomness import stream_key
 from groupwise.recipe import Recipe
-from groupwise.samplers import Sampler, make_sampler
+from groupwise.samplers import Sampler, sampler_of
+from groupwise.samplers.contract import TOLERANCE
 from groupwise.scorers import SELF, Teachers
 from groupwise.templates import Template
 from groupwise.training.ahead import AheadCollector, Schedule
@@ -199,7 +200,7 @@ def open_session(prepared: Prepared, schedule: Schedule | None = None) -> Sessio
         reference=reference,
         critic=critic,
     )
-    sampler = sampler_of(recipe, policy)
+    sampler = sampler_of(recipe.sampling, policy)
     state = recipe.algorithm.init_state()
     if recipe.training.keep_memory and policy.device.type == "cpu":
         keep_freed_memory()
@@ -234,7 +235,7 @@ def collector_of(
     if not recipe.compute.max_staleness:
         return Collector(recipe, environment, sampler, template, state)
     own = frozen_copy(policy)
-    sampler = sampler_of(recipe, own)
+    sampler = sampler_of(recipe.sampling, own)
     return AheadCollector(recipe, environment, sampler, template, state, own, schedule)
 
 
@@ -249,16 +250,6 @@ def num_threads(setting: int | str, policy: Policy, rows: int) -> int:
         return setting
     is_small = policy.device.type == "cpu" and policy.num_parameters * rows < _SMALL
     return 1 if is_small else torch.get_num_threads()
-
-
-def sampler_of(recipe: Recipe, policy: Policy) -> Sampler:
-    settings = recipe.sampling
-    return make_sampler(
-        settings.sampler,
-        policy,
-        batch_rows=settings.batch_rows,
-        cache_gigabytes=settings.cache_gigabytes,
-    )
 
 
 def teachers_of(prepared: Prepared, policy: Policy) -> Teachers | None:
@@ -315,8 +306,6 @@ def policy_of(recipe: Recipe) -> Policy:
 
 
 _ROWS, _TOKENS = 4, 8
-# The mean over tokens of |sampler - policy|, in nats: rounding alone is ten times smaller.
-_TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.1}
 
 
 def check_agreement(session: Session) -> float:
@@ -348,7 +337,7 @@ def check_agreement(session: Session) -> float:
         for row, completion in zip(output.logprobs.tolist(), completions, strict=True)
         for learner, sampler in zip(row, completion.sampler_logprobs)  # rows are padded behind
     ]
-    gap, tolerance = sum(gaps) / len(gaps), _TOLERANCE.get(policy.dtype, 0.1)
+    gap, tolerance = sum(gaps) / len(gaps), TOLERANCE.get(policy.dtype, 0.1)
     if not gap <= tolerance:
         raise GroupwiseError(
             f"the sampler does not sample from the policy of version {policy.version}: on "

@@ -162,6 +162,7 @@ def _run(
                 step=session.first_step,
                 threads=torch.get_num_threads(),
                 **({"changed": changed} if changed else {}),
+                **getattr(session.sampler, "facts", dict)(),
             )
             check_agreement(session)
             for callback in callbacks:

@@ -17,8 +17,9 @@ from groupwise.errors import RecipeError
 from groupwise.evaluation import EvaluationResult, evaluate
 from groupwise.policies import Policy, base_identity, has_adapter
 from groupwise.recipe import Recipe, find_recipe, load_recipe
+from groupwise.samplers import sampler_of
 from groupwise.training.preparing import Prepared, prepare
-from groupwise.training.session import policy_of, same_base, sampler_of
+from groupwise.training.session import policy_of, same_base
 
 
 def evaluate_source(
@@ -47,7 +48,7 @@ def evaluate_source(
 def evaluate_prepared(prepared: Prepared, policy: Policy) -> EvaluationResult:
     """The evaluation of a policy by a prepared recipe."""
     recipe = prepared.recipe
-    sampler = sampler_of(recipe, policy)
+    sampler = sampler_of(recipe.sampling, policy)
     try:
         return evaluate(
             prepared.environment,

@@ -1,0 +1,379 @@
+"""`VllmSampler`: the sampler contract over vLLM servers.
+
+vLLM draws its tokens from a seed a request and its own noise, not by the inverse CDF of the other
+samplers: the same key gives the same seed, and the same tokens as far as vLLM repeats itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from groupwise.errors import GroupwiseError, RecipeError
+from groupwise.policies.adapters import adapter_config, has_adapter
+from groupwise.policies.policy import Policy
+from groupwise.samplers.contract import Pause, Then, check_length
+from groupwise.samplers.rows import Row
+from groupwise.samplers.vllm.probe import Probe, ask, probe_ids
+from groupwise.samplers.vllm.process import ServerProcess
+from groupwise.samplers.vllm.refresh import load_adapter, load_folder, refresh, same_model
+from groupwise.samplers.vllm.server import Server, ServerError
+from groupwise.samplers.vllm.settings import VllmSettings
+from groupwise.samplers.vllm.transfer import transfer_to
+from groupwise.samplers.vllm.weights import Handover
+from groupwise.types import Completion, Request
+from groupwise.waiting.calls import EventLoop
+
+DRAWS = (
+    "vLLM draws its own tokens: equal keys give equal seeds, and a resumed or repeated run has the "
+    "same ids only as far as vLLM repeats itself"
+)
+_WATCH = 1.0  # seconds between looks at servers that are silent
+_TICK = 0.05  # seconds between questions whether it is to pause
+_PATIENCE = 30.0
+_FOREVER = 1e9
+
+
+@dataclass(slots=True)
+class _Flight:
+    """A row that a server is sampling."""
+
+    row: Row
+    server: Server
+
+
+class VllmSampler:
+    """Samples on vLLM servers that hold the policy's weights; see `Sampler` for the contract.
+
+    Raises RecipeError for a server of another model, tokenizer or vocabulary, GroupwiseError where
+    a server cannot be started or reached. Nothing is sampled before a server has taken the weights
+    and passed the probe. `notes` are for a person; `take_notes` gives what happened since.
+    """
+
+    def __init__(self, policy: Policy, settings: VllmSettings, *, batch_rows: int = 128) -> None:
+        self.settings, self.batch_rows = settings, batch_rows
+        self.notes: tuple[str, ...] = (DRAWS,)
+        self.policy, self.version = policy, policy.version
+        self.process: ServerProcess | None = None
+        self.servers: list[Server] = []
+        self._news: list[tuple[str, str]] = []
+        self._probe: Probe | None = None
+        self._transfers: dict[str, Callable[[], Any]] = {}
+        self._loaded = False
+        self._running: Future[Any] | None = None
+        absent = policy.absent_ids
+        self._biases = {} if absent is None else {str(each): -100.0 for each in absent.tolist()}
+        is_lora = settings.refresh == "lora"
+        if is_lora and not has_adapter(policy.model):
+            raise RecipeError(
+                'sampling.vllm.refresh = "lora": the policy has no adapter; add a table '
+                '[model.adapter], or set refresh = "folder"'
+            )
+        headers = _headers(settings)
+        self._loop = EventLoop()
+        untied = settings.python is not None and policy.device.type == "cpu"
+        self._handover = Handover(policy, settings.folder, adapter=is_lora, untied=untied)
+        try:
+            urls = settings.servers or (self._started(policy),)
+            self.servers = [Server(url, headers) for url in urls]
+            self._leave_out(self._together(same_model(each, policy) for each in self.servers))
+        except BaseException:
+            self.close()
+            raise
+
+    def _started(self, policy: Policy) -> str:
+        """The address of a server that the run starts, with the policy's weights of now."""
+        settings, arguments = self.settings, list(self.settings.arguments)
+        assert settings.python is not None
+        folder = self._handover.root
+        if self._handover.adapter:
+            base = adapter_config(policy.model).base_model_name_or_path
+            rank = adapter_config(policy.model).r
+            arguments += ["--enable-lora", "--max-lora-rank", str(rank)]
+        else:
+            base = self._handover.write(policy)
+            self._handover.keep(Path(base))
+        precision = str(policy.dtype).removeprefix("torch.")
+        arguments = ["--dtype", precision, "--max-num-seqs", str(self.batch_rows), *arguments]
+        self.process = ServerProcess(settings.python, str(base), folder / "server.log", arguments)
+        self.process.wait(settings.start_seconds)
+        return self.process.url
+
+    # --- weights --------------------------------------------------------------------------------
+
+    def load(self, policy: Policy, version: int) -> None:
+        """Every server takes `policy`'s present weights and is probed.
+
+        A server that fails is left out until the next load, and named. Raises GroupwiseError where
+        none is left; no server is left paused.
+        """
+        self._loaded = False
+        self.policy, self.version = policy, version
+        folder = None
+        if self.settings.refresh == "nccl":
+            self._handover.check(policy)
+        else:
+            folder = self._handover.write(policy)
+        longest = min((each.max_length for each in self.servers if each.max_length), default=0)
+        ids = probe_ids(policy, longest or policy.max_length)
+        probe = self._probe = Probe(policy, ids, self._probe)
+        failed = self._together(self._refreshed(each, folder, probe) for each in self.servers)
+        self._handover.drop(folder) if all(failed) else self._handover.keep(folder)
+        self._leave_out(failed)
+        self._loaded = True
+
+    async def _refreshed(self, server: Server, folder: Path | None, probe: Probe) -> None:
+        """One server takes the weights; ServerError where it does not, or fails the probe."""
+        seconds, good = self.settings.refresh_seconds, self._handover.good
+        server.weights = f"version-{self.version}-{probe.name}"  # the same from every sampler
+        if server.lost is not None:  # it may be another one now
+            await same_model(server, self.policy)
+        if folder is None:
+            await refresh(server, partial(self._transfer, server), None)
+        elif self._handover.adapter:
+            name = f"version-{self.version}-{uuid.uuid4().hex[:8]}"
+            await load_adapter(server, folder, name, seconds)
+        else:
+            back = None if good is None else partial(load_folder, server, good, seconds)
+            take = partial(load_folder, server, folder, seconds)
+            await refresh(server, take, back)
+        reply = await ask(server, probe.ids, self._biases, seconds)
+        problem = await asyncio.to_thread(probe.problem, reply)
+        whole = problem is None and not self._handover.adapter
+        if whole and await server.same_as_before(seconds) and probe.moved:
+            problem = "its checksums are those of the version before: it kept its weights"
+        if problem is not None:
+            raise ServerError(f"{server.url} is not used: {problem}")
+
+    async def _transfer(self, server: Server) -> None:
+        """The weights from this process's GPU; vLLM's calls block, so in a thread."""
+        seconds, policy = self.settings.refresh_seconds, self.policy
+        try:
+            async with asyncio.timeout(seconds):
+                if server.url not in self._transfers:
+                    workers = (await server.call("GET", "/get_world_size"))["world_size"]
+                    made = await asyncio.to_thread(transfer_to, server, policy, workers)
+                    self._transfers[server.url] = made
+                await asyncio.to_thread(self._transfers[server.url])
+        except (TimeoutError, OSError, RuntimeError) as error:
+            self._transfers.pop(server.url, None)
+            raise ServerError(f"{server.url}: weight transfer: {error!r}") from error
+
+    def _together(
+        self, calls: Sequence[Coroutine[Any, Any, None]] | Any
+    ) -> list[ServerError | None]:
+        """What failed of one call a server, all at once. Raises what is no failure of a server."""
+
+        async def outcome(call: Coroutine[Any, Any, None]) -> ServerError | None:
+            try:
+                await call
+            except ServerError as error:
+                return error
+            return None
+
+        async def outcomes() -> list[ServerError | None]:
+            return await asyncio.gather(*map(outcome, calls))
+
+        self._running = self._loop.start(outcomes(), _FOREVER)
+        found: list[ServerError | None] = self._running.result()
+        return found
+
+    def _leave_out(
+        self, failed: Sequence[ServerError | None], servers: Sequence[Server] | None = None
+    ) -> None:
+        for server, error in zip(servers or self.servers, failed, strict=True):
+            self._lose(server, None if error is None else str(error))
+        self._some_server()
+
+    def _lose(self, server: Server, reason: str | None) -> None:
+        if reason is None and server.lost is not None:
+            self._news.append(("sampler_server", f"{server.url} samples again"))
+        if reason is not None and server.lost is None:
+            self._news.append(("sampler_server", f"lost a vLLM server: {reason}"))
+        server.lost = reason
+
+    def _some_server(self) -> list[Server]:
+        """The servers that sample. Raises GroupwiseError where none does."""
+        found = [server for server in self.servers if server.lost is None]
+        if not found:
+            reasons = "; ".join(str(server.lost) for server in self.servers)
+            raise GroupwiseError(f"no vLLM server is left: {reasons}{self._log_of_process()}")
+        return found
+
+    def _log_of_process(self) -> str:
+        return "" if self.process is None else f". The server printed: {self.process.last_words()}"
+
+    def facts(self) -> dict[str, Any]:
+        """What the record says of the sampler."""
+        servers = {server.url: server.engine for server in self.servers}
+        return {"sampler": {"name": "vllm", "servers": servers, "draws": DRAWS}}
+
+    def take_notes(self) -> list[tuple[str, str]]:
+        """(subject, message) of what happened since the last call."""
+        found, self._news = self._news, []
+        return found
+
+    # --- sampling -------------------------------------------------------------------------------
+
+    def sample(self, requests: Sequence[Request]) -> list[Completion]:
+        """One completion per request, in order. Raises as `play` does."""
+        made: dict[int, Completion] = {}
+        self.play(requests, made.__setitem__)
+        return [made[place] for place in range(len(requests))]
+
+    def play(self, requests: Sequence[Request], then: Then, pause: Pause | None = None) -> None:
+        """Sample every request and its follow-ups; see `Sampler.play`.
+
+        A request whose server fails is sampled again, from its start, on another. Raises
+        RecipeError for a request that does not fit or asks for what vLLM does not give,
+        GroupwiseError where no server is left.
+        """
+        if not requests:
+            return
+        if not self._loaded:
+            self.load(self.policy, self.version)
+        elif not self._handover.adapter:
+            servers = self._some_server()
+            self._leave_out(self._together(each.check_weights() for each in servers), servers)
+        for server in self._some_server():
+            server.heard = time.monotonic()
+        rows = deque(self._row(place, request) for place, request in enumerate(requests))
+        flying: dict[Future[Any], _Flight] = {}
+        answers: dict[Future[Any], int] = {}
+        tick = _WATCH if pause is None else _TICK
+        try:
+            while rows or flying or answers:
+                if pause is not None and pause():
+                    self._pause(flying, rows, then)
+                    return
+                while rows and len(flying) < self.batch_rows:
+                    self._launch(rows.popleft(), flying)
+                done, _ = wait([*flying, *answers], tick, FIRST_COMPLETED)
+                for future in done:
+                    if future in answers:
+                        self._follow(answers.pop(future), future.result(), rows, answers)
+                    elif (row := self._landed(flying.pop(future), future)).finish_reason is None:
+                        rows.appendleft(self._row(row.place, row.request, row.started))
+                    else:
+                        completion = row.completion(self.policy.template, self.version)
+                        self._follow(row.place, then(row.place, completion), rows, answers)
+                self._watch(flying)
+        finally:
+            for future in flying:
+                future.cancel()
+
+    def _pause(self, flying: dict[Future[Any], _Flight], rows: deque[Row], then: Then) -> None:
+        """Give every unfinished completion to `then`, as far as it has come."""
+        for future in flying:
+            future.cancel()
+        self._loop.responds(_PATIENCE)  # nothing arrives after this
+        for row in (*(flight.row for flight in flying.values()), *rows):
+            row.pause()
+            then(row.place, row.completion(self.policy.template, self.version))
+        flying.clear()
+
+    def _row(self, place: int, request: Request, started: float | None = None) -> Row:
+        check_length(self.policy, place, request)
+        if request.entropies or (request.truncates and not request.greedy):
+            what = "entropies" if request.entropies else "a cut distribution (top_p, top_k, min_p)"
+            raise RecipeError(f"request {place}: vLLM does not give {what}; sample with `local`")
+        longest = min(server.max_length for server in self._some_server())
+        if len(request.prompt_ids) + request.max_tokens > longest:
+            raise RecipeError(
+                f"request {place}: {len(request.prompt_ids)} prompt tokens and max_tokens = "
+                f"{request.max_tokens} are more than the {longest} tokens that the vLLM server "
+                "takes; raise its --max-model-len, or lower sampling.max_tokens"
+            )
+        row = Row.of(place, request, self.policy.template)
+        row.started = started or row.started
+        return row
+
+    def _launch(self, row: Row, flying: dict[Future[Any], _Flight]) -> None:
+        """Give a row to the server with the fewest; ties by the prompt, so that a group shares one
+        server's cache."""
+        servers = self._some_server()
+        load = [sum(flight.server is server for flight in flying.values()) for server in servers]
+        home = hash(row.request.prompt_ids) % len(servers)
+        # A server with a few rows more still wins where the prompt's first keys and values are.
+        chosen = min(
+            range(len(servers)), key=lambda each: (load[each] - (4 if each == home else 0), each)
+        )
+        server = servers[chosen]
+        limit = row.request.deadline
+        left = _FOREVER if limit is None else limit - (time.monotonic() - row.started)
+        call = server.complete(row, stop_ids=self.policy.template.stop_ids, biases=self._biases)
+        flying[self._loop.start(call, max(left, 0.0))] = _Flight(row, server)
+
+    def _landed(self, flight: _Flight, future: Future[None]) -> Row:
+        """The row, without a finish reason where another server has to sample it."""
+        row, server = flight.row, flight.server
+        try:
+            future.result()
+        except TimeoutError:
+            row.finish_reason = "deadline"
+        except CancelledError:  # its server was silent
+            pass
+        except ServerError as error:
+            if error.status in (400, 422):
+                raise RecipeError(f"request {row.place} is refused: {error}") from error
+            self._lose(server, str(error))
+        return row
+
+    def _follow(
+        self,
+        place: int,
+        answer: Request | Future[Request | None] | None,
+        rows: deque[Row],
+        answers: dict[Future[Any], int],
+    ) -> None:
+        if isinstance(answer, Future):
+            answers[answer] = place
+        elif answer is not None:
+            rows.append(self._row(place, answer))
+
+    def _watch(self, flying: dict[Future[Any], _Flight]) -> None:
+        """Servers that have been silent with requests are asked why; their rows go elsewhere."""
+        now = time.monotonic()
+        for server in self.servers:
+            mine = [future for future, flight in flying.items() if flight.server is server]
+            if not mine or server.lost or now - server.heard < self.settings.silent_seconds:
+                continue
+            server.heard = now
+            trouble = self._loop.start(server.trouble(), _FOREVER).result()
+            if trouble is None:
+                continue
+            self._lose(server, f"{server.url}: {trouble}")
+            for future in mine:
+                future.cancel()
+
+    def close(self) -> None:
+        """Resume what is paused, delete the folders, and end a server that was started here."""
+        try:
+            if self._running is not None:  # interrupted: a refresh ends with resuming
+                wait([self._running], _PATIENCE)
+            if self.process is None:
+                self._together(each.resume() for each in self.servers if each.paused)
+            self._together(each.close() for each in self.servers)
+        finally:
+            self._loop.stop()
+            if self.process is not None:
+                self.process.close()
+            self._handover.close()
+
+
+def _headers(settings: VllmSettings) -> dict[str, str]:
+    name = settings.key_variable
+    if name is None:
+        return {}
+    if not os.environ.get(name):
+        raise RecipeError(f"sampling.vllm.key_variable: the variable {name} is not set")
+    return {"Authorization": f"Bearer {os.environ[name]}"}

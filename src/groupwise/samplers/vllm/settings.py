@@ -1,0 +1,89 @@
+"""The recipe's [sampling.vllm] table. No torch."""
+
+from __future__ import annotations
+
+from typing import Literal
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+
+class VllmSettings(BaseModel):
+    """Which vLLM servers sample, and how they get the weights."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    servers: tuple[str, ...] = Field(
+        default=(),
+        description='Running servers, as "http://127.0.0.1:8000". They need the variable '
+        "VLLM_SERVER_DEV_MODE=1 and the flag --logprobs-mode processed_logprobs.",
+    )
+    python: str | None = Field(
+        default=None,
+        min_length=1,
+        description="A Python interpreter that has vLLM: the run starts a server with it on this "
+        "machine, and ends it.",
+    )
+    arguments: tuple[str, ...] = Field(
+        default=(),
+        description="Further flags of the server that the run starts, one item each, as "
+        '["--max-model-len", "4096"].',
+    )
+    start_seconds: float = Field(
+        default=600.0, gt=0.0, description="Seconds within which a server must have started."
+    )
+    refresh: Literal["folder", "lora", "nccl"] = Field(
+        default="folder",
+        description="How a server gets new weights. `folder`: it reads a folder that the run "
+        "writes. `lora`: the same, of the adapter alone, under a new name each version (server "
+        "flag --enable-lora). `nccl`: between GPUs, by vLLM's weight transfer (needs vLLM 0.28 or "
+        "newer in the run's own environment).",
+    )
+    folder: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Where weights are written for the servers; servers on other machines must "
+        "see it at the same path. Default: a temporary folder.",
+    )
+    refresh_seconds: float = Field(
+        default=600.0,
+        gt=0.0,
+        description="Seconds within which a server must have taken new weights.",
+    )
+    silent_seconds: float = Field(
+        default=30.0,
+        gt=0.0,
+        description="Seconds without a token after which a server with requests is asked for its "
+        "health; one that is paused or does not answer is left out, and others do its work.",
+    )
+    key_variable: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The environment variable with the servers' API key.",
+    )
+
+    @field_validator("servers")
+    @classmethod
+    def _addresses(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for url in value:
+            parts = urlsplit(url)
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise ValueError(
+                    f"sampling.vllm.servers: {url!r} is not an address; give, for example, "
+                    '"http://127.0.0.1:8000"'
+                )
+        found = tuple(url.rstrip("/").removesuffix("/v1") for url in value)
+        if len(set(found)) < len(found):
+            raise ValueError(f"sampling.vllm.servers = {list(value)}: one is named twice")
+        return found
+
+    @model_validator(mode="after")
+    def _one_source(self) -> VllmSettings:
+        if bool(self.servers) == (self.python is not None):
+            raise ValueError(
+                "sampling.vllm: give either servers, a list of addresses, or python, an "
+                "interpreter that has vLLM"
+            )
+        if self.arguments and self.python is None:
+            raise ValueError("sampling.vllm.arguments are for a server that `python` starts")
+        return self
