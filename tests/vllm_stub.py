@@ -43,7 +43,6 @@ class Stub:
         self.keys: set[str | None] = set()
         self.version = "default"
         self.resets = 0
-        self.pieces_sent: list[int] = []
         self.paused = False
         self.engine_dead = False
         self.max_length = policy.max_length
@@ -180,7 +179,6 @@ class Stub:
                 time.sleep(0.02)
             if "drops" in self.faults and place == 2:
                 return
-            self.pieces_sent.append(token)
             last = place + 1 == len(choice["token_ids"])
             given = choice["logprobs"]
             yield {

@@ -42,6 +42,10 @@ def sampler_on(opened: ExitStack, policy: Policy, *stubs: Stub, **settings: Any)
     return sampler
 
 
+def slow(*values: str) -> Any:
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 def check(policy: Policy, asked: list[Request], completions: list[Completion]) -> None:
     """The completions are of the policy's weights of now."""
     for request, completion in zip(asked, completions, strict=True):
@@ -79,14 +83,14 @@ def test_each_version_is_refreshed_probed_and_sampled(policy: Policy, opened: Ex
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ("half", "nats from the policy's on average, .* it holds other weights"),
+        slow("half", "nats from the policy's on average, .* it holds other weights"),
         ("unchanged", "it holds other weights"),
         ("stale", "those of 119 fixed tokens agree: its cache of prompts holds older weights"),
-        ("raw", r"before the temperature \(0.7\): start it with --logprobs-mode processed"),
-        ("refused", "collective_rpc replied 500"),
-        pytest.param("hangs", "collective_rpc: no reply within 1 s", marks=pytest.mark.slow),
+        slow("raw", r"before the temperature \(0.7\): start it with --logprobs-mode processed"),
+        slow("refused", "collective_rpc replied 500"),
+        slow("hangs", "collective_rpc: no reply within 1 s"),
         ("stays_paused", "stays paused after /resume"),
-        ("dead", "completions replied 500: .*engine dead"),
+        slow("dead", "completions replied 500: .*engine dead"),
     ],
 )
 def test_no_rollout_before_the_probe_passes(
@@ -172,7 +176,7 @@ def test_weights_that_are_not_finite_or_of_another_shape_are_not_sent(
     assert stub.calls == []
 
 
-@pytest.mark.parametrize("fault", ["drops", "dead", "gone"])
+@pytest.mark.parametrize("fault", ["drops", slow("dead"), slow("gone")])
 def test_a_lost_servers_requests_go_to_another(
     fault: str, policy: Policy, opened: ExitStack
 ) -> None:
@@ -197,7 +201,7 @@ def test_a_lost_servers_requests_go_to_another(
         assert sampler.take_notes() == [("sampler_server", f"{one.url} samples again")]
 
 
-@pytest.mark.parametrize("fault", ["paused", pytest.param("silent", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("fault", ["paused", slow("silent")])
 def test_a_server_that_is_silent_is_asked_and_left_out_where_it_is_paused(
     fault: str, policy: Policy, opened: ExitStack
 ) -> None:
@@ -253,7 +257,7 @@ def test_turns_follow_with_and_without_waiting(policy: Policy, opened: ExitStack
 
 
 def test_a_paused_completion_is_continued_from_its_tokens(
-    policy: Policy, opened: ExitStack
+    policy: Policy, opened: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stub = opened.enter_context(vllm_stub(policy))
     sampler = sampler_on(opened, policy, stub)
@@ -261,9 +265,12 @@ def test_a_paused_completion_is_continued_from_its_tokens(
     stub.faults.add("stalls")
     (request,) = requests(1, max_tokens=6)
     found: list[Completion] = []
+    arrived: list[Any] = []
+    take = sampler.servers[0]._take
+    monkeypatch.setattr(sampler.servers[0], "_take", lambda *a: (take(*a), arrived.append(a)))
 
     def pause() -> bool:
-        return len(stub.pieces_sent) >= 3
+        return len(arrived) >= 3
 
     def then(place: int, completion: Completion) -> None:
         found.append(completion)
