@@ -171,7 +171,7 @@ class VllmSampler:
     def _together(
         self, calls: Sequence[Coroutine[Any, Any, None]] | Any
     ) -> list[ServerError | None]:
-        """What failed of one call a server, all at once. Raises what is no failure of a server."""
+        """What failed of one call a server, all at once. Other errors are raised."""
 
         async def outcome(call: Coroutine[Any, Any, None]) -> ServerError | None:
             try:
