@@ -160,11 +160,11 @@ def stale_sampler() -> Iterator[None]:
     """Inside it, samplers keep the weights that they started with."""
     from groupwise.training import session
 
-    made = session.make_sampler
+    made = session.sampler_of
 
     class Stale:
-        def __init__(self, name: str, policy: Any, **more: Any) -> None:
-            self.sampler = made(name, copy.deepcopy(policy), **more)
+        def __init__(self, settings: Any, policy: Any) -> None:
+            self.sampler = made(settings, copy.deepcopy(policy))
 
         def load(self, policy: Any, version: int) -> None:
             self.sampler.version = version
@@ -172,11 +172,11 @@ def stale_sampler() -> Iterator[None]:
         def __getattr__(self, name: str) -> Any:
             return getattr(self.sampler, name)
 
-    session.make_sampler = Stale
+    session.sampler_of = Stale
     try:
         yield
     finally:
-        session.make_sampler = made
+        session.sampler_of = made
 
 
 @contextmanager

@@ -48,7 +48,7 @@ def labelled(
     """The line of one prompt with two solutions, and what was asked for."""
     policy = load_policy("tiny", device="cpu")
     sampler = ScriptedSampler(policy.template, script(policy.template))
-    monkeypatch.setattr(prefixes, "make_sampler", lambda *_, **__: sampler)
+    monkeypatch.setattr(prefixes, "sampler_of", lambda *_, **__: sampler)
     sampling = SamplingSettings(group_size=2, max_tokens=40)
     prompts = environment.prompts()
     source = Source(environment, prompts[:1], sampling, 0, policy.template)

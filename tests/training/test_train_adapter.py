@@ -143,15 +143,15 @@ def test_a_wrong_sampler_is_recorded_and_no_step_is_made(
 ) -> None:
     from groupwise.training import session as module
 
-    def stale(name: str, policy: Any, **settings: Any) -> Any:
-        sampler = make(name, load_policy("tiny", device="cpu"), **settings)
+    def stale(settings: Any, policy: Any) -> Any:
+        sampler = make(settings, load_policy("tiny", device="cpu"))
         monkeypatch.setattr(type(sampler), "load", lambda *_: None)
         return sampler
 
-    make = module.make_sampler
+    make = module.sampler_of
     folder = tmp_path / "run"
     gw.train(BASE, {"training.steps": 3}, output=folder)
-    monkeypatch.setattr(module, "make_sampler", stale)
+    monkeypatch.setattr(module, "sampler_of", stale)
     with pytest.raises(GroupwiseError, match="of version 3"):
         gw.train(BASE, output=folder, resume=True)
     run = gw.open_run(folder)
