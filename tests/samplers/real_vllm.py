@@ -119,6 +119,9 @@ def test_new_weights_are_sampled_from_and_bad_ones_leave_the_server_alive(
     assert gap(policy, requests, sampler.sample(requests)) < 5e-4
     write = sampler._handover.write
 
+    def copied(folder: Path) -> Path:
+        return Path(shutil.copytree(folder, f"{folder}-b"))
+
     def cut(given: Policy) -> Path:
         folder = write(given)
         file = folder / "model.safetensors"
@@ -130,7 +133,7 @@ def test_new_weights_are_sampled_from_and_bad_ones_leave_the_server_alive(
         sampler.load(moved(policy, size=0.02), 2)
     old = sampler._handover.good
     assert old is not None
-    monkeypatch.setattr(sampler._handover, "write", lambda given: shutil.copytree(old, f"{old}-b"))
+    monkeypatch.setattr(sampler._handover, "write", lambda given: copied(old))
     with pytest.raises(GroupwiseError, match="it holds other weights"):
         sampler.load(policy, 2)
     monkeypatch.undo()
