@@ -8,11 +8,14 @@ from typing import NamedTuple
 
 from groupwise.instants import passed
 from groupwise.rollouts.member import Setting
-from groupwise.rollouts.rounds import Started, score_groups
+from groupwise.rollouts.rounds import Started, score_group
 from groupwise.types import Group
 from groupwise.verifiers import VerifierLogs
 from groupwise.waiting.deadlines import BackgroundCall
+from groupwise.waiting.threads import work_through
 
+_AT_ONCE = 16
+"""Calls of a verifier that waits, at a time."""
 _LOOK = 0.2
 """Seconds between two looks at whether what is waited for can still come."""
 
@@ -26,8 +29,8 @@ class Arrived(NamedTuple):
 
 
 class Arrivals:
-    """Scores groups in a background thread, one a call; all that wait where a verifier waits
-    outside this process and judges case by case. Whoever holds `judging` keeps it from working."""
+    """Scores groups in the background, one a call, and one after the other unless the verifier's
+    calls may overlap. Whoever holds `judging` keeps it from working."""
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
@@ -68,18 +71,23 @@ class Arrivals:
 
     def _score(self) -> None:
         verifier = self.setting.environment.verifier
-        together = verifier.waits and verifier.judges_singly
         while True:
             with self._changed:
-                count = len(self._finished) if together else 1
-                groups, self._finished = self._finished[:count], self._finished[count:]
-                if not groups:
+                if not self._finished:
                     self._work = None
                     return
+                version = self._finished[0].version
+                some = [group for group in self._finished if group.version == version]
+                some = some if verifier.overlaps else some[:1]
+                self._finished = [group for group in self._finished if group not in some]
+
+            def attempt(place: int, some: list[Started] = some) -> bool:
+                group = score_group(self.setting, some[place])
+                with self._changed:
+                    self._arrived.append(Arrived(some[place], group, verifier.take_logs()))
+                    self._changed.notify()
+                return False
+
             with self.judging:
-                verifier.begin_step(groups[-1].version)
-                made = score_groups(self.setting, groups)
-                logs = [verifier.take_logs(), *(VerifierLogs() for _ in groups[1:])]
-            with self._changed:
-                self._arrived += map(Arrived, groups, made, logs)
-                self._changed.notify()
+                verifier.begin_step(version)
+                work_through(len(some), attempt, num_threads=_AT_ONCE, name="groupwise-judging")

@@ -86,29 +86,17 @@ class Started:
         return [each.progress for each in self.rollouts]
 
 
-def score_groups(setting: Setting, groups: Sequence[Started]) -> list[Group]:
-    """Finished groups, scored in one call of the verifier."""
+def score_group(setting: Setting, group: Started) -> Group:
+    """A finished group, scored in one call of the verifier."""
     environment = setting.environment
     singly = environment.verifier.judges_singly
-    members = [each.member for group in groups for each in group.rollouts]
+    members = [each.member for each in group.rollouts]
     judged = [each for each in members if not (singly and each.verdict)]
-    cases = [
-        case_of(each.rollout(UNJUDGED, 0), environment.judged_for(each.prompt)) for each in judged
-    ]
-    score_of = dict(zip(map(id, judged), environment.score(cases), strict=True))
-    return [
-        finished_group(
-            setting,
-            group.prompt,
-            [
-                (each.member, each.member.verdict or score_of[id(each.member)])
-                for each in group.rollouts
-            ],
-            group.version,
-            greedy=group.greedy,
-        )
-        for group in groups
-    ]
+    form = environment.judged_for(group.prompt)
+    cases = [case_of(each.rollout(UNJUDGED, group.version), form) for each in judged]
+    scores = dict(zip(map(id, judged), environment.score(cases), strict=True))
+    scored = [(each, each.verdict or scores[id(each)]) for each in members]
+    return finished_group(setting, group.prompt, scored, group.version, greedy=group.greedy)
 
 
 class Rounds:

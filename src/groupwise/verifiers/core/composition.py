@@ -8,8 +8,10 @@ behind a closed gate. What a part is made of (`rubric/clear`) stands beside it a
 from __future__ import annotations
 
 import math
+import threading
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, get_args
@@ -22,6 +24,8 @@ from groupwise.verifiers.core.names import unknown_name
 from groupwise.waiting.deadlines import BackgroundCall
 
 Combine = Literal["sum", "product"]
+_IN_TURN = threading.RLock()
+"""Held while parts that do not wait judge: they need not be thread-safe."""
 _PARSED = frozenset({"correct", "incorrect", "partial", "no_verdict"})
 _FAILED_TO_JUDGE = frozenset({"bad_answer", "verifier_timeout", "infrastructure_error"})
 
@@ -229,11 +233,17 @@ class Composite(VerifierGroup):
             each.verifier.judges_singly and each.on_error == "stop" for each in self.components
         )
 
+    @property
+    def overlaps(self) -> bool:
+        return any(each.waits for each in self.members)
+
     def score(self, cases: Sequence[Case]) -> list[Score]:
         """Each row's total; components that wait for something run at the same time."""
         apart = [e for e in self.components if e.verifier.waits and len(self.components) > 1]
         begun = {each.key: BackgroundCall(partial(each.scores, cases)) for each in apart}
-        columns = {e.key: e.scores(cases) for e in self.components if e.key not in begun}
+        own = [each for each in self.components if each.key not in begun]
+        with nullcontext() if all(each.verifier.waits for each in own) else _IN_TURN:
+            columns = {each.key: each.scores(cases) for each in own}
         columns |= {key: call.result() for key, call in begun.items()}
         rows = range(len(cases))
         return [self._total({key: columns[key][row] for key in self.labels}) for row in rows]

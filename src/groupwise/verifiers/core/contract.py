@@ -172,6 +172,11 @@ class Verifier(ABC):
         """
         return iscoroutinefunction(self.score_case)
 
+    @property
+    def overlaps(self) -> bool:
+        """Whether several calls at a time are safe, and faster than one after the other."""
+        return self.waits
+
     def check_row(self, prompt: Prompt) -> None:
         """`BadAnswer` if the prompt's answer or columns cannot be used."""
         return
