@@ -222,6 +222,13 @@ def test_bfloat16_copies_and_plain_sgd():
     assert made.sampling["KV cache"] == 32 * 104 * 30 * 2 * 192 * 2
 
 
+def test_sampling_ahead_adds_weights_and_what_sampling_takes_to_learning():
+    whole, ahead = (plan(replace(INPUTS, ahead=each)).memory for each in (False, True))
+    assert ahead.always["sampler's weights"] == 4 * 134_515_008
+    assert ahead.always["sampler's KV cache"] == whole.sampling["KV cache"]
+    assert ahead.peak == whole.peak_sampling + sum(whole.learning.values()) + 4 * 134_515_008
+
+
 def test_less_memory_with_checkpointing_and_smaller_micro_batches():
     whole = plan(INPUTS).memory
     assert plan(replace(INPUTS, gradient_checkpointing=True)).memory.peak < whole.peak

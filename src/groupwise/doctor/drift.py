@@ -161,13 +161,15 @@ def stale_data(facts: Facts) -> Finding | None:
     age = facts.recent("staleness")
     if age is None or age < STALE:
         return None
-    limit = facts.get("selection.replay.max_staleness")
+    fields = ("compute.max_staleness", "selection.replay.max_staleness")
+    older = {name: int(facts.get(name) or 0) for name in fields}
     return Finding(
         "stale_data", "drift",
         f"the rollouts that are learned from are {age:.1f} steps old on average",
         {"staleness": age, "clip/high": facts.recent("clip/high")}, facts.span, "sure",
-        "replay less, or drop what is old sooner; a correction of the ratio to the sampler",
-        {"selection.replay.max_staleness": max(1, int(limit) // 4)} if limit else {},
+        "replay less, drop what is old sooner, sample fewer steps ahead; a correction of the ratio "
+        "to the sampler",
+        {name: max(1, limit // 4) for name, limit in older.items() if limit},
     )  # fmt: skip
 
 

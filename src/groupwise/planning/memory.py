@@ -31,7 +31,8 @@ class MemoryInputs:
     completions decoded at once, `row_tokens` the longest prompt and completion together;
     `adapter_parameters` those of an adapter, which then alone train, None without one; `critic`
     None for a method without one; `teacher_parameters` those of all teachers that are loaded;
-    `process` is what the process itself takes beside tensors."""
+    `process` is what the process itself takes beside tensors; `ahead`: it samples while it learns,
+    with weights of the sampler's own."""
 
     shape: ModelShape
     dtype: DTypeName
@@ -45,6 +46,7 @@ class MemoryInputs:
     critic: CriticKind | None = None
     teacher_parameters: int = 0
     process: int = 0
+    ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +105,16 @@ def memory_plan(inputs: MemoryInputs) -> MemoryPlan:
         "sampler's copy": copies,
         "libraries and buffers": inputs.process,
     }
+    sampling = {
+        "KV cache": kv_cache_bytes(shape, inputs.rows * inputs.row_tokens, inputs.dtype),
+        "logits": inputs.rows * shape.vocabulary * 4 * _CHUNK_BUFFERS,
+    }
+    if inputs.ahead:
+        always |= {"sampler's weights": trained * 4}
+        always |= {f"sampler's {name}": size for name, size in sampling.items()}
     return MemoryPlan(
         always={name: size for name, size in always.items() if size},
-        sampling={
-            "KV cache": kv_cache_bytes(shape, inputs.rows * inputs.row_tokens, inputs.dtype),
-            "logits": inputs.rows * shape.vocabulary * 4 * _CHUNK_BUFFERS,
-        },
+        sampling={} if inputs.ahead else sampling,
         learning={
             "gradients": trained * 4,
             **({"critic gradients": critic * 4} if critic else {}),

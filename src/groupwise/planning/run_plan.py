@@ -64,6 +64,7 @@ class PlanInputs:
     teacher_parameters: int = 0
     gradient_checkpointing: bool = False
     greedy_rollouts: bool = False
+    ahead: bool = False
     max_rounds: int | None = None
     oversample: float = 1.0
     adapter_parameters: int | None = None
@@ -162,6 +163,7 @@ def plan(inputs: PlanInputs) -> Plan:
             critic=inputs.critic,
             teacher_parameters=inputs.teacher_parameters,
             process=inputs.process_bytes,
+            ahead=inputs.ahead,
         )
     )
     updates = inputs.passes * inputs.minibatches

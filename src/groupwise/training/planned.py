@@ -53,6 +53,7 @@ def plan_of(prepared: Prepared, algorithm: Algorithm | None = None) -> Plan:
             optimizer=training.optimizer,
             dtype="bfloat16" if "bfloat16" in str(dtype) else "float32",
             reference=needs.ref_logprobs or training.measure_kl,
+            ahead=recipe.compute.max_staleness > 0,
             critic=training.critic if needs.values else None,
             teacher_parameters=teacher_parameters(recipe, model),
             gradient_checkpointing=(

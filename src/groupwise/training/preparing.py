@@ -215,6 +215,7 @@ def fit_of(recipe: Recipe, model: ModelInfo, longest_prompt: int) -> Fit | None:
             dtype="bfloat16" if "bfloat16" in str(dtype) else "float32",
             optimizer=training.optimizer,
             reference=needs.ref_logprobs or training.measure_kl,
+            ahead=recipe.compute.max_staleness > 0,
             gradient_checkpointing=recipe.model.gradient_checkpointing,
             tokens=training.micro_batch_tokens,
             rows=1,

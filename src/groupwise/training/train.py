@@ -138,8 +138,8 @@ class Loop:
         with self.clock("load"):
             self.session.policy.version = version
             self.session.refresh_reference(version)
-            self.session.sampler.load(self.session.policy, version)
             line = self.session.collector.load(self.session.policy, version)
+            self.session.sampler.load(self.session.policy, version)
         if line is not None:
             self.report.writer.schedule(line)
 
