@@ -147,6 +147,7 @@ def test_what_cannot_run_ahead_is_refused(tmp_path: Path) -> None:
     refused("max_staleness = -1", compute__max_staleness=-1)
     with pytest.raises(RecipeError, match=r"runs whole programs.*set 0"):
         gw.train("agent", {"compute.max_staleness": 1, "algorithm.correction": "truncate"})
+    refused("no one choice of experts", sampling__routing_replay=True)
     with pytest.raises(RecipeError, match="only an asynchronous run has a schedule"):
         gw.train(BASE, output=tmp_path / "never", replay_schedule=tmp_path)
 

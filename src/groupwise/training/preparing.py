@@ -40,12 +40,8 @@ def prepare(recipe: Recipe, pending: Collection[str] = ()) -> Prepared:
     _check_sampler(recipe)
     with kept_directory():
         environment = environment_from_settings(recipe.environment, seed=recipe.seed)
-    if environment.player is not None and recipe.compute.max_staleness:
-        raise RecipeError(
-            f"compute.max_staleness = {recipe.compute.max_staleness}: environment "
-            f"{environment.name!r} runs whole programs, which cannot be paused where the weights "
-            "change, nor kept in a checkpoint; set 0"
-        )
+    if recipe.compute.max_staleness:
+        _check_ahead(recipe, environment)
     _check_rewards(recipe, environment)
     for verifier in filter(None, (environment.verifier, environment.strict)):
         check_classifiers(verifier, pending)
@@ -97,6 +93,21 @@ def prepare(recipe: Recipe, pending: Collection[str] = ()) -> Prepared:
         longest_prompt=max(lengths),
         mean_prompt=sum(lengths) / len(lengths),
     )
+
+
+def _check_ahead(recipe: Recipe, environment: Environment) -> None:
+    """What cannot be sampled while the policy learns. Raises RecipeError."""
+    set_to = f"compute.max_staleness = {recipe.compute.max_staleness}"
+    if environment.player is not None:
+        raise RecipeError(
+            f"{set_to}: environment {environment.name!r} runs whole programs, which cannot be "
+            "paused where the weights change, nor kept in a checkpoint; set 0"
+        )
+    if recipe.sampling.routing_replay:
+        raise RecipeError(
+            f"{set_to} with sampling.routing_replay = true: completions of a group may begin with "
+            "different weights, so that its prompt has no one choice of experts; set one of them off"
+        )
 
 
 def _check_rewards(recipe: Recipe, environment: Environment) -> None:
