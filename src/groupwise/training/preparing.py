@@ -106,7 +106,7 @@ def _check_ahead(recipe: Recipe, environment: Environment) -> None:
     if recipe.sampling.routing_replay:
         raise RecipeError(
             f"{set_to} with sampling.routing_replay = true: completions of a group may begin with "
-            "different weights, so that its prompt has no one choice of experts; set one of them off"
+            "different weights, so its prompt has no one choice of experts; set one of them off"
         )
 
 
