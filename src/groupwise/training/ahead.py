@@ -78,8 +78,9 @@ class Stretch:
 class AheadCollector(Collector):
     """A collector whose groups are sampled up to `compute.max_staleness` steps ahead.
 
-    `policy` is the sampler's own copy of the weights. `schedule` are the lines of the run that is
-    replayed, one a step; None where the clock decides.
+    `policy` is the sampler's own copy of the weights; None for an engine that holds weights itself,
+    which evaluations share. `schedule` are the lines of the run that is replayed, one a step; None
+    where the clock decides.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class AheadCollector(Collector):
         sampler: Sampler,
         template: Template,
         state: AlgorithmState,
-        policy: Policy,
+        policy: Policy | None,
         schedule: Schedule | None = None,
     ) -> None:
         super().__init__(recipe, environment, sampler, template, state)
@@ -217,13 +218,10 @@ class AheadCollector(Collector):
     def load(self, policy: Policy, version: int) -> dict[str, Any] | None:
         """Interrupts the sampler, which continues with these weights in the next step."""
         self._hold()
-        with torch.no_grad():
-            ours, theirs = self.policy.model.parameters(), policy.model.parameters()
-            for own, new in zip(ours, theirs, strict=True):
-                if own is not new:  # an adapter's base is shared
-                    own.copy_(new)
-        self.policy.version = version
-        self.sampler.load(self.policy, version)
+        if self.policy is not None:
+            _copy_weights(policy, self.policy)
+            self.policy.version = version
+            self.sampler.load(self.policy, version)
         self.rounds.unpark()
         line, self._line = self._line, None
         return line
@@ -240,7 +238,8 @@ class AheadCollector(Collector):
         if self._stretch is not None:
             with suppress(Exception):  # the run has ended with a cause of its own, or well
                 self._stretch.stop()
-        self.sampler.close()
+        if self.policy is not None:
+            self.sampler.close()
 
     # --- state ----------------------------------------------------------------------------------
 
@@ -265,6 +264,14 @@ class AheadCollector(Collector):
             self._start(group, [Progress(*each) for each in stored])
         self.num_started = int(state["ahead"]["started"])
         self.rounds.num_parked = int(state["ahead"]["parked"])
+
+
+@torch.no_grad()
+def _copy_weights(source: Policy, target: Policy) -> None:
+    ours, theirs = target.model.parameters(), source.model.parameters()
+    for own, new in zip(ours, theirs, strict=True):
+        if own is not new:  # an adapter's base is shared
+            own.copy_(new)
 
 
 def _age(group: Group, step: int) -> int:

@@ -230,12 +230,13 @@ def collector_of(
     state: AlgorithmState,
     schedule: Schedule | None,
 ) -> Collector:
-    """The collector; one that works ahead of learning has a sampler and weights of its own."""
+    """The collector; one that works ahead of learning has a sampler and weights of its own, unless
+    the sampler is an engine that holds weights itself."""
     recipe, environment, template = prepared.recipe, prepared.environment, prepared.model.template
     if not recipe.compute.max_staleness:
         return Collector(recipe, environment, sampler, template, state)
-    own = frozen_copy(policy)
-    sampler = sampler_of(recipe.sampling, own)
+    own = None if recipe.sampling.vllm is not None else frozen_copy(policy)
+    sampler = sampler if own is None else sampler_of(recipe.sampling, own)
     return AheadCollector(recipe, environment, sampler, template, state, own, schedule)
 
 

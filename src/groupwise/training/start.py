@@ -220,6 +220,11 @@ def read_schedule(folder: Path, recipe: Recipe) -> Schedule:
             f"{recipe.compute.max_staleness}: only an asynchronous run has a schedule; name the "
             f"folder of one ({SCHEDULE} is in it), and give the recipe that it was made with"
         )
+    if recipe.sampling.vllm is not None:
+        raise RecipeError(
+            f"replay_schedule = {str(folder)!r}: what a vLLM server decodes together cannot be "
+            'repeated; a run with sampling.sampler = "local" or "transformers" can be'
+        )
     same_run(folder, recipe)
     lines = read_objects(path, "step", int, torn="ignore")
     if len(lines) < steps or any(line["step"] != n for n, line in enumerate(lines)):
