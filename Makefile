@@ -8,13 +8,14 @@ SMALL ?=
 BENCH ?=
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help setup setup-dev setup-bench demo test test-all test-peers test-adapters test-agents test-vllm bench bench-growth \
+.PHONY: help setup setup-dev setup-bench demo test test-all test-peers test-cluster test-adapters test-agents test-vllm bench bench-growth \
   check lint types audit imports house links docs clean
 
 help:
 	@echo "make demo      train the built-in tiny policy on single-digit sums, watch it learn"
 	@echo "make test      the tests (about 6 minutes on 2 cores); make test-all adds the long ones"
 	@echo "make test-peers  rows in the shapes of other projects' test suites"
+	@echo "make test-cluster  runs on a Ray cluster on this machine"
 	@echo "make check     lint, types, import direction, file lengths, import circles, links, documentation"
 	@echo "make audit     known faults of the installed packages, secrets in the checkout"
 	@echo "make house     long files, import circles, lines by room"
@@ -34,6 +35,11 @@ $(VENV)/.base: pyproject.toml constraints.txt
 $(VENV)/.dev: $(VENV)/.base
 	@echo "installing the test, check and documentation tools into $(VENV) ..."
 	@$(PIP) --editable ".[test,check,docs]"
+	@touch $@
+
+$(VENV)/.cluster: $(VENV)/.dev
+	@echo "installing Ray into $(VENV) ..."
+	@$(PIP) --editable ".[test,check,docs,cluster]"
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.base
@@ -57,6 +63,11 @@ test-all: setup-dev
 # Rows in the shapes of other projects' suites, with their verdicts (tests/peers/).
 test-peers: setup-dev
 	@$(BIN)/python -m pytest -m peers -n 2
+
+# Runs on a Ray cluster of two nodes on this machine, which lose workers, a learner and a node.
+test-cluster: $(VENV)/.cluster
+	@$(BIN)/python -m pytest -o addopts=-q -o filterwarnings=default -o timeout=600 \
+	  --noconftest tests/cluster/real_ray.py
 
 # The adapters against the real packages, each in an environment of its own: their pins exclude
 # each other, and this project's.

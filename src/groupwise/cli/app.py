@@ -7,9 +7,10 @@ import logging
 import os
 import sys
 import warnings
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -22,6 +23,9 @@ from groupwise.cli.serve import serve
 from groupwise.cli.simulate import add_to as add_simulate_command
 from groupwise.errors import GroupwiseError
 from groupwise.texts import counted
+
+if TYPE_CHECKING:
+    from groupwise.records import Run
 
 app = typer.Typer(
     name="groupwise",
@@ -85,14 +89,14 @@ def train(
     from groupwise.cli.overrides import parse_overrides
     from groupwise.cli.progress import ProgressDisplay
     from groupwise.cli.tables import closing_table, stages_tables
-    from groupwise.stages import train as run_training
 
     own = ("output", "resume", "overwrite", "small", "replay-schedule", "quiet")
     display = ProgressDisplay(console(stderr=True, quiet=quiet))
+    overrides = parse_overrides(context.args, own)
     try:
-        run = run_training(
+        run = trainer_of(recipe, overrides)(
             recipe,
-            parse_overrides(context.args, own),
+            overrides,
             output=output,
             resume=resume,
             overwrite=overwrite,
@@ -106,6 +110,17 @@ def train(
     for table in stages_tables(summary) if "stages" in summary else [closing_table(summary)]:
         _out().print(table)
     _out().print(f"the run's record is in {run.folder}")
+
+
+def trainer_of(recipe: str, overrides: Mapping[str, Any]) -> Callable[..., Run]:
+    """What trains a recipe: `cluster.train` where it names a cluster."""
+    from groupwise import cluster, stages
+    from groupwise.recipe import NONE, find_recipe, parse_value, read_table
+
+    table = read_table(find_recipe(recipe))
+    named = overrides.get("compute.cluster", table.get("compute", {}).get("cluster"))
+    is_run = not stages.is_pipeline(table)
+    return cluster.train if is_run and parse_value(named) not in (None, NONE) else stages.train
 
 
 @app.command(name="recipe")

@@ -45,6 +45,27 @@ class ComputeSettings(BaseModel):
         description="A completion that has grown by so many tokens lets others go first; it "
         "continues with the next weights. Unset: it is sampled to its end.",
     )
+    cluster: str | None = Field(
+        None,
+        description="A Ray cluster that the run is placed on: its address as host:port, or auto "
+        "(the one at hand, else a local one). Needs groupwise[cluster] on every node and an "
+        "output folder that they share.",
+    )
+    samplers: int = Field(
+        0, ge=0, description="Sampler processes on the cluster; 0: the learner samples."
+    )
+    verifiers: int = Field(
+        0, ge=0, description="Verifier processes on the cluster; 0: the learner verifies."
+    )
+    silence_seconds: float = Field(
+        30.0,
+        gt=0,
+        description="A process on the cluster that answers nothing for so long is ended and "
+        "replaced.",
+    )
+    restarts: int = Field(
+        3, ge=0, description="How often a learner on the cluster that lost a process starts again."
+    )
 
     @model_validator(mode="after")
     def _ahead_or_not(self) -> ComputeSettings:
@@ -57,5 +78,15 @@ class ComputeSettings(BaseModel):
             raise ValueError(
                 "stale and park_after are of runs that sample ahead of learning; set "
                 "max_staleness to 1 or more, or leave them out"
+            )
+        if self.cluster is None and (self.samplers or self.verifiers):
+            raise ValueError(
+                f"samplers = {self.samplers} and verifiers = {self.verifiers} are processes on a "
+                'cluster; give cluster = "auto" or its address, or 0'
+            )
+        if self.cluster is not None and self.max_staleness:
+            raise ValueError(
+                f"max_staleness = {self.max_staleness} with cluster = {self.cluster!r}: a run that "
+                "samples ahead of learning is one process; set max_staleness to 0"
             )
         return self

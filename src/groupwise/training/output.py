@@ -22,7 +22,8 @@ from groupwise.texts import from_json, from_toml
 # it computes.
 _FREE_ON_RESUME = (
     "training.steps", "evaluation.", "checkpoints.", "record.",
-    "compute.processes", "compute.deadline_seconds",
+    "compute.processes", "compute.deadline_seconds", "compute.cluster", "compute.samplers",
+    "compute.verifiers", "compute.silence_seconds", "compute.restarts",
 )  # fmt: skip
 
 

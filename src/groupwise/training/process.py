@@ -12,7 +12,7 @@ import time
 from contextlib import AbstractContextManager, chdir, nullcontext
 from functools import cache
 from types import FrameType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from groupwise.errors import GroupwiseError
 from groupwise.instants import pulse
@@ -39,9 +39,12 @@ class Interruption:
     The run stops after the step that is running, with a checkpoint. A second signal leaves the
     context at once, as `Interrupted`; so does the next instant of the main thread's work once
     `grace` seconds have passed since SIGTERM and the step has not ended. Outside the main thread
-    nothing is installed: only the main thread can handle signals. `resume_at` is the step that a
-    resumed run would begin with; None where there are no steps.
+    nothing is installed: only the main thread can handle signals, and another process asks through
+    `active`. `resume_at` is the step that a resumed run would begin with; None where there are no
+    steps.
     """
+
+    active: ClassVar[Interruption | None] = None
 
     def __init__(self, grace: float | None = None) -> None:
         self.number: int | None = None
@@ -51,6 +54,7 @@ class Interruption:
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
+        Interruption.active = self
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._previous[number] = signal.signal(number, self._note)
@@ -61,6 +65,7 @@ class Interruption:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
             pulse.check = None
+        Interruption.active = None
         if isinstance(error, _AtOnce):
             number, why = error.args
             again = (

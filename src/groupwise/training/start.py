@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,14 +44,22 @@ def train(
     small: bool = False,
     replay_schedule: str | Path | None = None,
     callbacks: Sequence[Callback] = (),
+    attach: Callable[[Session, RunWriter], None] | None = None,
 ) -> Run:
     """Train by a recipe of one run and return its record.
 
-    Arguments and errors are those of `groupwise.train`, which takes pipelines as well.
+    Arguments and errors are those of `groupwise.train`, which takes pipelines as well. `attach` may
+    replace a new session's sampler and what scores its rollouts.
     """
     check_callbacks(callbacks)
     source = recipe if isinstance(recipe, Mapping) else find_recipe(str(recipe))
     resolved = load_recipe(source, overrides, small=small)
+    if resolved.compute.cluster is not None and attach is None:
+        raise RecipeError(
+            f"compute.cluster = {resolved.compute.cluster!r}: `groupwise train` and "
+            "groupwise.cluster.train place a recipe of one run on a cluster; use one of them, or "
+            "leave the field out"
+        )
     callbacks = [*callbacks, *loggers_of(resolved.record)]
     schedule = None if replay_schedule is None else read_schedule(Path(replay_schedule), resolved)
     folder, resuming = run_folder(source, output, resume=resume, overwrite=overwrite)
@@ -97,6 +105,8 @@ def train(
         record_plan(prepared, writer)
         session = open_session(prepared, schedule)
         try:
+            if attach is not None:
+                attach(session, writer)
             notes = _restore(session, writer, found)
             summary = _run(session, writer, changed, callbacks, notes, warnings)
         finally:
