@@ -207,7 +207,7 @@ class _Learner:
         interruption: Interruption,
     ) -> None:  # fmt: skip
         self.recipe, self.folder, self.group, self.callbacks = recipe, folder, group, callbacks
-        self.interruption, self.told = interruption, 0
+        self.interruption, self.reported = interruption, 0
         self.stopping: list[Any] = []
 
     def run(self, resume: bool, overwrite: bool) -> None:
@@ -274,10 +274,10 @@ class _Learner:
             self.stopping = [actor.stop.remote(number) for actor in actors]
         if self.callbacks and (self.folder / "metrics.jsonl").is_file():
             lines = Run(self.folder).metric_lines()
-            for line in lines[self.told :]:
+            for line in lines[self.reported :]:
                 for callback in self.callbacks:
                     callback.on_step(line)
-            self.told = max(self.told, len(lines))
+            self.reported = max(self.reported, len(lines))
 
 
 def _ended(interrupted: tuple[int, str] | None) -> Later:
