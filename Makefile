@@ -15,7 +15,7 @@ help:
 	@echo "make demo      train the built-in tiny policy on single-digit sums, watch it learn"
 	@echo "make test      the tests (about 6 minutes on 2 cores); make test-all adds the long ones"
 	@echo "make test-peers  rows in the shapes of other projects' test suites"
-	@echo "make test-cluster  runs on a Ray cluster on this machine"
+	@echo "make test-cluster  runs on several processes, and on a Ray cluster on this machine"
 	@echo "make check     lint, types, import direction, file lengths, import circles, links, documentation"
 	@echo "make audit     known faults of the installed packages, secrets in the checkout"
 	@echo "make house     long files, import circles, lines by room"
@@ -55,10 +55,14 @@ demo: setup
 	@$(BIN)/groupwise train recipes/tiny_arithmetic.toml --output runs/demo --overwrite $(SMALL)
 
 test: setup-dev
-	@$(BIN)/python -m pytest -m "not slow and not peers" -n 2 --dist worksteal
+	@$(BIN)/python -m pytest -m "not slow and not peers and not cluster" -n 2 --dist worksteal
 
 test-all: setup-dev
-	@$(BIN)/python -m pytest -n 2 --dist worksteal
+	@$(BIN)/python -m pytest -m "not cluster" -n 2 --dist worksteal
+
+# Several processes at once, one test after the other (tests/cluster/).
+test-cluster: setup-dev
+	@$(BIN)/python -m pytest -m cluster tests/cluster
 
 # Rows in the shapes of other projects' suites, with their verdicts (tests/peers/).
 test-peers: setup-dev

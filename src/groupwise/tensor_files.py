@@ -75,6 +75,15 @@ def unpack(packed: Any, tensors: Mapping[str, Tensor]) -> Any:
     return value
 
 
+def tensor_names(packed: Any) -> list[str]:
+    """The names that `pack` left behind, in order."""
+    ((kind, value),) = packed.items()
+    if kind == "tensor":
+        return [value]
+    inner = [each for _, each in value] if kind == "mapping" else value
+    return [n for each in inner for n in tensor_names(each)] if isinstance(inner, list) else []
+
+
 def check_plain(value: Any, path: str) -> None:
     """Refuse what JSON would change: keys that are not texts, tuples of unknown types, tensors."""
     if value is None or isinstance(value, (str, bool, int, float)):

@@ -89,6 +89,7 @@ def train(
     from groupwise.cli.overrides import parse_overrides
     from groupwise.cli.progress import ProgressDisplay
     from groupwise.cli.tables import closing_table, stages_tables
+    from groupwise.distributed import first_process
 
     own = ("output", "resume", "overwrite", "small", "replay-schedule", "quiet")
     display = ProgressDisplay(console(stderr=True, quiet=quiet))
@@ -106,6 +107,8 @@ def train(
         )
     finally:
         display.stop()
+    if not first_process():
+        return
     summary = run.summary
     for table in stages_tables(summary) if "stages" in summary else [closing_table(summary)]:
         _out().print(table)

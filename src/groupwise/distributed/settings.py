@@ -15,7 +15,6 @@ class ComputeSettings(BaseModel):
     processes: int = Field(
         1,
         ge=1,
-        le=1,
         description="Processes of this machine that train together, the weights sharded over them "
         "(FSDP2); one a GPU where there are GPUs. Under torchrun its number of processes counts "
         "and this field is not read.",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from groupwise.distributed import ALONE, Ranks
 from groupwise.environments import Environment
 from groupwise.errors import RecipeError, VerifierError
 from groupwise.evaluation.result import EvaluationResult, SetResult, summarise
@@ -92,6 +93,7 @@ def evaluate(
     seed: int,
     version: int,
     sets: EvaluationSets | None = None,
+    ranks: Ranks = ALONE,
 ) -> EvaluationResult:
     """Evaluate the weights that the sampler holds.
 
@@ -118,10 +120,11 @@ def evaluate(
         purpose="evaluation",
         step=version,
         greedy=True,
+        ranks=ranks,
     )
     passed("evaluation")
     result = result_of(groups, sets, settings=settings, version=version)
-    if environment.strict is None:
+    if environment.strict is None or not ranks.leads:  # only the record reads it
         return result
     strict = strict_metrics(groups, sets, environment.strict, environment.judged_for)
     return replace(result, strict=strict)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from groupwise.distributed import Ranks
 from groupwise.policies import LogprobOutput
 from groupwise.types import Rows
 
@@ -53,6 +54,10 @@ class TokenDetails:
                 None if gradient is None else gradient.float().cpu(),
             )
         )
+
+    def exchange(self, ranks: Ranks) -> None:
+        """All ranks' micro-batches, on every rank."""
+        self._parts = [part for parts in ranks.gather(self._parts) for part in parts]
 
     def end_update(self, made: bool) -> None:
         """The micro-batches seen belong to an update that was made, or was given up."""

@@ -13,12 +13,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, overload
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from groupwise.algorithms import Algorithm, AlgorithmState, UpdatePlan
+from groupwise.distributed import ALONE, Ranks
 from groupwise.errors import NonFiniteError
 from groupwise.instants import passed
 from groupwise.learner.critic import CriticLearner, value_metrics
@@ -27,6 +28,7 @@ from groupwise.learner.faults import PassFaults
 from groupwise.learner.optimizers import clipped_norm, make_optimizer, step_optimizer
 from groupwise.learner.report import WORK, Accumulated, StepReport
 from groupwise.learner.settings import TrainingSettings, learning_rate_at
+from groupwise.learner.tables import as_table, culprit, cut, moved_by, zero_loss
 from groupwise.policies import (
     LogprobOutput,
     Policy,
@@ -37,6 +39,7 @@ from groupwise.policies import (
 from groupwise.types import Batch, Rows
 
 Divide = Callable[[Rows, Tensor, int], list[Tensor]]
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,7 @@ class Learner:
 
     `divide` splits row indices into micro-batches under a token budget (`batches.split_rows`);
     it decides memory, never the gradient. `critic` is there where the algorithm needs values.
+    Where there are several `ranks` they share the micro-batches, and the policy is sharded.
     """
 
     def __init__(
@@ -78,7 +82,9 @@ class Learner:
         divide: Divide,
         reference: Policy | None = None,
         critic: CriticLearner | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
+        self.ranks = ranks
         self.policy = policy
         self.algorithm = algorithm
         self.settings = settings
@@ -109,51 +115,71 @@ class Learner:
         if several or needs.old_logprobs or self.settings.kl_stop is not None or shared:
             old, values = self._fixed(self.policy, rows, updates)
         if self.critic is not None and not shared:
-            values = self._fixed_values(self.critic, rows, updates)
+            critic = self.critic
+            (values,) = self._tables(rows, updates, lambda part, _: (critic.values(rows, part),))
         if self.reference is not None:
             ref, _ = self._fixed(self.reference, rows, updates)
         teacher = None
         if needs.teacher == "logprobs" and teaching is not None:
-            table = _Table(rows)
-            self._each_part(
-                rows, updates, lambda index: table.put(index, teaching.logprobs(rows, index))
+            (teacher,) = self._tables(
+                rows, updates, lambda part, _: (teaching.logprobs(rows, part),)
             )
-            teacher = table.masked()
         return FixedLogprobs(old, ref, values, teacher)
 
-    @torch.no_grad()
     def _fixed(
         self, policy: Policy, rows: Rows, updates: list[Tensor]
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> tuple[Tensor | None, Tensor | None]:
         """[B, T] log-probabilities, and the values of a critic that shares this policy's trunk."""
-        table, values = _Table(rows), _Table(rows)
 
-        def see(index: Tensor) -> None:
-            output = self._forward(policy, rows, index)
-            table.put(index, output.logprobs)
-            if output.values is not None:
-                values.put(index, output.values)
+        def see(part: Tensor, real: bool) -> tuple[Tensor | None, ...]:
+            output = self._forward(policy, rows, part, counts=real)
+            return output.logprobs, output.values
 
-        self._each_part(rows, updates, see)
-        return table.masked(), values.masked() if values.filled else None
+        old, *values = self._tables(rows, updates, see)
+        return old, values[0] if values else None
 
     @torch.no_grad()
-    def _fixed_values(self, critic: CriticLearner, rows: Rows, updates: list[Tensor]) -> Tensor:
-        table = _Table(rows)
-        self._each_part(rows, updates, lambda index: table.put(index, critic.values(rows, index)))
-        return table.masked()
-
-    def _each_part(self, rows: Rows, updates: list[Tensor], see: Callable[[Tensor], None]) -> None:
-        """`see` of every micro-batch of the updates, divided as they will be."""
+    def _tables(
+        self,
+        rows: Rows,
+        updates: list[Tensor],
+        see: Callable[[Tensor, bool], tuple[Tensor | None, ...]],
+    ) -> list[Tensor | None]:
+        """What `see` gives of every micro-batch of the updates, divided as they will be: as tables
+        [B, T] float32 on the CPU, 0 outside the mask, None for what it does not give."""
 
         def divide(tokens: int) -> list[Tensor]:
-            return [part for update in updates for part in self.divide(rows, update, tokens)]
+            return [part for update in updates for part in self._divide(rows, update, tokens)]
 
-        def attempt(parts: Sequence[Tensor]) -> None:
-            for part in parts:
-                see(part)
+        def attempt(parts: Sequence[Tensor]) -> list[Tensor | None]:
+            def work(part: Tensor, real: bool) -> list[Tensor | None]:
+                return [None if each is None else each.float().cpu() for each in see(part, real)]
 
-        self.faults.within_memory(divide, attempt, f"before update {self.update}")
+            found = self.ranks.share(parts, work)
+            columns = zip(*found, strict=True) if found else [()]
+            return [as_table(rows, parts, column) for column in columns]
+
+        return self._within_memory(divide, attempt, f"before update {self.update}")
+
+    def _divide(self, rows: Rows, index: Tensor, tokens: int) -> list[Tensor]:
+        """Micro-batches within a budget of tokens, as many as there are ranks where that can be."""
+        parts = self.divide(rows, index, tokens)
+        while len(parts) < min(self.ranks.size, len(index)) and tokens > 1:
+            tokens //= 2
+            parts = self.divide(rows, index, tokens)
+        return parts
+
+    def _within_memory(
+        self,
+        divide: Callable[[int], list[Tensor]],
+        attempt: Callable[[Sequence[Tensor]], Result],
+        where: str,
+    ) -> Result:
+        """`PassFaults.within_memory`, in one process: a rank whose memory runs out leaves the
+        others inside an exchange, so with several the run ends."""
+        if self.ranks.size == 1:
+            return self.faults.within_memory(divide, attempt, where)
+        return attempt(divide(self.faults.micro_batch_tokens))
 
     def _forward(
         self,
@@ -162,13 +188,14 @@ class Learner:
         index: Tensor,
         entropies: bool = False,
         compare: Callable[[Tensor, Any], Tensor] | None = None,
+        counts: bool = True,
     ) -> LogprobOutput:
         chosen = index.tolist()
         prompts = [rows.prompt_ids[row] for row in chosen]
         completions = [rows.completion_ids[row] for row in chosen]
         ran = (forward_tokens(policy, prompts, completions), sum(map(len, completions)), 1)
         for name, count in zip(WORK, ran, strict=True):
-            self.work[name] += count
+            self.work[name] += count if counts else 0
         return sequence_logprobs(
             policy,
             prompts,
@@ -219,8 +246,13 @@ class Learner:
                 break
         coefficient = getattr(state, "entropy_coef", None)
         adaptive = {} if coefficient is None else {"algorithm/entropy_coef": coefficient}
-        work, self.work = self.work, dict.fromkeys(WORK, 0)
+        work, self.work = self._all_work(), dict.fromkeys(WORK, 0)
         return {**before, **adaptive, **report.metrics(), **work}
+
+    def _all_work(self) -> dict[str, int]:
+        """The work of all ranks since the last step."""
+        found = self.ranks.gather(self.work)
+        return {name: sum(each[name] for each in found) for name in WORK}
 
     def _update(self, step: _Step, index: Tensor, report: StepReport) -> bool:
         """One optimiser update on whole groups. True where the KL stop forbids it and the rest."""
@@ -241,8 +273,8 @@ class Learner:
         )
         where = f"step {step.number}, update {self.update}"
         try:
-            made = self.faults.within_memory(
-                partial(self.divide, batch.rows, index),
+            made = self._within_memory(
+                partial(self._divide, batch.rows, index),
                 partial(self._accumulate, step, index, plan),
                 where,
             )
@@ -278,53 +310,71 @@ class Learner:
     ) -> Accumulated:
         """Backward through every micro-batch of one update; gradients and sums add up from 0."""
         self._clear(step)
-        batch, details = step.batch, step.details
         position = {row: place for place, row in enumerate(index.tolist())}
+
+        def work(part: Tensor, real: bool) -> Accumulated:
+            places = torch.tensor([position[row] for row in part.tolist()], dtype=torch.int64)
+            return self._backward(step, part, plan.rows(places), real)
+
         made = Accumulated()
-        for part in parts:
-            output = self._forward(
-                self.policy,
-                batch.rows,
-                part,
-                entropies=True,
-                compare=self._comparison(batch.rows, part, step.teaching),
-            )
-            local = torch.tensor([position[row] for row in part.tolist()], dtype=torch.int64)
-            width = output.logprobs.shape[1]
-            place = (part, width, output.logprobs.device)
-            mask = _cut(batch.mask, *place)
-            old = _cut(batch.old_logprobs, *place)
-            rows_plan = plan.rows(local).columns(width)
-            terms = self.algorithm.loss_terms(
-                output.logprobs,
-                plan=rows_plan,
-                mask=mask,
-                advantages=_cut(batch.advantages, *place),
-                old_logprobs=old,
-                ref_logprobs=_cut(batch.ref_logprobs, *place),
-                sampler_logprobs=_cut(batch.rows.sampler_logprobs, *place),
-                entropies=output.entropies,
-                top_logprobs=output.top_logprobs,
-                sampler_top_logprobs=_cut(batch.rows.sampler_top_logprobs, *place),
-                divergences=output.divergences,
-                state=step.state,
-            )
-            self._check(float(terms.loss.detach()), _culprit(output), step.number)
-            if details is not None:
-                details.watch(output)
-            if self.critic is not None:
-                critic = self.critic.backward(terms.loss, output, batch, part, rows_plan, mask)
-                self._check(float(critic.loss.detach()), "critic's loss is", step.number)
-                made.sums = made.sums + critic.sums
-                made.value_loss += float(critic.loss.detach())
-            elif terms.loss.requires_grad:
-                torch.autograd.backward(terms.loss)
-            if details is not None:
-                details.see(part, output)
-            made.sums = made.sums + terms.sums
-            made.loss += float(terms.loss.detach())
-            made.moved += _moved(output.logprobs, old, mask)
-            passed("micro-batch")
+        for each in self.ranks.share(parts, work):
+            made = made + each
+        if step.details is not None:
+            step.details.exchange(self.ranks)
+        return made
+
+    def _backward(self, step: _Step, part: Tensor, plan: UpdatePlan, real: bool) -> Accumulated:
+        """Forward and backward through one micro-batch; without `real` its weight is 0, for the
+        ranks that wait in the same exchanges."""
+        batch, details = step.batch, step.details
+        output = self._forward(
+            self.policy,
+            batch.rows,
+            part,
+            entropies=True,
+            compare=self._comparison(batch.rows, part, step.teaching),
+            counts=real,
+        )
+        if not real:
+            torch.autograd.backward(zero_loss(output))
+            return Accumulated()
+        width = output.logprobs.shape[1]
+        place = (part, width, output.logprobs.device)
+        mask = cut(batch.mask, *place)
+        old = cut(batch.old_logprobs, *place)
+        plan = plan.columns(width)
+        terms = self.algorithm.loss_terms(
+            output.logprobs,
+            plan=plan,
+            mask=mask,
+            advantages=cut(batch.advantages, *place),
+            old_logprobs=old,
+            ref_logprobs=cut(batch.ref_logprobs, *place),
+            sampler_logprobs=cut(batch.rows.sampler_logprobs, *place),
+            entropies=output.entropies,
+            top_logprobs=output.top_logprobs,
+            sampler_top_logprobs=cut(batch.rows.sampler_top_logprobs, *place),
+            divergences=output.divergences,
+            state=step.state,
+        )
+        made = Accumulated(terms.sums, float(terms.loss.detach()))
+        if details is not None:
+            details.watch(output)
+        if self.critic is not None:
+            critic = self.critic.backward(terms.loss, output, batch, part, plan, mask)
+            made.sums = critic.sums + made.sums
+            made.value_loss = float(critic.loss.detach())
+        elif terms.loss.requires_grad:
+            torch.autograd.backward(terms.loss)
+        elif self.ranks.size > 1:
+            torch.autograd.backward(zero_loss(output))
+        # Only now: the other ranks wait in the exchanges of this backward pass.
+        self._check(made.loss, culprit(output), step.number)
+        self._check(made.value_loss, "critic's loss is", step.number)
+        if details is not None:
+            details.see(part, output)
+        made.moved = moved_by(output.logprobs, old, mask)
+        passed("micro-batch")
         return made
 
     def _comparison(
@@ -383,44 +433,3 @@ class Learner:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.update = int(state["update"])
         self.faults.load_state_dict(state)
-
-
-class _Table:
-    """[B, T] float32 on the CPU, filled a micro-batch at a time."""
-
-    def __init__(self, rows: Rows) -> None:
-        self.mask = rows.mask
-        self.values = torch.zeros(rows.mask.shape, dtype=torch.float32)
-        self.filled = False
-
-    def put(self, index: Tensor, part: Tensor) -> None:
-        self.values[index, : part.shape[1]] = part.float().cpu()
-        self.filled = True
-
-    def masked(self) -> Tensor:
-        return torch.where(self.mask, self.values, 0.0)
-
-
-@overload
-def _cut(tensor: Tensor, index: Tensor, width: int, device: torch.device) -> Tensor: ...
-@overload
-def _cut(tensor: None, index: Tensor, width: int, device: torch.device) -> None: ...
-def _cut(tensor: Tensor | None, index: Tensor, width: int, device: torch.device) -> Tensor | None:
-    """Some rows of a batch's tensor ([B], [B, T] or [B, T, K]), cut to a micro-batch's width."""
-    if tensor is None:
-        return None
-    chosen = tensor[index]
-    return (chosen[:, :width] if chosen.dim() > 1 else chosen).to(device)
-
-
-def _culprit(output: LogprobOutput) -> str:
-    finite = bool(torch.isfinite(output.logprobs.detach()).all())
-    return "loss is" if finite else "policy's log-probabilities are"
-
-
-def _moved(logprobs: Tensor, old: Tensor | None, mask: Tensor) -> float:
-    """Sum over trained tokens of k3 from the step's first policy to this one; 0 without `old`."""
-    if old is None:
-        return 0.0
-    distance = torch.where(mask, old - logprobs.detach().float(), 0.0)
-    return float((distance.exp() - 1.0 - distance).sum())

@@ -6,7 +6,9 @@ import math
 from collections.abc import Iterable
 
 import torch
+from torch.nn.utils import clip_grad_norm_
 
+from groupwise.distributed.sharding import whole
 from groupwise.errors import NonFiniteError
 from groupwise.instants import passed
 from groupwise.learner.settings import OptimizerSettings
@@ -41,9 +43,9 @@ def clipped_norm(
     finite (the sum of their squares can overflow all the same).
     """
     graded = [(name, p, p.grad) for name, p in named if p.grad is not None]
-    norm = float(torch.nn.utils.clip_grad_norm_([p for _, p, _ in graded], limit or math.inf))
+    norm = float(whole(clip_grad_norm_([p for _, p, _ in graded], limit or math.inf)))
     if not math.isfinite(norm):
-        bad = [name for name, _, grad in graded if not bool(torch.isfinite(grad).all())]
+        bad = [name for name, _, grad in graded if not bool(torch.isfinite(whole(grad)).all())]
         what = f"the gradient of {bad[0]!r} is" if bad else "the sum of the gradient's squares is"
         raise NonFiniteError(
             f"{where}: {what} not finite; nothing was updated and the last checkpoint is intact"

@@ -20,6 +20,14 @@ class Accumulated:
     value_loss: float = 0.0
     moved: float = 0.0
 
+    def __add__(self, other: Accumulated) -> Accumulated:
+        return Accumulated(
+            self.sums + other.sums,
+            self.loss + other.loss,
+            self.value_loss + other.value_loss,
+            self.moved + other.moved,
+        )
+
 
 @dataclass(slots=True)
 class StepReport:

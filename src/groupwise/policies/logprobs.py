@@ -11,9 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import wraps
 from operator import index
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 import torch
 from jaxtyping import Float, Int
@@ -29,6 +30,8 @@ from groupwise.policies.policy import Policy
 from groupwise.policies.routing import find_routers, routers_of
 
 PADDED = "it trains on padded rows"
+
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,27 @@ class LogprobOutput:
     divergences: Tensor | None = None
 
 
+Scoring = Callable[Concatenate[Policy, P], LogprobOutput]
+
+
+def _through_root(score: Scoring[P]) -> Scoring[P]:
+    """The same through the policy's `root`, whose hooks see the tensors of what it returns."""
+
+    @wraps(score)
+    def run(policy: Policy, /, *args: P.args, **kwargs: P.kwargs) -> LogprobOutput:
+        if policy.root is None:
+            return score(policy, *args, **kwargs)
+
+        def tensors() -> tuple[Tensor | None, ...]:
+            output = score(policy, *args, **kwargs)
+            return tuple(getattr(output, each.name) for each in fields(output))
+
+        return LogprobOutput(*policy.root(tensors))
+
+    return run
+
+
+@_through_root
 def sequence_logprobs(
     policy: Policy,
     prompt_ids: Sequence[Sequence[int]],

@@ -22,6 +22,7 @@ class Policy:
     weights. `dtype` is the precision of its matrix products: under bfloat16 they run in autocast,
     the residual stream stays float32. `version` is the number of finished steps.
     `max_length` is the longest sequence (prompt and completion) the model has positions for.
+    `root` is what passes go through where the weights are sharded over processes.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Policy:
     dtype: torch.dtype
     max_length: int
     version: int = 0
+    root: nn.Module | None = None
 
     def compute(self) -> Any:
         """The context in which this policy's forward passes run."""

@@ -30,4 +30,5 @@ from groupwise.records.totals import has_signal as has_signal
 from groupwise.records.writer import SCHEDULE as SCHEDULE
 from groupwise.records.writer import SUMMARY_KEYS as SUMMARY_KEYS
 from groupwise.records.writer import RunWriter as RunWriter
+from groupwise.records.writer import SilentWriter as SilentWriter
 from groupwise.records.writer import refuse_in_use as refuse_in_use

@@ -266,6 +266,21 @@ class RunWriter:
         write_text(self.folder / name, "".join(json_line(value) for value in values))
 
 
+class SilentWriter(RunWriter):
+    """In the other processes of a run: it has the interface and writes nothing."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._lock = None
+        self._last_step = -1
+
+    def _append(self, name: str, value: Mapping[str, Any]) -> None: ...
+    def _write_table(self, path: Path, rows: Sequence[Mapping[str, Any]]) -> None: ...
+    def summary(self, values: Mapping[str, Any]) -> None: ...
+    def truncate_after(self, step: int) -> None: ...
+    def sync(self) -> None: ...
+
+
 def _delete_from(folder: Path, prefix: str, first: int) -> None:
     """Delete the numbered files of a folder from a number on."""
     for path in folder.glob(f"{prefix}*.parquet"):

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 
+from groupwise.distributed import ALONE, Ranks
 from groupwise.environments import Environment
 from groupwise.errors import GroupwiseError
 from groupwise.instants import passed
@@ -44,19 +45,60 @@ def collect(
     entropies: bool = False,
     top_k: int = 0,
     timer: Timer = no_timer,
+    ranks: Ranks = ALONE,
 ) -> list[Group]:
     """Sample and score a group for each (prompt, visit), in order.
 
     `group_size` is one number, or one for every prompt; 0 gives only the greedy rollout. `greedy`
     adds one greedy rollout to every group, kept apart in `Group.greedy`. `timer("rollout")` and
     `timer("score")` wrap the two parts; scoring that overlaps sampling is in the first. A rollout
-    whose environment fails ends with finish reason "error" and without a score.
+    whose environment fails ends with finish reason "error" and without a score. Each of several
+    `ranks` plays its share of the groups, and all of them get every group.
 
     Raises VerifierError where a verifier breaks its contract, GroupwiseError where every rollout
     failed.
     """
     setting = Setting(environment, template, sampling, seed, purpose, entropies, top_k)
     sizes = [group_size] * len(prompts) if isinstance(group_size, int) else list(group_size)
+    share = slice(ranks.rank, None, ranks.size)
+    groups = ranks.together(
+        lambda: _collected(setting, sampler, prompts[share], sizes[share], step, greedy, timer)
+    )
+    if ranks.size > 1:
+        found = ranks.gather(
+            [_with_prompt(each, Prompt(each.prompt.id, text="")) for each in groups]
+        )
+        groups = [
+            _with_prompt(found[place % ranks.size][place // ranks.size], prompt)
+            for place, (prompt, _) in enumerate(prompts)
+        ]
+    played = [each for group in groups for each in (*group.rollouts, group.greedy) if each]
+    if played and all(rollout.extras.failure is not None for rollout in played):
+        raise GroupwiseError(
+            f"environment {environment.name!r} failed in all {len(played)} rollouts; the first: "
+            f"{played[0].extras.failure}"
+        )
+    return groups
+
+
+def _with_prompt(group: Group, prompt: Prompt) -> Group:
+    """The group as one of that prompt: its own may hold what no other process can be sent."""
+    rollouts = tuple(replace(each, prompt=prompt) for each in group.rollouts)
+    greedy = None if group.greedy is None else replace(group.greedy, prompt=prompt)
+    return Group(prompt, rollouts, greedy)
+
+
+def _collected(
+    setting: Setting,
+    sampler: Sampler,
+    prompts: Sequence[tuple[Prompt, int]],
+    sizes: Sequence[int],
+    step: int,
+    greedy: bool,
+    timer: Timer,
+) -> list[Group]:
+    """One process's groups."""
+    environment = setting.environment
     places: list[Place] = [
         (prompt, visit, index)
         for (prompt, visit), size in zip(prompts, sizes, strict=True)
@@ -78,11 +120,6 @@ def collect(
             scoring.stop()
     with timer("score"):
         scores = scoring.results()
-    if members and all(member.failure is not None for member in members):
-        raise GroupwiseError(
-            f"environment {environment.name!r} failed in all {len(members)} rollouts; the first: "
-            f"{members[0].failure}"
-        )
     left = iter(zip(members, scores, strict=True))
     return [
         finished_group(setting, prompt, list(islice(left, size + greedy)), step, greedy=greedy)

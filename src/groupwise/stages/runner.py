@@ -7,6 +7,7 @@ resumes, and the next ones start.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,11 @@ def train(
         raise RecipeError(
             f"replay_schedule = {str(replay_schedule)!r}: a pipeline has a schedule for each of "
             "its stages; give the recipe of one stage, RUN/stages/NAME/recipe.toml"
+        )
+    if "WORLD_SIZE" in os.environ:
+        raise RecipeError(
+            "a pipeline does not run under torchrun: set compute.processes, with which each of its "
+            "rl stages starts its own processes, or run the stages' recipes one after the other"
         )
     pipeline = load_pipeline(source, overrides, small=small)
     folder, resuming = run_folder(source, output, resume=resume, overwrite=overwrite)

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from groupwise.algorithms import AlgorithmState
+from groupwise.distributed import ALONE, Ranks
 from groupwise.environments import Environment
 from groupwise.errors import GroupwiseError
 from groupwise.policies import Policy
@@ -101,7 +102,9 @@ class Collector:
         sampler: Sampler,
         template: Template,
         state: AlgorithmState,
+        ranks: Ranks = ALONE,
     ) -> None:
+        self.ranks = ranks
         self.recipe = recipe
         self.environment = environment
         self.sampler = sampler
@@ -145,7 +148,8 @@ class Collector:
         rounds = 1 if self.rule is None else self.rule.max_batches
         while len(ready) < wanted and found.rounds < rounds:
             ready += self._round(wanted - len(ready), step, found, timer)
-        found.logs = verifier.take_logs()
+        for logs in self.ranks.gather(verifier.take_logs()):
+            found.logs.add(logs)
         return ready
 
     def _take(self, count: int, step: int) -> list[tuple[Prompt, int]]:
@@ -171,6 +175,7 @@ class Collector:
             entropies=needs.entropies != "none",
             top_k=needs.top_k,
             timer=timer,
+            ranks=self.ranks,
         )
         self.picker.see(groups)
         found.rounds += 1

@@ -110,6 +110,33 @@ def _check_ahead(recipe: Recipe, environment: Environment) -> None:
         )
 
 
+def check_several(recipe: Recipe, processes: int) -> None:
+    """What does not run on several processes. Raises RecipeError."""
+    if processes == 1:
+        return
+    device = choose_device(recipe.model.device).type
+    for is_asked, field, why in (
+        (
+            recipe.algorithm.needs.values,
+            f"algorithm {recipe.algorithm.name!r}",
+            "a critic is not sharded",
+        ),
+        (recipe.compute.max_staleness, "compute.max_staleness", "only one process samples ahead"),
+        (recipe.sampling.vllm, "sampling.vllm", "its engines are loaded by one process"),
+        (recipe.sampling.routing_replay, "sampling.routing_replay", "it was not run so"),
+    ):
+        if is_asked:
+            raise RecipeError(
+                f"{field} on {processes} processes (compute.processes, or torchrun's): {why}; use "
+                "one process, or leave it out"
+            )
+    if device not in ("cpu", "cuda"):
+        raise RecipeError(
+            f"compute.processes = {processes}: weights are sharded on cpu and cuda, and "
+            f'model.device = {recipe.model.device!r} is {device}; give 1, or device = "cpu"'
+        )
+
+
 def _check_rewards(recipe: Recipe, environment: Environment) -> None:
     """Whether the environment's scores hold what the algorithm reads. Raises RecipeError."""
     verifier = environment.verifier

@@ -12,6 +12,7 @@ import torch
 
 from groupwise.algorithms import AlgorithmState
 from groupwise.batches import split_rows
+from groupwise.distributed import ALONE, Ranks, put_, shard, whole
 from groupwise.environments import Environment
 from groupwise.errors import GroupwiseError, RecipeError
 from groupwise.evaluation import EvaluationSets
@@ -44,13 +45,15 @@ from groupwise.types import Request
 @dataclass(slots=True)
 class Session:
     """Everything a run holds in memory. `tokens_total` is its only counter besides the state of
-    the learner and of the collector."""
+    the learner and of the collector. `sampled` is what the sampler reads: the policy itself, or a
+    whole copy of one whose weights are sharded over `ranks`."""
 
     recipe: Recipe
     environment: Environment
     evaluation_sets: EvaluationSets
     template: Template
     policy: Policy
+    sampled: Policy
     sampler: Sampler
     learner: Learner
     collector: Collector
@@ -61,6 +64,7 @@ class Session:
     seconds_before: float = 0.0
     base: dict[str, str | None] | None = None
     threads_before: int = 1
+    ranks: Ranks = ALONE
 
     def counters(self, seconds: float) -> dict[str, Any]:
         """What a checkpoint holds besides weights and optimiser; `seconds` since the run began."""
@@ -98,6 +102,19 @@ class Session:
             found += warnings() if callable(warnings) else list(warnings or ())
         return found
 
+    def load_sampler(self, version: int) -> None:
+        """The sampler takes the policy's present weights, as those of `version`."""
+        self.policy.version = self.sampled.version = version
+        if self.sampled is not self.policy:
+            pairs = zip(
+                self.sampled.model.parameters(), self.policy.model.parameters(), strict=True
+            )
+            with torch.no_grad():
+                for copied, own in pairs:
+                    if own.requires_grad:
+                        copied.copy_(whole(own))
+        self.sampler.load(self.sampled, version)
+
     def refresh_reference(self, version: int) -> None:
         """Mix the policy into the reference where the algorithm's KL schedule says so."""
         share = self.recipe.algorithm.kl.mix_at(version)
@@ -108,7 +125,7 @@ class Session:
         )
         with torch.no_grad():
             for old, new in pairs:
-                if old is not new:  # an adapter's base is shared
+                if new.requires_grad:
                     old.lerp_(new, share)
 
     def extra_tensors(self) -> dict[str, torch.Tensor]:
@@ -117,16 +134,15 @@ class Session:
         found: dict[str, torch.Tensor] = {"collector.state": self.collector.tensor()}
         reference, critic = self.learner.reference, self.learner.critic
         if self.recipe.algorithm.kl.refresh_every and reference is not None:
-            found |= {f"reference.{name}": p for name, p in self._own_of(reference).items()}
+            found |= {f"reference.{name}": whole(p) for name, p in self._own_of(reference).items()}
         if critic is not None:
             found |= {f"critic.{name}": tensor for name, tensor in critic.tensors().items()}
         return found
 
     def _own_of(self, reference: Policy) -> dict[str, torch.nn.Parameter]:
-        """The reference's parameters that it does not share with the policy."""
-        shared = {id(parameter) for parameter in self.policy.model.parameters()}
-        named = reference.model.named_parameters()
-        return {name: parameter for name, parameter in named if id(parameter) not in shared}
+        """The reference's parameters but those that an adapter leaves frozen."""
+        trained = {name for name, p in self.policy.model.named_parameters() if p.requires_grad}
+        return {n: p for n, p in reference.model.named_parameters() if n in trained}
 
     def load_extra_tensors(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Put back what `extra_tensors` gave. Raises GroupwiseError where it does not fit."""
@@ -153,9 +169,8 @@ class Session:
                 f"the checkpoint does not fit the reference: it holds {len(stored)} tensors of "
                 f"it, and {len(own)} of these shapes are wanted; start the run again"
             )
-        with torch.no_grad():
-            for name, tensor in stored.items():
-                own[name].copy_(tensor)
+        for name, tensor in stored.items():
+            put_(own[name], tensor)
 
     def close(self) -> None:
         self.collector.close()
@@ -165,8 +180,11 @@ class Session:
         give_back_freed_memory()
 
 
-def open_session(prepared: Prepared, schedule: Schedule | None = None) -> Session:
-    """Load the policy (and its frozen reference, where one is needed) and build the rest.
+def open_session(
+    prepared: Prepared, schedule: Schedule | None = None, ranks: Ranks = ALONE
+) -> Session:
+    """Load the policy (and its frozen reference, where one is needed) and build the rest; several
+    `ranks` shard what trains, and its reference.
 
     `schedule` are the lines of the asynchronous run that is replayed.
     """
@@ -187,6 +205,13 @@ def open_session(prepared: Prepared, schedule: Schedule | None = None) -> Sessio
     reference = None
     if needs.ref_logprobs or recipe.training.measure_kl:
         reference = frozen_copy(policy)
+    teachers = teachers_of(prepared, policy)
+    base = base_identity(policy.model) if has_adapter(policy.model) else None
+    sampled = policy
+    if ranks.size > 1:
+        sampled = frozen_copy(policy, alone=True)
+        for each in filter(None, (policy, reference)):
+            shard(each, ranks)
     critic = None
     if needs.values:
         made = make_critic(policy, shared=recipe.training.critic == "shared")
@@ -199,8 +224,9 @@ def open_session(prepared: Prepared, schedule: Schedule | None = None) -> Sessio
         divide=partial(split_rows, whole_groups=needs.whole_groups, padded=not runs_packed(policy)),
         reference=reference,
         critic=critic,
+        ranks=ranks,
     )
-    sampler = sampler_of(recipe.sampling, policy)
+    sampler = sampler_of(recipe.sampling, sampled)
     state = recipe.algorithm.init_state()
     if recipe.training.keep_memory and policy.device.type == "cpu":
         keep_freed_memory()
@@ -213,13 +239,15 @@ def open_session(prepared: Prepared, schedule: Schedule | None = None) -> Sessio
         evaluation_sets=prepared.evaluation_sets,
         template=prepared.model.template,
         policy=policy,
+        sampled=sampled,
         sampler=sampler,
         learner=learner,
-        collector=collector_of(prepared, policy, sampler, state, schedule),
+        collector=collector_of(prepared, policy, sampler, state, schedule, ranks),
         state=state,
-        teachers=teachers_of(prepared, policy),
-        base=base_identity(policy.model) if has_adapter(policy.model) else None,
+        teachers=teachers,
+        base=base,
         threads_before=threads_before,
+        ranks=ranks,
     )
 
 
@@ -229,12 +257,13 @@ def collector_of(
     sampler: Sampler,
     state: AlgorithmState,
     schedule: Schedule | None,
+    ranks: Ranks,
 ) -> Collector:
     """The collector; one that works ahead of learning has a sampler and weights of its own, unless
     the sampler is an engine that holds weights itself."""
     recipe, environment, template = prepared.recipe, prepared.environment, prepared.model.template
     if not recipe.compute.max_staleness:
-        return Collector(recipe, environment, sampler, template, state)
+        return Collector(recipe, environment, sampler, template, state, ranks)
     own = None if recipe.sampling.vllm is not None else frozen_copy(policy)
     sampler = sampler if own is None else sampler_of(recipe.sampling, own)
     return AheadCollector(recipe, environment, sampler, template, state, own, schedule)
@@ -282,13 +311,14 @@ def teachers_of(prepared: Prepared, policy: Policy) -> Teachers | None:
     )
 
 
-def frozen_copy(policy: Policy) -> Policy:
+def frozen_copy(policy: Policy, *, alone: bool = False) -> Policy:
     """The policy as it is now, without gradients: the reference.
 
-    Under an adapter it has its own copy of the adapter and shares the frozen weights.
+    Under an adapter it has its own copy of the adapter and shares the frozen weights, unless it is
+    `alone`.
     """
     reference = copy.copy(policy)
-    reference.model = copy_trained(policy.model)
+    reference.model = copy.deepcopy(policy.model) if alone else copy_trained(policy.model)
     reference.model.requires_grad_(False)
     reference.model.eval()
     return reference

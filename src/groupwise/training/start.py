@@ -16,9 +16,19 @@ from groupwise.checkpoints import (
     prune,
     restore_training_state,
 )
+from groupwise.distributed import Ranks, joined, world_size
 from groupwise.errors import GroupwiseError, RecipeError
 from groupwise.recipe import Recipe, find_recipe, load_recipe
-from groupwise.records import SCHEDULE, Run, RunWriter, open_run
+from groupwise.records import (
+    SCHEDULE,
+    Run,
+    RunWriter,
+    SilentWriter,
+    open_run,
+    recipe_hash,
+    text_hash,
+)
+from groupwise.records.files import json_line
 from groupwise.records.reader import read_objects
 from groupwise.texts import counted
 from groupwise.training.ahead import Schedule
@@ -27,7 +37,7 @@ from groupwise.training.callbacks import Callback
 from groupwise.training.loggers import loggers_of
 from groupwise.training.output import open_record, run_folder, same_data, same_run
 from groupwise.training.planned import record_plan
-from groupwise.training.preparing import Prepared, prepare
+from groupwise.training.preparing import Prepared, check_several, prepare
 from groupwise.training.process import Interrupted, Interruption, kept_directory
 from groupwise.training.session import Session, check_agreement, open_session
 from groupwise.training.train import Loop
@@ -60,10 +70,40 @@ def train(
             "groupwise.cluster.train place a recipe of one run on a cluster; use one of them, or "
             "leave the field out"
         )
+    check_several(resolved, world_size(resolved.compute))
     callbacks = [*callbacks, *loggers_of(resolved.record)]
-    schedule = None if replay_schedule is None else read_schedule(Path(replay_schedule), resolved)
-    folder, resuming = run_folder(source, output, resume=resume, overwrite=overwrite)
-    place = folder.absolute()  # a reward function or a tool may change the working directory
+    replayed = None if replay_schedule is None else Path(replay_schedule)
+    with joined(resolved.compute, resolved.model.device, resolved.to_toml()) as ranks:
+        ranks.same("a recipe with the hash", recipe_hash(resolved.to_toml()))
+        folder, resuming = ranks.first(
+            lambda: run_folder(source, output, resume=resume, overwrite=overwrite)
+        )
+        return _train(
+            resolved,
+            folder,
+            resuming,
+            resume and not resuming,
+            replayed,
+            callbacks if ranks.leads else (),
+            attach,
+            ranks,
+        )
+
+
+def _train(
+    resolved: Recipe,
+    folder: Path,
+    resuming: bool,
+    nothing_to_resume: bool,
+    replayed: Path | None,
+    callbacks: Sequence[Callback],
+    attach: Callable[[Session, RunWriter], None] | None,
+    ranks: Ranks,
+) -> Run:
+    """The run in its folder, on every rank. `replayed` is the run whose schedule it follows."""
+    schedule = None if replayed is None else read_schedule(replayed, resolved)
+    # A reward function or a tool may change the working directory.
+    place = ranks.first(folder.absolute)
 
     def warn(message: str) -> None:
         for callback in callbacks:
@@ -71,23 +111,24 @@ def train(
 
     changed = None
     if resuming:
-        changed = same_run(folder, resolved)
+        changed = ranks.first(lambda: same_run(folder, resolved))
         run = open_run(place)
         if _finished(run, resolved.training.steps):
             ran, asked = run.summary["steps"], resolved.training.steps
             more = f", more than training.steps = {asked}" if ran > asked else ""
             warn(f"{folder} already ran its {counted(ran, 'step')}{more}: nothing to do")
             return run
-    prepared = prepare(resolved)
-    changes = same_data(place, _identity(prepared)) if resuming else []
-    if schedule is not None and replay_schedule is not None and Path(replay_schedule) != folder:
-        changes += same_data(Path(replay_schedule), _identity(prepared))
+    prepared = ranks.together(lambda: prepare(resolved))
+    ranks.same("data with the hash", text_hash(json_line(_identity(prepared))))
+    changes = ranks.first(lambda: same_data(place, _identity(prepared))) if resuming else []
+    if schedule is not None and replayed is not None and replayed != folder:
+        changes += same_data(replayed, _identity(prepared))
     for callback in callbacks:
         callback.on_start(prepared, place)
-    if resume and not resuming:
+    if nothing_to_resume:
         warn(f"no run in {folder} to resume: starting a new one")
     audited = None
-    if resolved.environment.audit and not resuming:
+    if resolved.environment.audit and not resuming and ranks.leads:
         with kept_directory():
             audited = audit_before(prepared.environment, prepared.model.template, warn)
     warnings = [
@@ -100,10 +141,10 @@ def train(
         "model": prepared.model.name,
         "algorithm": resolved.algorithm.to_table(),
     }
-    with open_record(place, resolved.to_toml(), about, resuming=resuming) as writer:
-        found = checkpoint_to_resume(writer) if resuming else None
+    with _record(place, resolved.to_toml(), about, resuming, ranks) as writer:
+        found = ranks.first(lambda: checkpoint_to_resume(writer)) if resuming else None
         record_plan(prepared, writer)
-        session = open_session(prepared, schedule)
+        session = ranks.together(lambda: open_session(prepared, schedule, ranks))
         try:
             if attach is not None:
                 attach(session, writer)
@@ -114,6 +155,15 @@ def train(
         for callback in callbacks:
             callback.on_end(summary, place)
     return open_run(place)
+
+
+def _record(
+    place: Path, text: str, about: Mapping[str, Any], resuming: bool, ranks: Ranks
+) -> RunWriter:
+    """Rank 0's record; the others write nothing."""
+    made: list[RunWriter] = []
+    ranks.first(lambda: made.append(open_record(place, text, about, resuming=resuming)))
+    return made[0] if made else SilentWriter(place)
 
 
 def check_callbacks(callbacks: Any) -> None:
@@ -165,7 +215,8 @@ def _run(
     try:
         with (
             Interruption(recipe.checkpoints.grace_seconds) as interruption,
-            Watchdog(writer, recipe.record.stalled_after, say),
+            Watchdog(writer, recipe.record.stalled_after if session.ranks.leads else 0.0, say),
+            session.ranks.named(),
         ):
             writer.event(
                 "started" if changed is None else "resumed",
@@ -207,13 +258,13 @@ def _restore(
             session.load_counters(checkpoint.state, step)
             restore_training_state(session.policy.model, session.learner.optimizer, checkpoint)
             session.load_extra_tensors(checkpoint.extra_tensors)
-            if not notes:  # killed between a save and its pruning
+            if not notes and session.ranks.leads:  # killed between a save and its pruning
                 kept = session.recipe.checkpoints
                 prune(path.parent, **kept.retention)
-        writer.truncate_after(step)
+        session.ranks.first(lambda: writer.truncate_after(step))
         notes += missing_rollouts(writer.folder)
         notes.append(f"resumed at step {step}")
-    session.sampler.load(session.policy, session.policy.version)
+    session.load_sampler(session.policy.version)
     session.collector.load(session.policy, session.policy.version)
     return notes
 

@@ -41,6 +41,7 @@ class Loop:
     def run(self, interruption: Interruption) -> None:
         """Every remaining step. Raises Interrupted where it was asked to stop."""
         first, steps = self.session.first_step, self.recipe.training.steps
+        self._agree(interruption)
         interruption.resume_at = first
         self.report.restore()
         if first == 0 and 0 not in self.report.evaluations:
@@ -58,6 +59,7 @@ class Loop:
                 self.load(step + 1)
                 evaluated = self.evaluate_if_due(step + 1)
             self.record(step, collected, batch, {**learned, **evaluated}, details)
+            self._agree(interruption)
             if self.checkpoint(step + 1, last=interruption.number is not None):
                 interruption.resume_at = step + 1
             self._stop_if_asked(interruption, step + 1 < steps, f"after {step + 1}")
@@ -85,7 +87,7 @@ class Loop:
         teachers = self.session.teachers
         if teachers is None or not collected.groups:
             return None
-        teachers.refresh(self.session.policy)
+        teachers.refresh(self.session.sampled)
         return teachers.teach(collected.groups)
 
     def make_batch(
@@ -139,7 +141,7 @@ class Loop:
             self.session.policy.version = version
             self.session.refresh_reference(version)
             line = self.session.collector.load(self.session.policy, version)
-            self.session.sampler.load(self.session.policy, version)
+            self.session.load_sampler(version)
         if line is not None:
             self.report.writer.schedule(line)
 
@@ -187,6 +189,7 @@ class Loop:
                 seed=self.recipe.seed,
                 version=version,
                 sets=self.session.evaluation_sets,
+                ranks=self.session.ranks,
             )
             self.session.environment.verifier.take_logs()  # of these completions: no step's
         return self.report.evaluation(version, result)
@@ -211,11 +214,18 @@ class Loop:
             state=self.session.counters(self.report.seconds),
             extra_tensors=self.session.extra_tensors(),
             metrics=dict(self.report.last_line),
+            ranks=self.session.ranks,
         )
-        prune(folder, **settings.retention)
+        if self.session.ranks.leads:
+            prune(folder, **settings.retention)
         self.report.writer.event("checkpoint", version=version, path=path.name)
         trim_freed_memory()
         return True
+
+    def _agree(self, interruption: Interruption) -> None:
+        """A signal to one process is one to all of them."""
+        numbers = self.session.ranks.gather(interruption.number)
+        interruption.number = next((each for each in numbers if each is not None), None)
 
     def _stop_if_asked(self, interruption: Interruption, steps_left: bool, when: str) -> None:
         if interruption.number is not None and steps_left:

@@ -6,6 +6,9 @@ save leaves nothing that looks like a checkpoint. A manifest with sizes, hashes 
 tells a damaged one and one of another run; the newest complete one is chosen, and old ones are
 deleted only after a newer one is whole.
 
+A run of several processes writes weights and moments by `torch.distributed.checkpoint` instead,
+every rank its share; any number of processes resumes from either form.
+
 Of a model that is partly frozen (an adapter over its base) it holds what trains; the frozen rest is
 known by its hash, which the caller puts into the state. There is no random-number state: noise is
 keyed (`randomness.py`).
@@ -17,12 +20,13 @@ import json
 import os
 import shutil
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from groupwise.distributed import ALONE, Ranks
+from groupwise.distributed.shards import INDEX, save_shards
 from groupwise.errors import GroupwiseError
 from groupwise.instants import passed
 from groupwise.records.files import file_hash, fsync_file, fsync_folder
@@ -30,12 +34,12 @@ from groupwise.tensor_files import check_plain, load_tensors, pack, save_tensors
 from groupwise.texts import counted, from_json
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
-    from torch.optim import Optimizer
+    from torch import Tensor
 
-_FORMAT = 1
+_FORMAT, _SHARDED = 1, 2
 _FILES = {f"{name}.safetensors" for name in ("model", "optimizer", "extra")}
 _FILES |= {"optimizer.json", "state.json"}
+_SHARDED_FILES = {"extra.safetensors", "optimizer.json", "state.json", INDEX}
 _MISREAD = (ValueError, LookupError, TypeError, AttributeError, OverflowError)
 """What reading a file of another form raises."""
 _TEMPORARY, _DELETING = ".saving-", ".deleting-"
@@ -47,7 +51,11 @@ class CheckpointWarning(UserWarning):
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A checkpoint in memory, on the CPU: what `save_checkpoint` was given."""
+    """A checkpoint in memory, on the CPU: what `save_checkpoint` was given.
+
+    Of a `sharded` one the weights are still in its files, and the optimiser's state is without
+    its tensors.
+    """
 
     path: Path
     step: int
@@ -56,81 +64,7 @@ class Checkpoint:
     extra_tensors: dict[str, Tensor]
     state: dict[str, Any]
     metrics: dict[str, float | int | None]
-
-
-def training_state(model: nn.Module, optimizer: Optimizer) -> tuple[dict[str, Tensor], Any]:
-    """A model's and its optimiser's state, by parameter name, without copying.
-
-    Frozen parameters are left out. Works for plain and wrapped modules (torch's state-dict
-    helpers). The optimiser's parameters must be the model's. An optimiser that has not stepped
-    gives an empty `state`.
-    """
-    from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
-
-    model_state = _model_state(model)
-    if optimizer.state:
-        return model_state, get_optimizer_state_dict(model, optimizer)
-    # The helper would make the missing moments with a step, and leave a step count of 1.
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
-    groups = [
-        {**group, "params": [names[id(parameter)] for parameter in group["params"]]}
-        for group in optimizer.param_groups
-    ]
-    return model_state, {"state": {}, "param_groups": groups}
-
-
-def _model_state(model: nn.Module) -> dict[str, Tensor]:
-    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
-
-    options = StateDictOptions(ignore_frozen_params=True)
-    state = cast("dict[str, Tensor]", get_model_state_dict(model, options=options))
-    # The helper leaves out a frozen tensor under one of its names; a tied one has two.
-    frozen = {_place(p) for p in model.parameters() if not p.requires_grad and p.numel()}
-    return {name: t for name, t in state.items() if _place(t) not in frozen}
-
-
-def _place(tensor: Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()
-
-
-def restore_training_state(model: nn.Module, optimizer: Optimizer, checkpoint: Checkpoint) -> None:
-    """Put a checkpoint's weights and optimiser state into a model and its optimiser, bit for bit.
-
-    Raises GroupwiseError where names or shapes do not fit the model.
-    """
-    from torch.distributed.checkpoint.state_dict import set_optimizer_state_dict
-
-    optimizer.zero_grad(set_to_none=True)
-    with _fitting(checkpoint):
-        set_optimizer_state_dict(model, optimizer, checkpoint.optimizer_state)
-    # Weights last: the helper may step a fresh optimiser, at a learning rate of 0.
-    restore_model(model, checkpoint)
-
-
-def restore_model(model: nn.Module, checkpoint: Checkpoint) -> None:
-    """Put a checkpoint's weights into a model, bit for bit; frozen parameters stay as they are.
-
-    Raises GroupwiseError where names or shapes do not fit the model.
-    """
-    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
-
-    differing = _model_state(model).keys() ^ checkpoint.model_state.keys()
-    if differing:
-        raise GroupwiseError(
-            f"{checkpoint.path} does not fit this model: {len(differing)} names are in one of the "
-            f"two alone, the first is {min(differing)}"
-        )
-    state = cast(dict[str, Any], dict(checkpoint.model_state))
-    with _fitting(checkpoint):
-        set_model_state_dict(model, state, options=StateDictOptions(strict=False))
-
-
-@contextmanager
-def _fitting(checkpoint: Checkpoint) -> Iterator[None]:
-    try:
-        yield
-    except (RuntimeError, KeyError, ValueError) as error:
-        raise GroupwiseError(f"{checkpoint.path} does not fit this model: {error}") from error
+    sharded: bool = False
 
 
 def save_checkpoint(
@@ -142,13 +76,14 @@ def save_checkpoint(
     state: Mapping[str, Any],
     extra_tensors: Mapping[str, Tensor] | None = None,
     metrics: Mapping[str, float | int | None] | None = None,
+    ranks: Ranks = ALONE,
 ) -> Path:
     """Write the checkpoint after `step` steps as `folder/step_NNNNNN`; returns its path.
 
     `optimizer_state` is any nesting of mappings, sequences, numbers, texts and tensors. `state` is
     JSON-able with text keys: schedule, cursor, counters, algorithm state, versions. `metrics` are
     what `best` is chosen by. Where a complete checkpoint of that step exists it stays, as the same
-    step of a run is the same state; a damaged one is replaced.
+    step of a run is the same state; a damaged one is replaced. Several `ranks` all call it.
 
     Raises GroupwiseError where the disk is full (nothing is left behind, older ones are intact),
     TypeError for a state that would not come back as it is.
@@ -158,25 +93,32 @@ def save_checkpoint(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / _name(step)
-    if is_complete(target):
+    if ranks.first(lambda: is_complete(target)):
         return target
     extra = dict(extra_tensors or {})
     check_plain(state, "state")
     tensors: dict[str, Tensor] = {}
     packed = pack(optimizer_state, "", tensors)
     files = {"model": model_state, "optimizer": tensors, "extra": extra}
-    _check_space(folder, files.values())
+    ranks.together(lambda: _check_space(folder, files.values()))
     temporary = folder / f"{_TEMPORARY}{_name(step)}"
-    _remove(temporary)
-    temporary.mkdir()
-    try:
+    shards: dict[str, Tensor] = {}
+    if ranks.size > 1:
+        for kind in ("model", "optimizer"):
+            shards |= {f"{kind}.{name}": tensor for name, tensor in files.pop(kind).items()}
+
+    def start() -> None:
+        _remove(temporary)
+        temporary.mkdir()
+
+    def finish() -> None:
         aliases = {
             name: save_tensors(temporary / f"{name}.safetensors", values)
             for name, values in files.items()
         }
         passed("save")
         _write_plain(temporary / "optimizer.json", packed)
-        about = {"format": _FORMAT, "step": step, "aliases": aliases}
+        about = {"format": _SHARDED if shards else _FORMAT, "step": step, "aliases": aliases}
         about |= {"metrics": dict(metrics or {}), "state": state}
         _write_plain(temporary / "state.json", about)
         _write_manifest(temporary)
@@ -184,13 +126,20 @@ def save_checkpoint(
         os.rename(temporary, target)
         fsync_folder(folder)
         passed("saved")
+
+    try:
+        ranks.first(start)
+        if shards:
+            save_shards(temporary, shards, ranks)
+        ranks.first(finish)
     except (OSError, SafetensorError) as error:
         raise GroupwiseError(
             f"the checkpoint after step {step} could not be written to {folder}: {error}; "
             "older checkpoints are intact"
         ) from error
     finally:
-        _remove(temporary)
+        if ranks.leads:
+            _remove(temporary)
     return target
 
 
@@ -206,25 +155,29 @@ def load_checkpoint(path: str | Path, *, hashed: bool = False) -> Checkpoint:
     from safetensors import SafetensorError
 
     about = _about(path)
-    if about["format"] != _FORMAT:
-        raise GroupwiseError(f"{path} has format {about['format']}; this version reads {_FORMAT}")
+    if about["format"] not in (_FORMAT, _SHARDED):
+        raise GroupwiseError(
+            f"{path} has format {about['format']}; this version reads {_FORMAT} and {_SHARDED}"
+        )
+    sharded = about["format"] == _SHARDED
     try:
         loaded = {
-            name: load_tensors(path / f"{name}.safetensors", about["aliases"][name])
-            for name in ("model", "optimizer", "extra")
+            name: load_tensors(path / f"{name}.safetensors", aliases)
+            for name, aliases in about["aliases"].items()
         }
         packed = from_json((path / "optimizer.json").read_text("utf-8"))
-        optimizer_state = unpack(packed, loaded["optimizer"])
+        optimizer_state = packed if sharded else unpack(packed, loaded["optimizer"])
     except (SafetensorError, *_MISREAD) as error:  # the manifest is of these bytes all the same
         raise GroupwiseError(f"{path} cannot be read: {error}; name another step") from error
     return Checkpoint(
         path=path,
         step=about["step"],
-        model_state=loaded["model"],
+        model_state=loaded.get("model", {}),
         optimizer_state=optimizer_state,
         extra_tensors=loaded["extra"],
         state=about["state"],
         metrics=about["metrics"],
+        sharded=sharded,
     )
 
 
@@ -246,7 +199,8 @@ def damage(path: Path, *, content: bool = True) -> str | None:
         files, run, here = manifest["files"], manifest.get("run"), run_of(path.parent)
         if None not in (run, here) and run != here:
             return f"it was written by the run {run}, and this one is {here}"
-        for name in sorted(_FILES | files.keys()):
+        needed = _SHARDED_FILES if INDEX in files else _FILES
+        for name in sorted(needed | files.keys()):
             file, entry = path / Path(name).name, files[name]
             if file.is_symlink():
                 return f"{name} is a symbolic link"
@@ -281,7 +235,7 @@ def _about(path: Path) -> dict[str, Any]:
     for name, kind in (("format", int), ("step", int), ("state", dict)):
         if not isinstance(about[name], kind):
             raise TypeError(f"{name} = {about[name]!r:.60}")
-    for name in ("model", "optimizer", "extra"):
+    for name in ("extra",) if about["format"] == _SHARDED else ("model", "optimizer", "extra"):
         about["aliases"][name].items()
     for value in about["metrics"].values():
         float(0 if value is None else value)

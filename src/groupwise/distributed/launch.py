@@ -1,0 +1,197 @@
+"""Joins the processes of a run: those that torchrun started, or those that this one starts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+
+from groupwise.distributed.ranks import ALONE, Ranks
+from groupwise.distributed.settings import ComputeSettings
+from groupwise.errors import GroupwiseError, RecipeError
+
+_STORE = "GROUPWISE_STORE"
+"""Names the file through which processes of one machine find each other."""
+_CLOSING = 20.0
+"""Seconds that the other processes have to end by themselves once rank 0 is done."""
+_LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
+
+
+def world_size(settings: ComputeSettings) -> int:
+    """Processes of a run that starts here: torchrun's number, else the recipe's."""
+    return int(os.environ.get("WORLD_SIZE", settings.processes))
+
+
+def first_process() -> bool:
+    """Whether this process speaks for its run: rank 0, or the only one."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+@contextmanager
+def joined(settings: ComputeSettings, device: str, recipe_text: str) -> Iterator[Ranks]:
+    """This process's place in its run, until the block ends.
+
+    Under torchrun (or another launcher that sets its variables) it joins the others; else it is
+    rank 0 of `settings.processes`, starts the rest with `groupwise train` on `recipe_text`, and
+    ends them with the block. Raises GroupwiseError naming a process that does not come in time.
+    """
+    size = world_size(settings)
+    if size == 1:
+        yield ALONE
+    elif "WORLD_SIZE" in os.environ:
+        rank = int(os.environ["RANK"])
+        with _group(Ranks(rank, size, settings.deadline_seconds), device) as ranks:
+            yield ranks
+    else:
+        _check_gpus(size, device)
+        import torch
+
+        before = torch.get_num_threads()
+        threads = max(1, before // size)
+        with (
+            tempfile.TemporaryDirectory(prefix="groupwise-") as folder,
+            _Others(Path(folder), size, recipe_text, threads) as others,
+        ):
+            ranks = Ranks(0, size, settings.deadline_seconds, ended=others.ended)
+            torch.set_num_threads(threads)
+            try:
+                with _group(ranks, device, others) as made:
+                    yield made
+            finally:
+                torch.set_num_threads(before)
+
+
+def _on_gpu(device: str) -> bool:
+    import torch
+
+    return device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
+
+
+def _check_gpus(size: int, device: str) -> None:
+    import torch
+
+    if _on_gpu(device) and size > torch.cuda.device_count():
+        raise RecipeError(
+            f"compute.processes = {size}: a process trains on a GPU of its own, and this machine "
+            f"has {torch.cuda.device_count()}; give at most that many"
+        )
+
+
+class _Others:
+    """The processes of ranks 1 and up, on this machine. What they say goes into files."""
+
+    def __init__(self, folder: Path, size: int, recipe_text: str, threads: int) -> None:
+        self.folder = folder
+        self.store = folder / "store"
+        recipe = folder / "recipe.toml"
+        recipe.write_text(recipe_text, encoding="utf-8")
+        paths = [path or os.getcwd() for path in sys.path]
+        shared = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(paths),
+            "OMP_NUM_THREADS": str(threads),
+            "WORLD_SIZE": str(size),
+            _STORE: str(self.store),
+        }
+        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+        for rank in range(1, size):
+            with self._said(rank).open("wb") as said:
+                self.processes[rank] = subprocess.Popen(
+                    [sys.executable, "-m", "groupwise", "train", str(recipe), "--quiet"],
+                    env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                    stdin=subprocess.DEVNULL,
+                    stdout=said,
+                    stderr=said,
+                    start_new_session=True,  # the terminal's Ctrl-C is rank 0's to pass on
+                )
+
+    def _said(self, rank: int) -> Path:
+        return self.folder / f"rank_{rank}.txt"
+
+    def ended(self, rank: int) -> str | None:
+        """How a rank's process ended, and the last that it said; None while it runs."""
+        with suppress(subprocess.TimeoutExpired):
+            code = self.processes[rank].wait(timeout=0.5)
+            how = f"was killed (signal {-code})" if code < 0 else f"ended with exit code {code}"
+            lines = self._said(rank).read_text("utf-8", errors="replace").strip().splitlines()
+            return how + (f": {lines[-1][:300]}" if lines else "")
+        return None
+
+    def check(self) -> None:
+        """Raises GroupwiseError where one has ended."""
+        for rank, process in self.processes.items():
+            if process.poll() is not None:
+                raise GroupwiseError(f"rank {rank} {self.ended(rank)}")
+
+    def __enter__(self) -> _Others:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        """Wait for their end, or end them where this block failed."""
+        for process in self.processes.values():
+            if kind is None:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=_CLOSING)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+@contextmanager
+def _group(ranks: Ranks, device: str, others: _Others | None = None) -> Iterator[Ranks]:
+    """The process group of these ranks. On one machine it is bound to the loopback interface."""
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+
+    on_gpu = _on_gpu(device)
+    path = str(others.store) if others is not None else os.environ.get(_STORE)
+    with _variables({"GLOO_SOCKET_IFNAME": _LOOPBACK, "NCCL_SOCKET_IFNAME": _LOOPBACK}, path):
+        if on_gpu:
+            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        if path is not None:
+            store = dist.FileStore(path, ranks.size)
+        else:
+            store, _, _ = next(dist.rendezvous("env://", timeout=ranks.timeout))
+        ranks = replace(ranks, store=store)
+        ranks.await_all(_versions(), others.check if others is not None else lambda: None)
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
+            store=dist.PrefixStore("group", store),
+            rank=ranks.rank,
+            world_size=ranks.size,
+            timeout=ranks.timeout,
+        )
+        try:
+            mesh = init_device_mesh("cuda" if on_gpu else "cpu", (ranks.size,))
+            objects = dist.new_group(backend="gloo", timeout=ranks.timeout)
+            yield replace(ranks, mesh=mesh, objects=objects)
+        finally:
+            dist.destroy_process_group()
+
+
+def _versions() -> str:
+    return ", ".join(f"{name} {version(name)}" for name in ("groupwise", "torch"))
+
+
+@contextmanager
+def _variables(values: dict[str, str], local: str | None) -> Iterator[None]:
+    """Environment variables inside the block, where the processes are of one machine."""
+    before = {name: os.environ.get(name) for name in values}
+    if local is not None:
+        os.environ.update({name: value for name, value in values.items() if not before[name]})
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -1,0 +1,95 @@
+"""Who is in a run, what is refused, and who is named when one does not come."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+
+import groupwise as gw
+from groupwise.distributed import ALONE, ComputeSettings, Ranks, world_size
+from groupwise.errors import GroupwiseError, NonFiniteError, RecipeError
+
+RECIPE: dict[str, Any] = {
+    "model": {"name": "tiny"},
+    "environment": {"name": "arithmetic", "level": "table"},
+    "algorithm": {"preset": "grpo"},
+    "training": {"steps": 1},
+    "compute": {"processes": 2},
+}
+
+
+def of(store: Path, rank: int, deadline: float = 0.2) -> Ranks:
+    return Ranks(rank, 2, deadline, store=dist.FileStore(str(store), 2))
+
+
+def test_one_process_exchanges_with_itself() -> None:
+    assert ALONE.leads
+    assert ALONE.gather("a") == ["a"]
+    assert ALONE.first(lambda: 3) == 3
+    assert ALONE.share([1, 2, 3], lambda part, real: (part, real)) == [
+        (1, True), (2, True), (3, True),
+    ]  # fmt: skip
+
+
+def test_the_number_of_processes_is_the_recipes_or_torchruns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    assert world_size(ComputeSettings()) == 1
+    assert world_size(ComputeSettings(processes=3)) == 3
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert world_size(ComputeSettings(processes=3)) == 4
+
+
+def test_a_rank_that_does_not_come_is_named(tmp_path: Path) -> None:
+    with pytest.raises(GroupwiseError, match=r"rank 1 of 2 did not come within .* = 0\.2"):
+        of(tmp_path / "store", 0).await_all("1.0", lambda: None)
+
+
+def test_another_version_is_refused(tmp_path: Path) -> None:
+    first, second = of(tmp_path / "store", 0), of(tmp_path / "store", 1)
+    assert second.store is not None
+    second.store.set("here/1", "torch 2.9")
+    with pytest.raises(
+        GroupwiseError, match=r"rank 1 runs torch 2\.9, and rank 0 runs torch 2\.13"
+    ):
+        first.await_all("torch 2.13", lambda: None)
+
+
+def test_a_broken_exchange_names_the_rank_that_failed_or_is_silent(tmp_path: Path) -> None:
+    first, second = of(tmp_path / "store", 0), of(tmp_path / "store", 1)
+    with pytest.raises(NonFiniteError), second.named():
+        raise NonFiniteError("step 3: the loss is not finite")
+    with (
+        pytest.raises(GroupwiseError, match=r"^rank 1 failed: NonFiniteError: step 3: the loss"),
+        first.named(),
+    ):
+        raise RuntimeError("[gloo/transport/tcp/pair.cc:553] Connection closed by peer")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"algorithm": {"preset": "ppo"}}, r"algorithm 'ppo' on 2 processes .* a critic is not"),
+        ({"sampling": {"routing_replay": True}}, r"sampling\.routing_replay on 2 processes"),
+        ({"compute": {"processes": 0}}, r"compute\.processes = 0"),
+    ],
+)
+def test_what_several_processes_cannot_do_is_refused_before_they_start(
+    changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(RecipeError, match=message):
+        gw.train(RECIPE | changes, output=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_pipeline_under_torchrun_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    recipe = {"model": {"name": "tiny"}, "stages": [{"kind": "rl"}]}
+    with pytest.raises(RecipeError, match=r"a pipeline does not run under torchrun"):
+        gw.train(recipe, output=tmp_path / "run")
