@@ -60,16 +60,14 @@ test: setup-dev
 test-all: setup-dev
 	@$(BIN)/python -m pytest -m "not cluster" -n 2 --dist worksteal
 
-# Several processes at once, one test after the other (tests/cluster/).
-test-cluster: setup-dev
-	@$(BIN)/python -m pytest -m cluster tests/cluster
-
 # Rows in the shapes of other projects' suites, with their verdicts (tests/peers/).
 test-peers: setup-dev
 	@$(BIN)/python -m pytest -m peers -n 2
 
-# Runs on a Ray cluster of two nodes on this machine, which lose workers, a learner and a node.
+# Runs on several processes; then on a Ray cluster of two nodes on this machine, which lose workers,
+# a learner and a node.
 test-cluster: $(VENV)/.cluster
+	@$(BIN)/python -m pytest -m cluster tests/cluster
 	@$(BIN)/python -m pytest -o addopts=-q -o filterwarnings=default -o timeout=600 \
 	  --noconftest tests/cluster/real_ray.py
 

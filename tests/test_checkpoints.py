@@ -18,7 +18,6 @@ import pytest
 import torch
 from torch import nn
 
-from groupwise import checkpoints
 from groupwise.checkpoints import (
     CheckpointWarning,
     best_checkpoints,
@@ -33,6 +32,7 @@ from groupwise.checkpoints import (
     save_checkpoint,
     training_state,
 )
+from groupwise.checkpoints import files as checkpoints
 from groupwise.errors import GroupwiseError
 
 WEIGHTS = {"w": torch.arange(6.0).reshape(2, 3)}
