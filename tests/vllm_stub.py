@@ -43,7 +43,7 @@ class Stub:
         self.keys: set[str | None] = set()
         self.version = "default"
         self.resets = 0
-        self.paused = False
+        self.paused = self.asleep = False
         self.engine_dead = False
         self.max_length = policy.max_length
         self.url = ""
@@ -71,6 +71,10 @@ class Stub:
     def post(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
         if path.startswith("/pause"):
             self.paused = True
+        elif path.startswith("/sleep"):
+            self.asleep = True
+        elif path == "/wake_up":
+            self.asleep = False
         elif path == "/resume":
             self.paused = "stays_paused" in self.faults
         elif path == "/tokenize":
@@ -128,6 +132,8 @@ class Stub:
         """Why a completion cannot start, once the server is not paused."""
         while (self.paused or {"paused", "silent"} & self.faults) and "closed" not in self.faults:
             time.sleep(0.02)
+        if self.asleep:
+            return "asleep"
         return "engine dead" if self.engine_dead or "dead" in self.faults else None
 
     def completion(self, body: dict[str, Any]) -> dict[str, Any]:

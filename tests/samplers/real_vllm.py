@@ -145,12 +145,12 @@ def test_a_deadline_gives_what_there_is(policy: Policy, sampler: VllmSampler) ->
     template, stops = policy.template, policy.template.stop_ids
     template.stop_ids = frozenset()
     try:
-        requests = asked(policy, 4, max_tokens=400, deadline=1.0)
+        requests = asked(policy, 32, max_tokens=400, deadline=0.7)
         completions = sampler.sample(requests)
     finally:
         template.stop_ids = stops
     assert {c.finish_reason for c in completions} == {"deadline"}
-    assert all(0 < c.num_tokens < 400 for c in completions)
+    assert 0 < max(c.num_tokens for c in completions) < 400
     assert gap(policy, requests, completions) < 5e-4
 
 

@@ -317,6 +317,22 @@ def test_a_server_left_paused_is_resumed(policy: Policy, opened: ExitStack) -> N
     assert not stub.paused
 
 
+def test_a_server_sleeps_between_calls_and_is_left_awake(policy: Policy, opened: ExitStack) -> None:
+    stub = opened.enter_context(vllm_stub(policy))
+    with ExitStack() as inner:
+        sampler = sampler_on(inner, policy, stub, sleep=True)
+        asked = requests(2, max_tokens=3)
+        for version in (0, 1):
+            for _ in range(2):  # the weights are still there
+                check(policy, asked, sampler.sample(asked))
+                assert stub.asleep
+            sampler.load(moved(policy), version)
+            assert not stub.asleep
+        sampler.sample(asked)
+        assert stub.asleep
+    assert not stub.asleep
+
+
 def test_no_server(policy: Policy) -> None:
     with pytest.raises(GroupwiseError, match=r"no vLLM server is left: .*ConnectError"):
         VllmSampler(policy, VllmSettings(servers=("http://127.0.0.1:9",)))

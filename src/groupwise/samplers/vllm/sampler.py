@@ -102,6 +102,7 @@ class VllmSampler:
         else:
             base = self._handover.write(policy)
             self._handover.keep(Path(base))
+        arguments += ["--enable-sleep-mode"] * settings.sleep
         precision = str(policy.dtype).removeprefix("torch.")
         arguments = ["--dtype", precision, "--max-num-seqs", str(self.batch_rows), *arguments]
         self.process = ServerProcess(settings.python, str(base), folder / "server.log", arguments)
@@ -137,6 +138,7 @@ class VllmSampler:
         server.weights = f"version-{self.version}-{probe.name}"  # the same from every sampler
         if server.lost is not None:  # it may be another one now
             await same_model(server, self.policy)
+        await server.wake(seconds)
         if folder is None:
             await refresh(server, partial(self._transfer, server), None)
         elif self._handover.adapter:
@@ -241,9 +243,9 @@ class VllmSampler:
             return
         if not self._loaded:
             self.load(self.policy, self.version)
-        elif not self._handover.adapter:
+        else:
             servers = self._some_server()
-            self._leave_out(self._together(each.check_weights() for each in servers), servers)
+            self._leave_out(self._together(map(self._ready, servers)), servers)
         for server in self._some_server():
             server.heard = time.monotonic()
         rows = deque(self._row(place, request) for place, request in enumerate(requests))
@@ -270,6 +272,18 @@ class VllmSampler:
         finally:
             for future in flying:
                 future.cancel()
+            if self.settings.sleep:
+                awake = [server for server in self.servers if server.lost is None]
+                seconds = self.settings.refresh_seconds
+                failed = self._together(server.sleep(seconds) for server in awake)
+                for server, error in zip(awake, failed, strict=True):
+                    self._lose(server, None if error is None else str(error))
+
+    async def _ready(self, server: Server) -> None:
+        """Raises ServerError where the server has not the weights that it took last."""
+        await server.wake(self.settings.refresh_seconds)
+        if not self._handover.adapter:
+            await server.check_weights()
 
     def _pause(self, flying: dict[Future[Any], _Flight], rows: deque[Row], then: Then) -> None:
         """Give every unfinished completion to `then`, as far as it has come."""
@@ -362,6 +376,7 @@ class VllmSampler:
                 wait([self._running], _PATIENCE)
             if self.process is None:
                 self._together(each.resume() for each in self.servers if each.paused)
+                self._together(each.wake(_PATIENCE) for each in self.servers)
             self._together(each.close() for each in self.servers)
         finally:
             self._loop.stop()

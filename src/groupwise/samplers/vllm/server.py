@@ -44,7 +44,7 @@ class Server:
         self.model = self.engine = ""
         self.max_length = 0
         self.heard = 0.0
-        self.paused = False
+        self.paused = self.asleep = False
         self.weights: str | None = None
         self.checksums: Any = None
         self._client = httpx2.AsyncClient(
@@ -103,6 +103,16 @@ class Server:
         if await self.is_paused():
             raise ServerError(f"{self.url} stays paused after /resume")
         self.paused = False
+
+    async def sleep(self, seconds: float) -> None:
+        """Give back GPU memory; the weights wait in the machine's own, the cache is dropped."""
+        self.asleep = True
+        await self.call("POST", "/sleep?level=1", None, seconds)
+
+    async def wake(self, seconds: float) -> None:
+        if self.asleep:
+            await self.call("POST", "/wake_up", None, seconds)
+            self.asleep = False
 
     async def check_weights(self) -> None:
         """Raises ServerError where the server has other weights than it took last: it has started

@@ -50,6 +50,11 @@ class VllmSettings(BaseModel):
         gt=0.0,
         description="Seconds within which a server must have taken new weights.",
     )
+    sleep: bool = Field(
+        default=False,
+        description="Servers give back their GPU memory between two calls of the sampler, for "
+        "servers on the learner's own GPUs (server flag --enable-sleep-mode).",
+    )
     silent_seconds: float = Field(
         default=30.0,
         gt=0.0,
