@@ -30,7 +30,8 @@ class Stub:
     answers), `stale` (a reset keeps what the cache holds), `raw` (log-probabilities before the
     temperature), `stays_paused`, `paused` (requests wait), `dead` (completions answer 500), `drops`
     (a stream ends after two tokens), `silent` (it never starts), `stalls` (it waits after three
-    tokens), `other_tokenizer`, `other_model`, `nan`, `packed` (checksums are of nothing).
+    tokens), `other_tokenizer`, `other_model`, `nan`, `packed` (checksums are of nothing),
+    `no_dev_mode`, `not_vllm`.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -55,7 +56,7 @@ class Stub:
     def get(self, path: str) -> tuple[int, Any]:
         if path == "/health":
             return 200, None
-        if path == "/is_paused":
+        if path == "/is_paused" and "no_dev_mode" not in self.faults:
             return 200, {"is_paused": self.paused}
         if path == "/weight_info":
             return 200, {"weight_version": self.version}
@@ -65,7 +66,7 @@ class Stub:
             return 200, {"version": "stub"}
         if path == "/v1/models":
             own = {"id": "policy", "max_model_len": self.max_length, "root": "policy"}
-            return 200, {"data": [own]}
+            return 200, {"data": [own]} if "not_vllm" not in self.faults else {}
         return 404, {"error": path}
 
     def post(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:

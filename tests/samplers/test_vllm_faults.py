@@ -333,6 +333,18 @@ def test_a_server_sleeps_between_calls_and_is_left_awake(policy: Policy, opened:
     assert not stub.asleep
 
 
+def test_what_is_not_a_vllm_server_in_development_mode_is_named(
+    policy: Policy, opened: ExitStack
+) -> None:
+    for fault, message in (
+        ("no_dev_mode", "is_paused replied 404.*; a vLLM server has this call where VLLM_SERVER_D"),
+        ("not_vllm", "does not answer as a vLLM server: KeyError"),
+    ):
+        stub = opened.enter_context(vllm_stub(policy, fault))
+        with pytest.raises(GroupwiseError, match=f"no vLLM server is left: .*{message}"):
+            sampler_on(opened, policy, stub)
+
+
 def test_no_server(policy: Policy) -> None:
     with pytest.raises(GroupwiseError, match=r"no vLLM server is left: .*ConnectError"):
         VllmSampler(policy, VllmSettings(servers=("http://127.0.0.1:9",)))

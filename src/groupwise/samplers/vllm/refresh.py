@@ -23,20 +23,20 @@ _SHAPE = {
 
 
 async def same_model(server: Server, policy: Policy) -> None:
-    """Reads the server's model name and longest row; a server that was left paused is resumed.
+    """Connects to a server, which is resumed where it was left paused.
 
     Raises RecipeError for a server of another tokenizer, vocabulary or model, ServerError where it
     does not answer.
     """
-    await server.call("GET", "/health")
-    if await server.is_paused():
-        await server.resume()
-    server.engine = str((await server.call("GET", "/version"))["version"])
-    models = (await server.call("GET", "/v1/models"))["data"]
-    own = next(each for each in models if not each.get("parent"))
-    server.model, server.max_length = own["id"], int(own["max_model_len"])
-    asked = {"model": server.model, "prompt": TEXT, "add_special_tokens": False}
-    found = (await server.call("POST", "/tokenize", asked))["tokens"]
+    try:
+        found = await _connect(server)
+    except ServerError as error:
+        if error.status != 404:
+            raise
+        hint = "a vLLM server has this call where VLLM_SERVER_DEV_MODE=1 is set"
+        raise ServerError(f"{error}; {hint}", 404) from error
+    except (LookupError, TypeError, ValueError) as error:
+        raise ServerError(f"{server.url} does not answer as a vLLM server: {error!r}") from error
     ids = list(policy.template.encode(TEXT))
     if found != ids:
         raise RecipeError(
@@ -51,6 +51,19 @@ async def same_model(server: Server, policy: Policy) -> None:
                 f"sampling.vllm: {server.url} serves another model than {policy.name}: its {name} "
                 f"is {value}, and the policy's {ours}; start it with the policy's folder"
             )
+
+
+async def _connect(server: Server) -> list[int]:
+    """What a fixed text's ids are there; reads the server's model name and longest row."""
+    await server.call("GET", "/health")
+    if await server.is_paused():
+        await server.resume()
+    server.engine = str((await server.call("GET", "/version"))["version"])
+    models = (await server.call("GET", "/v1/models"))["data"]
+    own, *_ = (each for each in models if not each.get("parent"))
+    server.model, server.max_length = own["id"], int(own["max_model_len"])
+    asked = {"model": server.model, "prompt": TEXT, "add_special_tokens": False}
+    return list((await server.call("POST", "/tokenize", asked))["tokens"])
 
 
 async def _shape(server: Server) -> dict[str, int]:

@@ -90,8 +90,7 @@ class Server:
         return None
 
     async def is_paused(self) -> bool:
-        reply = await self.call("GET", "/is_paused")
-        return isinstance(reply, dict) and bool(reply["is_paused"])
+        return bool((await self.call("GET", "/is_paused"))["is_paused"])
 
     async def pause(self) -> None:
         """Abort what runs; later requests wait for `resume`."""
