@@ -120,19 +120,20 @@ def test_tools_and_dynamic_sampling_are_replayed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_and_resumed_run_equals_its_own_schedule_replayed() -> None:
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("recipe", ["sums", "tools"])
+def test_a_killed_and_resumed_run_equals_its_own_schedule_replayed(recipe: str) -> None:
+    """Two steps ahead of short turns; one step ahead of turns with a tool."""
     settings = {"compute.max_staleness": 2, "training.steps": 5, "checkpoints.every": 1}
-    found = verify_resume(BASE, settings, kills=2)
-    assert found.first_difference is None
-    assert found.kills >= 10
-    found = verify_resume(
-        "tool_calculator",
-        {"compute.max_staleness": 1, "compute.park_after": 5, "algorithm.correction": "truncate"},
-        small=True,
-        kills=1,
+    tools = {"compute.max_staleness": 1, "compute.park_after": 5, "algorithm.correction": "mask"}
+    found = (
+        verify_resume(BASE, settings, kills=2)
+        if recipe == "sums"
+        else verify_resume("tool_calculator", tools, small=True, kills=1)
     )
     assert found.first_difference is None
-    assert "tool call" in found.instants
+    assert found.kills >= 10
+    assert recipe == "sums" or "tool call" in found.instants
 
 
 def test_what_cannot_run_ahead_is_refused(tmp_path: Path) -> None:
