@@ -23,7 +23,7 @@ from groupwise.recipe import Recipe, find_recipe, load_recipe
 from groupwise.records import Run, open_run
 from groupwise.training.callbacks import Callback
 from groupwise.training.output import run_folder
-from groupwise.training.preparing import prepare
+from groupwise.training.preparing import check_several, prepare
 from groupwise.training.process import Interrupted, Interruption
 
 
@@ -59,6 +59,7 @@ def train(
             f'compute.samplers = {settings.samplers} with sampling.sampler = "vllm": the learner '
             "speaks to those servers itself; give 0"
         )
+    check_several(resolved, settings.processes)
     prepared = prepare(resolved)
     if settings.verifiers and not prepared.environment.verifier.judges_singly:
         raise RecipeError(

@@ -123,7 +123,7 @@ def attach(session: Session, group: Any, rank: int, event: Callable[..., Any]) -
         each.join()
     if samplers:
         session.sampler.close()
-        made = ClusterSampler(session.policy, len(samplers), pools[0])
+        made = ClusterSampler(session.sampled, len(samplers), pools[0])
         session.sampler = session.collector.sampler = made
     if verifiers:
         setattr(session.environment, "score", scored_by(pools[1], len(verifiers)))  # noqa: B010

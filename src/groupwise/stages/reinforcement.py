@@ -10,7 +10,7 @@ from groupwise.stages.output import write_model
 from groupwise.stages.stage import CheckContext, Rows, Stage, StageContext, StageResult
 from groupwise.training.output import holds_run
 from groupwise.training.preparing import Prepared, prepare
-from groupwise.training.start import train
+from groupwise.training.start import refuse_cluster, train
 from groupwise.training.trained import trained_policy
 
 
@@ -28,6 +28,7 @@ class Reinforcement(Recipe, Stage):
         return table
 
     def check(self, context: CheckContext) -> Prepared:
+        refuse_cluster(self)
         check(self)
         check_record(self)
         prepared = prepare(

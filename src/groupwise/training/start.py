@@ -64,12 +64,8 @@ def train(
     check_callbacks(callbacks)
     source = recipe if isinstance(recipe, Mapping) else find_recipe(str(recipe))
     resolved = load_recipe(source, overrides, small=small)
-    if resolved.compute.cluster is not None and attach is None:
-        raise RecipeError(
-            f"compute.cluster = {resolved.compute.cluster!r}: `groupwise train` and "
-            "groupwise.cluster.train place a recipe of one run on a cluster; use one of them, or "
-            "leave the field out"
-        )
+    if attach is None:
+        refuse_cluster(resolved)
     check_several(resolved, world_size(resolved.compute))
     callbacks = [*callbacks, *loggers_of(resolved.record)]
     replayed = None if replay_schedule is None else Path(replay_schedule)
@@ -164,6 +160,16 @@ def _record(
     made: list[RunWriter] = []
     ranks.first(lambda: made.append(open_record(place, text, about, resuming=resuming)))
     return made[0] if made else SilentWriter(place)
+
+
+def refuse_cluster(recipe: Recipe) -> None:
+    """Raises RecipeError where a run is to be placed on a cluster, which is not done here."""
+    if recipe.compute.cluster is not None:
+        raise RecipeError(
+            f"compute.cluster = {recipe.compute.cluster!r}: `groupwise train` and "
+            "groupwise.cluster.train place a recipe of one run (no pipeline) on a cluster; use one "
+            "of them, or leave the field out"
+        )
 
 
 def check_callbacks(callbacks: Any) -> None:
