@@ -177,6 +177,24 @@ def test_a_killed_learner_starts_again_from_its_checkpoint(
     assert next(event["step"] for event in run.events("resumed")) >= 2
 
 
+def test_two_learner_processes_start_again_together(nodes: Cluster, tmp_path: Path) -> None:
+    """Each has a sampler of its own; the second one is killed, then frozen."""
+    two = {"compute.processes": 2, "compute.verifiers": 0}
+    unbroken = train(nodes, tmp_path / "unbroken", **two)
+    assert sorted(kinds(unbroken, "worker_joined")) == [
+        ("learner", 0), ("learner", 1), ("sampler", 0), ("sampler", 0),
+    ]  # fmt: skip
+    faults = [
+        (2, send(signal.SIGKILL, "learner", 1)),
+        (4, lambda events: send(signal.SIGSTOP, "learner", 1)(events)),
+    ]
+    run = train(nodes, tmp_path / "run", faults, **two)
+    assert_equal(run, unbroken)
+    killed, *frozen = run.events("learner_lost")
+    assert killed["rank"] == 1
+    assert all("answered nothing for 15 s" in each["why"] for each in frozen)
+
+
 def test_a_signal_stops_the_run_with_a_checkpoint_and_it_resumes_equal(
     nodes: Cluster, unbroken: Run, tmp_path: Path
 ) -> None:
