@@ -22,7 +22,7 @@ from groupwise.errors import GroupwiseError, RecipeError
 from groupwise.recipe import Recipe, find_recipe, load_recipe
 from groupwise.records import Run, open_run
 from groupwise.training.callbacks import Callback
-from groupwise.training.output import run_folder
+from groupwise.training.output import clear, holds_run, run_folder
 from groupwise.training.preparing import check_several, prepare
 from groupwise.training.process import Interrupted, Interruption
 
@@ -79,8 +79,10 @@ def train(
     ):
         _same_versions(ray, settings)
         learner = _Learner(resolved, folder, group, callbacks, interruption)
-        learner.run(resuming, overwrite)
-    if not (folder / "recipe.toml").is_file():
+        if not resuming and holds_run(folder):  # to be overwritten
+            clear(folder)
+        learner.run(resuming)
+    if not holds_run(folder):
         raise GroupwiseError(
             f"the run ended, but {folder} is not visible here: name an --output on storage that "
             "all nodes share"
@@ -211,13 +213,13 @@ class _Learner:
         self.interruption, self.reported = interruption, 0
         self.stopping: list[Any] = []
 
-    def run(self, resume: bool, overwrite: bool) -> None:
+    def run(self, resume: bool) -> None:
         """Until it is done. Raises what the learner raised, and GroupwiseError after a loss where
         no restart is left."""
-        events: list[dict[str, Any]] = []
+        losses, before = list[dict[str, Any]](), self._recorded()
         for left in reversed(range(self.recipe.compute.restarts + 1)):
             try:
-                self._attempt(resume, overwrite, events)
+                self._attempt(resume, losses[self._recorded() - before :])
                 return
             except Lost as lost:
                 rank, node, why = lost.args
@@ -226,12 +228,17 @@ class _Learner:
                     raise GroupwiseError(
                         f"{said}; compute.restarts = {self.recipe.compute.restarts} are used up"
                     ) from lost
-                events = [{"kind": "learner_lost", "rank": rank, "node": node, "why": why}]
-                resume, overwrite = resume or (self.folder / "recipe.toml").is_file(), False
+                losses.append({"kind": "learner_lost", "rank": rank, "node": node, "why": why})
+                resume = holds_run(self.folder)
                 for callback in self.callbacks:
                     callback.on_warning(f"{said}; starting again from the last checkpoint")
 
-    def _attempt(self, resume: bool, overwrite: bool, events: Sequence[Mapping[str, Any]]) -> None:
+    def _recorded(self) -> int:
+        """Losses in the record; one that came before its process could write is not there yet."""
+        there = holds_run(self.folder)
+        return len(Run(self.folder).events("learner_lost")) if there else 0
+
+    def _attempt(self, resume: bool, events: Sequence[Mapping[str, Any]]) -> None:
         """One start of all processes. `events` go into the record with those of this start."""
         import ray
 
@@ -258,7 +265,7 @@ class _Learner:
                 own = {**shared, "RANK": str(rank)}
                 return Task(
                     lambda actor: actor.run.remote(
-                        own, str(self.folder), resume, overwrite, self.group, joined, actors[0]
+                        own, str(self.folder), resume, self.group, joined, actors[0]
                     ),
                     _ended,
                 )

@@ -29,7 +29,7 @@ class LearnerRank(Worker):
             return host, int(found.getsockname()[1])
 
     def run(
-        self, variables: Mapping[str, str], output: str, resume: bool, overwrite: bool, group: Any,
+        self, variables: Mapping[str, str], output: str, resume: bool, group: Any,
         losses: Sequence[Mapping[str, Any]], first: Any,
     ) -> tuple[int, str] | None:  # fmt: skip
         """Train. What `Interrupted` says, where it was asked to stop. `losses` are events of
@@ -45,8 +45,7 @@ class LearnerRank(Worker):
 
         try:
             train(
-                from_toml(self.recipe.to_toml()), output=output, resume=resume,
-                overwrite=overwrite, attach=connect,
+                from_toml(self.recipe.to_toml()), output=output, resume=resume, attach=connect
             )  # fmt: skip
         except Interrupted as error:  # has a form that does not travel
             return error.exit_code - 128, str(error)

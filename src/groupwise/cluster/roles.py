@@ -114,7 +114,10 @@ def attach(session: Session, group: Any, rank: int, event: Callable[..., Any]) -
         def make(number: int) -> Any:
             return placed(cls, group, bundles[number]).remote(text, os.getcwd())
 
-        return Pool(role, len(bundles), make, settings, event)
+        def numbered(kind: str, *, worker: int, **fields: Any) -> None:
+            event(kind, worker=rank + worker * learners, **fields)
+
+        return Pool(role, len(bundles), make, settings, numbered)
 
     samplers = range(learners, end)[rank::learners]
     verifiers = range(end, end + settings.verifiers)[rank::learners]

@@ -23,7 +23,7 @@ from groupwise.texts import from_json, shortened
 from groupwise.training.watchdog import STALLS
 
 _CLOCKED = ("seconds", "time", "code", "run_id")
-_UNCOMPARED = (".lock", "manifest.json", STALLS)
+_UNCOMPARED = (".lock", "manifest.json", STALLS, ".metadata")  # the last holds the id of a save
 _IN_ORDER = ("rollouts", "metrics.jsonl", "evaluations", "checkpoints")
 _RECORDED_EVENTS = ("evaluation", "guard")
 
