@@ -309,6 +309,19 @@ def test_a_signal_to_one_process_stops_all_with_a_checkpoint(tmp_path: Path) -> 
     assert run.summary["status"] == "interrupted"
 
 
+def test_an_rl_stage_of_a_pipeline_starts_its_own_processes(tmp_path: Path) -> None:
+    stage = {key: value for key, value in RECIPE.items() if key != "model"}
+    stage |= {"kind": "rl", "training": RECIPE["training"] | {"steps": 1}}
+    run = gw.train(
+        {"model": RECIPE["model"], "compute": {"processes": 2}, "stages": [stage]},
+        output=tmp_path / "run",
+    )
+    assert run.summary["stages"][0]["status"] == "finished"
+    (started,) = gw.open_run(tmp_path / "run" / "stages" / "rl").events("started")
+    assert started["processes"] == 2
+    assert load_policy(str(tmp_path / "run" / "stages" / "rl" / "model")).num_parameters > 0
+
+
 def test_torchrun_starts_the_processes_of_one_run(runs: dict[int, Path], tmp_path: Path) -> None:
     recipe = load_recipe(RECIPE, {"compute.deadline_seconds": 120.0})
     (tmp_path / "recipe.toml").write_text(recipe.to_toml())

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import torch.distributed as dist
 
 import groupwise as gw
-from groupwise.distributed import ALONE, ComputeSettings, Ranks, world_size
+from groupwise.distributed import ALONE, Ranks, world_size
 from groupwise.errors import GroupwiseError, NonFiniteError, RecipeError
+from groupwise.policies import choose_device
 
 RECIPE: dict[str, Any] = {
     "model": {"name": "tiny"},
@@ -38,10 +40,10 @@ def test_the_number_of_processes_is_the_recipes_or_torchruns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("WORLD_SIZE", raising=False)
-    assert world_size(ComputeSettings()) == 1
-    assert world_size(ComputeSettings(processes=3)) == 3
+    assert world_size() == 1
+    assert world_size(3) == 3
     monkeypatch.setenv("WORLD_SIZE", "4")
-    assert world_size(ComputeSettings(processes=3)) == 4
+    assert world_size(3) == 4
 
 
 def test_a_rank_that_does_not_come_is_named(tmp_path: Path) -> None:
@@ -75,6 +77,10 @@ def test_a_broken_exchange_names_the_rank_that_failed_or_is_silent(tmp_path: Pat
     [
         ({"algorithm": {"preset": "ppo"}}, r"algorithm 'ppo' on 2 processes .* a critic is not"),
         ({"sampling": {"routing_replay": True}}, r"sampling\.routing_replay on 2 processes"),
+        (
+            {"model": {"name": "tiny", "device": "cuda:0"}},
+            r"model\.device = 'cuda:0' on 2 processes",
+        ),
         ({"compute": {"processes": 0}}, r"compute\.processes = 0"),
     ],
 )
@@ -84,6 +90,26 @@ def test_what_several_processes_cannot_do_is_refused_before_they_start(
     with pytest.raises(RecipeError, match=message):
         gw.train(RECIPE | changes, output=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_each_process_names_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    assert choose_device("auto") == torch.device("cuda")
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    assert choose_device("auto") == torch.device("cuda", 3)
+
+
+def test_more_processes_than_gpus_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(
+        RecipeError, match=r"compute\.processes = 2: .* this machine has 1; give at"
+    ):
+        gw.train(RECIPE, output=tmp_path / "run")
 
 
 def test_a_pipeline_under_torchrun_is_refused(

@@ -24,9 +24,9 @@ _CLOSING = 20.0
 _LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
 
-def world_size(settings: ComputeSettings) -> int:
-    """Processes of a run that starts here: torchrun's number, else the recipe's."""
-    return int(os.environ.get("WORLD_SIZE", settings.processes))
+def world_size(processes: int = 1) -> int:
+    """Processes of a run that starts here: torchrun's number, else the recipe's `processes`."""
+    return int(os.environ.get("WORLD_SIZE", processes))
 
 
 def first_process() -> bool:
@@ -42,7 +42,7 @@ def joined(settings: ComputeSettings, device: str, recipe_text: str) -> Iterator
     rank 0 of `settings.processes`, starts the rest with `groupwise train` on `recipe_text`, and
     ends them with the block. Raises GroupwiseError naming a process that does not come in time.
     """
-    size = world_size(settings)
+    size = world_size(settings.processes)
     if size == 1:
         yield ALONE
     elif "WORLD_SIZE" in os.environ:

@@ -7,6 +7,7 @@ runs only if asked for. A folder with an adapter names its base model.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -268,10 +269,10 @@ def choose_device(device: str) -> torch.device:
     """`auto`: cuda, else mps, else cpu. Raises RecipeError for a device that is not there."""
     if device == "auto":
         if torch.cuda.is_available():
-            return torch.device("cuda")
+            return _own_gpu()
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
     try:
-        chosen = torch.device(device)
+        chosen = _own_gpu() if device == "cuda" else torch.device(device)
         torch.empty(0, device=chosen)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise RecipeError(
@@ -279,6 +280,12 @@ def choose_device(device: str) -> torch.device:
             "give 'auto' or 'cpu'"
         ) from error
     return chosen
+
+
+def _own_gpu() -> torch.device:
+    """By its number in one of several processes: their threads would take the first GPU."""
+    several = "LOCAL_RANK" in os.environ
+    return torch.device("cuda", torch.cuda.current_device()) if several else torch.device("cuda")
 
 
 def choose_dtype(dtype: DType, device: torch.device, num_parameters: int) -> torch.dtype:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from groupwise.distributed.shards import INDEX
 from groupwise.records.compare import flatten, table_causes
 from groupwise.records.files import read_json_lines
 from groupwise.records.metrics import is_measured
@@ -23,7 +24,8 @@ from groupwise.texts import from_json, shortened
 from groupwise.training.watchdog import STALLS
 
 _CLOCKED = ("seconds", "time", "code", "run_id")
-_UNCOMPARED = (".lock", "manifest.json", STALLS, ".metadata")  # the last holds the id of a save
+# The index of sharded tensors holds a random id; what it points at is compared.
+_UNCOMPARED = (".lock", "manifest.json", STALLS, INDEX)
 _IN_ORDER = ("rollouts", "metrics.jsonl", "evaluations", "checkpoints")
 _RECORDED_EVENTS = ("evaluation", "guard")
 

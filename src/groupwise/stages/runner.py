@@ -7,13 +7,13 @@ resumes, and the next ones start.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 
+from groupwise.distributed import world_size
 from groupwise.errors import GroupwiseError, RecipeError
 from groupwise.instants import entered_stage, passed
 from groupwise.policies import describe_model, is_classifier
@@ -100,7 +100,7 @@ def train(
             f"replay_schedule = {str(replay_schedule)!r}: a pipeline has a schedule for each of "
             "its stages; give the recipe of one stage, RUN/stages/NAME/recipe.toml"
         )
-    if "WORLD_SIZE" in os.environ:
+    if world_size() > 1:
         raise RecipeError(
             "a pipeline does not run under torchrun: set compute.processes, with which each of its "
             "rl stages starts its own processes, or run the stages' recipes one after the other"

@@ -114,7 +114,6 @@ def check_several(recipe: Recipe, processes: int) -> None:
     """What does not run on several processes. Raises RecipeError."""
     if processes == 1:
         return
-    device = choose_device(recipe.model.device).type
     for is_asked, field, why in (
         (
             recipe.algorithm.needs.values,
@@ -124,12 +123,18 @@ def check_several(recipe: Recipe, processes: int) -> None:
         (recipe.compute.max_staleness, "compute.max_staleness", "only one process samples ahead"),
         (recipe.sampling.vllm, "sampling.vllm", "its engines are loaded by one process"),
         (recipe.sampling.routing_replay, "sampling.routing_replay", "it was not run so"),
+        (
+            ":" in recipe.model.device,
+            f"model.device = {recipe.model.device!r}",
+            "all would share it",
+        ),
     ):
         if is_asked:
             raise RecipeError(
                 f"{field} on {processes} processes (compute.processes, or torchrun's): {why}; use "
                 "one process, or leave it out"
             )
+    device = choose_device(recipe.model.device).type
     if device not in ("cpu", "cuda"):
         raise RecipeError(
             f"compute.processes = {processes}: weights are sharded on cpu and cuda, and "

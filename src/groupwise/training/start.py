@@ -66,7 +66,7 @@ def train(
     resolved = load_recipe(source, overrides, small=small)
     if attach is None:
         refuse_cluster(resolved)
-    check_several(resolved, world_size(resolved.compute))
+    check_several(resolved, world_size(resolved.compute.processes))
     callbacks = [*callbacks, *loggers_of(resolved.record)]
     replayed = None if replay_schedule is None else Path(replay_schedule)
     with joined(resolved.compute, resolved.model.device, resolved.to_toml()) as ranks:
@@ -228,6 +228,7 @@ def _run(
                 "started" if changed is None else "resumed",
                 step=session.first_step,
                 threads=torch.get_num_threads(),
+                **({"processes": session.ranks.size} if session.ranks.size > 1 else {}),
                 **({"changed": changed} if changed else {}),
                 **getattr(session.sampler, "facts", dict)(),
             )
