@@ -7,7 +7,9 @@ import torch
 from torch import Tensor
 
 from groupwise.algorithms import PRESETS, Algorithm, preset
+from groupwise.batches import align, make_batch, split_groups
 from groupwise.distributed import ALONE, Ranks
+from groupwise.errors import NonFiniteError
 from helpers import make_rich_groups
 from preset_learner import make_learner, moved
 from rank_helpers import on_ranks
@@ -46,3 +48,28 @@ def test_gradients_of_every_preset_equal_one_process(size: int, alone: dict[str,
             update = float((alone[name] - before).norm())
             assert update > 1e-5, name
             assert float((weights - alone[name]).norm()) < 1e-5 * update, name
+
+
+def after_nan(ranks: Ranks) -> tuple[str, dict[str, float | None]]:
+    """What an update says whose first row has no finite advantage, and the metrics of one that
+    skips it."""
+    learner = make_learner(preset("dr_grpo", kl_coef=0.0), 40, ranks=ranks)
+    groups = make_rich_groups(3, 4)
+    rows = align(groups)
+    batch = make_batch(groups, rows, learner.algorithm, max_tokens=8)
+    batch.advantages[0] = float("nan")
+    passes = [split_groups(rows.group_ids, 1, seed=0, step=0, pass_index=0)]
+    with pytest.raises(NonFiniteError) as raised:
+        learner.learn(batch, passes, step=5)
+    learner.faults.settings = learner.settings.model_copy(update={"skip_nonfinite": 1})
+    return str(raised.value), learner.learn(batch, passes, step=6)
+
+
+def test_a_loss_that_is_not_finite_on_one_rank_is_so_on_all() -> None:
+    said, metrics = after_nan(ALONE)
+    assert said.startswith("step 5, update 0: the loss is not finite")
+    assert metrics["updates/nonfinite"] == 1
+    for found, values in on_ranks(2, "cluster.test_gradients:after_nan"):
+        assert found == said
+        assert values["updates/nonfinite"] == 1
+        assert values["updates"] == 0
