@@ -265,6 +265,28 @@ def test_a_rank_that_fails_ends_all_and_is_named(
     assert [each for each in children if "groupwise" in " ".join(each.cmdline())] == []
 
 
+def test_a_process_whose_starter_is_gone_does_not_wait_for_it(tmp_path: Path) -> None:
+    (tmp_path / "recipe.toml").write_text(load_recipe(RECIPE).to_toml())
+    started = time.monotonic()
+    said = subprocess.run(
+        [sys.executable, "-m", "groupwise", "train", str(tmp_path / "recipe.toml")],
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
+            "GROUPWISE_STORE": str(tmp_path / "store"),
+            "GROUPWISE_STARTER": "1",
+            "WORLD_SIZE": "2",
+            "RANK": "1",
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert said.returncode == 1
+    assert "the process that started this one has ended" in said.stderr
+    assert time.monotonic() - started < 100
+
+
 def test_a_signal_to_one_process_stops_all_with_a_checkpoint(tmp_path: Path) -> None:
     text = load_recipe(
         RECIPE,

@@ -19,6 +19,8 @@ from groupwise.errors import GroupwiseError, RecipeError
 
 _STORE = "GROUPWISE_STORE"
 """Names the file through which processes of one machine find each other."""
+_STARTER = "GROUPWISE_STARTER"
+"""The process that started this one, which ends with it."""
 _CLOSING = 20.0
 """Seconds that the other processes have to end by themselves once rank 0 is done."""
 _LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
@@ -99,6 +101,7 @@ class _Others:
             "OMP_NUM_THREADS": str(threads),
             "WORLD_SIZE": str(size),
             _STORE: str(self.store),
+            _STARTER: str(os.getpid()),
         }
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
         for rank in range(1, size):
@@ -161,7 +164,7 @@ def _group(ranks: Ranks, device: str, others: _Others | None = None) -> Iterator
         else:
             store, _, _ = next(dist.rendezvous("env://", timeout=ranks.timeout))
         ranks = replace(ranks, store=store)
-        ranks.await_all(_versions(), others.check if others is not None else lambda: None)
+        ranks.await_all(_versions(), _check_starter if others is None else others.check)
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
             store=dist.PrefixStore("group", store),
@@ -175,6 +178,12 @@ def _group(ranks: Ranks, device: str, others: _Others | None = None) -> Iterator
             yield replace(ranks, mesh=mesh, objects=objects)
         finally:
             dist.destroy_process_group()
+
+
+def _check_starter() -> None:
+    """Raises GroupwiseError where the process that started this one has ended."""
+    if os.environ.get(_STARTER, str(os.getppid())) != str(os.getppid()):
+        raise GroupwiseError("the process that started this one has ended")
 
 
 def _versions() -> str:
