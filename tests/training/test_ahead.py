@@ -29,6 +29,7 @@ from groupwise.selection import from_plain, to_plain
 from groupwise.training.ahead import Stretch
 from groupwise.types import Message, Prompt
 from groupwise.verifiers import Component, Composite, load_verifier
+from vllm_stub import vllm_stub
 
 BASE: dict[str, Any] = {
     "seed": 5,
@@ -134,6 +135,19 @@ def test_a_killed_and_resumed_run_equals_its_own_schedule_replayed(recipe: str) 
     assert found.first_difference is None
     assert found.kills >= 10
     assert recipe == "sums" or "tool call" in found.instants
+
+
+@pytest.mark.slow
+def test_an_engine_that_holds_weights_samples_ahead_and_resumes(tmp_path: Path) -> None:
+    with vllm_stub(gw.load_policy("tiny", device="cpu")) as stub:
+        sampling = {**BASE["sampling"], "sampler": "vllm", "vllm": {"servers": [stub.url]}}
+        recipe = {**BASE, "sampling": {**sampling, "max_tokens": 12, "temperature": 2.0}}
+        gw.train(recipe, {"training.steps": 2}, output=tmp_path / "run")
+        run = gw.train(recipe, {"training.steps": 4}, output=tmp_path / "run", resume=True)
+        metrics = run.metrics().to_pandas()
+        assert 0 < metrics["staleness"].max() <= metrics["ahead/staleness_max"].max() == 1
+        with pytest.raises(RecipeError, match="vLLM server decodes together cannot be repeated"):
+            gw.train(recipe, output=tmp_path / "again", replay_schedule=run.folder)
 
 
 def test_what_cannot_run_ahead_is_refused(tmp_path: Path) -> None:
