@@ -8,9 +8,6 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-
-pytest.importorskip("simpy")  # `make setup` installs it
-
 from benchmarks.simulation import published_rows
 
 from groupwise.errors import RecipeError

@@ -6,9 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("simpy")  # `make setup` installs it
-
 from benchmarks.simulation import RUNS, local_rows
 
 from groupwise.cli.app import run as command
