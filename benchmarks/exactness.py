@@ -119,13 +119,13 @@ def correctness(policy: Policy, workload: Workload) -> list[Check]:
     limit = TOLERANCE[policy.device.type]
     return [
         Check("greedy ids that differ from generate's", float(different), 0.0),
-        Check("sampler log-probabilities", _sampler_error(policy, rows, sampled), limit),
+        Check("sampler log-probabilities", sampler_error(policy, rows, sampled), limit),
         Check("scored log-probabilities", _scored_error(policy, rows, completions), limit),
         Check("gradient", gradient_error(policy, rows, completions), GRADIENT_TOLERANCE),
     ]
 
 
-def _sampler_error(policy: Policy, rows: Sequence[Ids], sampled: Sequence[Completion]) -> float:
+def sampler_error(policy: Policy, rows: Sequence[Ids], sampled: Sequence[Completion]) -> float:
     """Largest difference between what the sampler reported and the plain pass."""
     with torch.no_grad():
         return max(

@@ -1,18 +1,21 @@
 """The CUDA path on a machine that has one: correctness first, then tokens a second.
 
-    .venv/bin/python -m benchmarks.gpu                       # a CUDA GPU; a few minutes
+    .venv/bin/python -m benchmarks.gpu                       # a CUDA GPU; under ten minutes
     .venv/bin/python -m benchmarks.gpu --device cpu --small  # the checks alone, anywhere
+    .venv/bin/python -m benchmarks.gpu --vllm PYTHON         # an interpreter that has vLLM
 
 Checks, in float32: greedy ids equal transformers' `generate`; what the sampler says a token's
 log-probability was equals a plain forward pass; the gradient through the packed, chunked pass
-equals that of the plain one. Then, on a GPU, rollouts of fixed length in bfloat16 beside `generate`
-and, where it is installed, vLLM. Prints JSON. Exit status 0, 1 where a check fails, 2 without a
-CUDA device. Left out: several GPUs.
+equals that of the plain one; a vLLM server says what the plain pass says, as it starts and after it
+took other weights. Then, on a GPU, rollouts of fixed length in bfloat16 beside `generate` and,
+where it is installed here, vLLM. What is skipped says why. Prints JSON. Exit status 0, 1 where a
+check fails, 2 without a CUDA device. Left out: several GPUs.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import statistics
 import sys
@@ -23,11 +26,24 @@ from typing import Any
 
 import torch
 
-from benchmarks.exactness import Ids, correctness, left_padded, prompts_of, requests_of
+from benchmarks.exactness import (
+    Check,
+    Ids,
+    correctness,
+    left_padded,
+    prompts_of,
+    requests_of,
+    sampler_error,
+)
 from benchmarks.machine import versions
 from benchmarks.workload import FULL, SMALL, Workload
 from groupwise.policies import Policy, load_policy
 from groupwise.samplers import make_sampler
+from groupwise.samplers.contract import TOLERANCE
+from groupwise.samplers.vllm.settings import VllmSettings
+
+_VLLM_SECONDS = 240.0
+"""For a server to start: with what else is done here, the whole stays under ten minutes."""
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
@@ -39,6 +55,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--group-size", type=int, help="completions of a prompt")
     parser.add_argument("--tokens", type=int, help="new tokens of a completion")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--vllm", metavar="PYTHON", help="interpreter with vLLM; default: this one")
     parser.add_argument("--no-vllm", action="store_true", help="leave vLLM out where it is there")
     chosen = parser.parse_args(given)
     for name in ("prompts", "group_size", "tokens", "repeats"):
@@ -118,6 +135,36 @@ def speed(workload: Workload, device: str, repeats: int, vllm: bool) -> dict[str
     return found
 
 
+def vllm_checks(policy: Policy, workload: Workload, python: str) -> list[Check]:
+    """The sampler `vllm` on a server of its own against the plain pass, before and after a refresh.
+
+    The policy's weights are changed. Raises GroupwiseError where the server fails.
+    """
+    prompts = prompts_of(policy, workload)
+    rows = [ids for ids in prompts for _ in range(workload.group_size)]
+    length = max(map(len, prompts)) + workload.rollout_tokens
+    flags = ("--max-model-len", str(max(length, 64)), "--enforce-eager")
+    if policy.device.type == "cuda":
+        flags += ("--gpu-memory-utilization", "0.3")
+    settings = VllmSettings(python=python, arguments=flags, start_seconds=_VLLM_SECONDS)
+    sampler = make_sampler("vllm", policy, vllm=settings)
+    checks = []
+    try:
+        for number, when in enumerate(("as it started", "after new weights")):
+            if number:
+                with torch.no_grad():
+                    for parameter in policy.model.parameters():
+                        parameter.mul_(1.01)
+            sampler.load(policy, number)
+            sampled = sampler.sample(requests_of(prompts, workload, greedy=False, number=number))
+            error = sampler_error(policy, rows, sampled)
+            name = f"vLLM's log-probabilities {when}"
+            checks.append(Check(name, error, TOLERANCE[torch.float32]))
+    finally:
+        sampler.close()
+    return checks
+
+
 def _generate(model: Any, policy: Policy, prompts: Sequence[Ids], workload: Workload) -> int:
     ids, mask = left_padded(prompts, policy.template.pad_id)
     with torch.inference_mode():
@@ -165,6 +212,15 @@ def _vllm(
     return rate(work, repeats), None
 
 
+def _why_no_vllm(chosen: argparse.Namespace) -> str | None:
+    """None where vLLM is checked, else why it is skipped."""
+    if chosen.no_vllm:
+        return "skipped: --no-vllm"
+    if chosen.vllm is None and importlib.util.find_spec("vllm") is None:
+        return "skipped: vLLM is not installed here; give --vllm the interpreter of its environment"
+    return None
+
+
 def main(given: Sequence[str] | None = None) -> int:
     chosen = arguments(given)
     problem = why_not(chosen.device)
@@ -173,12 +229,15 @@ def main(given: Sequence[str] | None = None) -> int:
         return 2
     workload = workload_of(chosen)
     policy = load_policy(workload.model, dtype="float32", device=chosen.device)
-    checks = correctness(policy, workload)
+    checks, skipped = correctness(policy, workload), _why_no_vllm(chosen)
+    if skipped is None:
+        checks += vllm_checks(policy, workload, chosen.vllm or sys.executable)
     on_gpu = policy.device.type == "cuda"
     report: dict[str, Any] = {
         "device": torch.cuda.get_device_name(policy.device) if on_gpu else "cpu",
         "versions": versions(),
         "workload": workload.to_table(),
+        "vllm": skipped or "checked",
         "checks": [{**asdict(check), "passed": check.passed} for check in checks],
     }
     passed = all(check.passed for check in checks)

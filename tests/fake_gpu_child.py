@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
@@ -19,15 +18,12 @@ from unittest import mock
 
 import torch
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent / "learner")]
-
-import fake_gpu  # noqa: E402 (the tests' folder is on the path now)
+import fake_gpu
 
 DEVICE = fake_gpu.register()
 
-import test_preset_invariance as presets  # noqa: E402 (`inference_mode` is replaced by now)
-
 import groupwise as gw  # noqa: E402
+import preset_learner as presets  # noqa: E402 (`inference_mode` is replaced by now)
 from groupwise.algorithms import PRESETS, preset  # noqa: E402
 from groupwise.policies import Policy, sequence_logprobs  # noqa: E402
 from groupwise.policies.load import checkpoint_activations  # noqa: E402
@@ -35,6 +31,7 @@ from groupwise.samplers import LocalSampler, make_sampler  # noqa: E402
 from groupwise.samplers.local.static import StaticSteps  # noqa: E402
 from groupwise.training import planned  # noqa: E402
 from groupwise.types import Completion, Request  # noqa: E402
+from helpers import make_rich_groups  # noqa: E402
 from model_families import family_policy  # noqa: E402
 from sampler_requests import requests, unending  # noqa: E402
 
@@ -101,7 +98,7 @@ def learning(name: str) -> float:
     """Two passes of a preset through the whole learner, in float64: relative error of weights."""
     algorithm = preset(name, **({"transform": {"k": 2}} if name == "pass_at_k" else {}))
     size, top_k = algorithm.needs.group_size or 4, algorithm.needs.top_k
-    groups = presets.make_rich_groups(2, size, top_k=top_k)
+    groups = make_rich_groups(2, size, top_k=top_k)
     make = presets.make_policy
     expected = presets.moved(presets.make_learner(algorithm, 60), groups)
     presets.make_policy = lambda *given, **named: there(make(*given, **named))

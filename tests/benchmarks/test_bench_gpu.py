@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 from typing import Any
@@ -46,7 +47,36 @@ def test_the_checks_pass_on_the_tiny_model(capsys: pytest.CaptureFixture[str]) -
     assert gpu.main(["--device", "cpu", "--small"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert [check["passed"] for check in report["checks"]] == [True] * 4
+    assert report["vllm"].startswith("skipped: vLLM is not installed here; give --vllm")
     assert "tokens_per_second" not in report
+
+
+@pytest.mark.parametrize(("spoilt", "code"), [(False, 0), (True, 1)])
+def test_vllm_is_checked_before_and_after_new_weights(
+    spoilt: bool,
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """By a stand-in for the server: one that takes new weights, and one that keeps the old ones."""
+    make = gpu.make_sampler
+    asked: list[Any] = []
+
+    def stand_in(name: str, policy: Policy, vllm: Any) -> Any:
+        asked.append((name, vllm.python, vllm.arguments))
+        kept = dataclasses.replace(policy, model=copy.deepcopy(policy.model)) if spoilt else policy
+        sampler = make("transformers", kept)
+        if spoilt:
+            monkeypatch.setattr(sampler, "load", lambda *_: None)
+        return sampler
+
+    monkeypatch.setattr(gpu, "correctness", lambda *_: [])
+    monkeypatch.setattr(gpu, "make_sampler", stand_in)
+    assert gpu.main(["--device", "cpu", "--small", "--vllm", "other/python"]) == code
+    report = json.loads(capsys.readouterr().out)
+    assert report["vllm"] == "checked"
+    assert [check["passed"] for check in report["checks"]] == [True, not spoilt]
+    assert asked == [("vllm", "other/python", ("--max-model-len", "64", "--enforce-eager"))]
 
 
 def test_a_failed_check_exits_1(
