@@ -241,6 +241,17 @@ def test_a_finished_pipeline_resumes_to_nothing(
     assert any("already ran its 3 stages" in note for note in notes)
 
 
+def test_a_pipeline_recorded_before_a_field_existed_resumes(whole: gw.Run, data: Path) -> None:
+    path = whole.folder / "recipe.toml"
+    text = path.read_text()
+    path.write_text(text.replace("max_staleness = 0\n", ""))
+    assert path.read_text() != text
+    try:
+        assert gw.train(pipeline(data), output=whole.folder, resume=True).summary == whole.summary
+    finally:
+        path.write_text(text)
+
+
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [

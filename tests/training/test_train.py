@@ -341,6 +341,17 @@ def test_a_record_shorter_than_the_newest_checkpoint_goes_on_from_an_older_one(
         assert torch.equal(tensor, weights(folder, 8)[name])
 
 
+def test_a_run_recorded_before_a_field_existed_resumes(tmp_path: Path) -> None:
+    small = {"training.steps": 1, "evaluation.samples": 1}
+    run = gw.train(BASE, small, output=tmp_path / "run")
+    path = run.folder / "recipe.toml"
+    text = path.read_text()
+    path.write_text(text.replace("max_staleness = 0\n", ""))
+    assert path.read_text() != text
+    again = gw.train(BASE, small | {"training.steps": 2}, output=run.folder, resume=True)
+    assert again.summary["steps"] == 2
+
+
 def test_resume_needs_a_folder_and_says_what_it_does(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="--output"):
         gw.train(BASE, resume=True)

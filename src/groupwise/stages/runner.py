@@ -135,6 +135,8 @@ def _start_notes(
 def same_pipeline(folder: Path, pipeline: Pipeline) -> None:
     """Refuse to resume under a recipe that would have made another run. Raises RecipeError."""
     there, here = Run(folder).recipe, from_toml(pipeline.to_toml())
+    if is_pipeline(there):  # with the fields that came since, at their defaults
+        there = from_toml(load_pipeline(there).to_toml())
     names = [[each["name"] for each in table.get("stages", [])] for table in (there, here)]
     if names[0] != names[1]:
         raise RecipeError(

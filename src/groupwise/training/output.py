@@ -11,7 +11,7 @@ from typing import Any
 
 from groupwise.errors import RecipeError
 from groupwise.learner import TrainingSettings
-from groupwise.recipe import Recipe
+from groupwise.recipe import Recipe, validated
 from groupwise.records import Run, RunWriter, describe_machine, recipe_hash, refuse_in_use
 from groupwise.records.compare import flatten
 from groupwise.records.files import check_place, json_line
@@ -120,7 +120,7 @@ def same_run(folder: Path, recipe: Recipe) -> dict[str, list[Any]]:
     Returns the free fields that differ from the recorded recipe, each with its value there and now
     (None where it is unset). Raises RecipeError naming the other fields that differ.
     """
-    before = _with_schedule(Run(folder).recipe)
+    before = _with_schedule(_written_today(Run(folder).recipe))
     now = _with_schedule(from_toml(recipe.to_toml()))
     changed = changed_fields(before, now, _FREE_ON_RESUME)
     if changed:
@@ -132,6 +132,13 @@ def same_run(folder: Path, recipe: Recipe) -> dict[str, list[Any]]:
         )
     names = sorted(before.keys() | now.keys())
     return {n: [before.get(n), now.get(n)] for n in names if before.get(n) != now.get(n)}
+
+
+def _written_today(recorded: dict[str, Any]) -> dict[str, Any]:
+    """A recorded recipe with the fields that came since, at their defaults."""
+    if "stages" in recorded:
+        return recorded
+    return from_toml(validated(recorded, Recipe).to_toml())
 
 
 def changed_fields(
