@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from groupwise.distributed.ranks import ALONE as ALONE
     from groupwise.distributed.ranks import Ranks as Ranks
     from groupwise.distributed.settings import ComputeSettings as ComputeSettings
+    from groupwise.distributed.sharding import copy_weights as copy_weights
     from groupwise.distributed.sharding import put_ as put_
     from groupwise.distributed.sharding import shard as shard
     from groupwise.distributed.sharding import whole as whole

@@ -72,3 +72,12 @@ def put_(tensor: Tensor, values: Tensor) -> None:
             values.to(tensor.device), placed.device_mesh, placed.placements, src_data_rank=None
         )
     tensor.copy_(values)
+
+
+@torch.no_grad()
+def copy_weights(policy: Policy, target: Policy) -> None:
+    """The policy's weights that train, whole, into its copy, which is not sharded."""
+    pairs = zip(policy.model.parameters(), target.model.parameters(), strict=True)
+    for own, copied in pairs:
+        if own.requires_grad:
+            copied.copy_(whole(own))

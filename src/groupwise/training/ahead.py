@@ -15,9 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-import torch
-
 from groupwise.algorithms import AlgorithmState
+from groupwise.distributed import copy_weights
 from groupwise.environments import Environment
 from groupwise.errors import GroupwiseError
 from groupwise.instants import pulse
@@ -219,7 +218,7 @@ class AheadCollector(Collector):
         """Interrupts the sampler, which continues with these weights in the next step."""
         self._hold()
         if self.policy is not None:
-            _copy_weights(policy, self.policy)
+            copy_weights(policy, self.policy)
             self.policy.version = version
             self.sampler.load(self.policy, version)
         self.rounds.unpark()
@@ -264,14 +263,6 @@ class AheadCollector(Collector):
             self._start(group, [Progress(*each) for each in stored])
         self.num_started = int(state["ahead"]["started"])
         self.rounds.num_parked = int(state["ahead"]["parked"])
-
-
-@torch.no_grad()
-def _copy_weights(source: Policy, target: Policy) -> None:
-    ours, theirs = target.model.parameters(), source.model.parameters()
-    for own, new in zip(ours, theirs, strict=True):
-        if own is not new:  # an adapter's base is shared
-            own.copy_(new)
 
 
 def _age(group: Group, step: int) -> int:

@@ -12,7 +12,7 @@ import torch
 
 from groupwise.algorithms import AlgorithmState
 from groupwise.batches import split_rows
-from groupwise.distributed import ALONE, Ranks, put_, shard, whole
+from groupwise.distributed import ALONE, Ranks, copy_weights, put_, shard, whole
 from groupwise.environments import Environment
 from groupwise.errors import GroupwiseError, RecipeError
 from groupwise.evaluation import EvaluationSets
@@ -106,13 +106,7 @@ class Session:
         """The sampler takes the policy's present weights, as those of `version`."""
         self.policy.version = self.sampled.version = version
         if self.sampled is not self.policy:
-            pairs = zip(
-                self.sampled.model.parameters(), self.policy.model.parameters(), strict=True
-            )
-            with torch.no_grad():
-                for copied, own in pairs:
-                    if own.requires_grad:
-                        copied.copy_(whole(own))
+            copy_weights(self.policy, self.sampled)
         self.sampler.load(self.sampled, version)
 
     def refresh_reference(self, version: int) -> None:
