@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import torch.distributed as dist
 
 import groupwise as gw
 from groupwise.distributed import ALONE, Ranks, world_size
+from groupwise.distributed.launch import _Others
 from groupwise.errors import GroupwiseError, NonFiniteError, RecipeError
 from groupwise.policies import choose_device
 
@@ -119,3 +122,32 @@ def test_a_pipeline_under_torchrun_is_refused(
     recipe = {"model": {"name": "tiny"}, "stages": [{"kind": "rl"}]}
     with pytest.raises(RecipeError, match=r"a pipeline does not run under torchrun"):
         gw.train(recipe, output=tmp_path / "run")
+
+
+def test_more_processes_than_a_machine_has_room_for_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr("subprocess.Popen", None)
+    with pytest.raises(RecipeError, match=r"compute.processes = 9: .* 2 cores.* at most 8"):
+        gw.train(RECIPE, {"compute.processes": 9, "model.device": "cpu"})
+
+
+def test_processes_end_where_a_later_one_cannot_be_started(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    others = _Others(tmp_path, 3, "", threads=1)
+    started: list[subprocess.Popen[bytes]] = []
+    real = subprocess.Popen
+
+    def popen(command: Any, **options: Any) -> Any:
+        if started:
+            raise BlockingIOError("no more processes")
+        started.append(real(["sleep", "60"], start_new_session=options["start_new_session"]))
+        return started[0]
+
+    monkeypatch.setattr("subprocess.Popen", popen)
+    with pytest.raises(BlockingIOError), others:
+        raise AssertionError("it was entered")
+    assert started[0].returncode == -signal.SIGKILL

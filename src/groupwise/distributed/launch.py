@@ -23,6 +23,8 @@ _STARTER = "GROUPWISE_STARTER"
 """The process that started this one, which ends with it."""
 _CLOSING = 20.0
 """Seconds that the other processes have to end by themselves once rank 0 is done."""
+_A_CORE = 4
+"""Processes that a core may have: each takes memory, and beyond one a core none is faster."""
 _LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
 
@@ -52,7 +54,7 @@ def joined(settings: ComputeSettings, device: str, recipe_text: str) -> Iterator
         with _group(Ranks(rank, size, settings.deadline_seconds), device) as ranks:
             yield ranks
     else:
-        _check_gpus(size, device)
+        _check_room(size, device)
         import torch
 
         before = torch.get_num_threads()
@@ -76,14 +78,18 @@ def _on_gpu(device: str) -> bool:
     return device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
 
 
-def _check_gpus(size: int, device: str) -> None:
+def _check_room(size: int, device: str) -> None:
     import torch
 
-    if _on_gpu(device) and size > torch.cuda.device_count():
-        raise RecipeError(
-            f"compute.processes = {size}: a process trains on a GPU of its own, and this machine "
-            f"has {torch.cuda.device_count()}; give at most that many"
-        )
+    if _on_gpu(device):
+        most = torch.cuda.device_count()
+        why = f"a process trains on a GPU of its own, and this machine has {most}"
+    else:
+        cores = os.cpu_count() or 1
+        most = _A_CORE * cores
+        why = f"this machine has {cores} cores, and a core takes {_A_CORE} processes"
+    if size > most:
+        raise RecipeError(f"compute.processes = {size}: {why}; give at most {most}")
 
 
 class _Others:
@@ -92,10 +98,9 @@ class _Others:
     def __init__(self, folder: Path, size: int, recipe_text: str, threads: int) -> None:
         self.folder = folder
         self.store = folder / "store"
-        recipe = folder / "recipe.toml"
-        recipe.write_text(recipe_text, encoding="utf-8")
+        (folder / "recipe.toml").write_text(recipe_text, encoding="utf-8")
         paths = [path or os.getcwd() for path in sys.path]
-        shared = {
+        self._variables = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(paths),
             "OMP_NUM_THREADS": str(threads),
@@ -103,17 +108,20 @@ class _Others:
             _STORE: str(self.store),
             _STARTER: str(os.getpid()),
         }
+        self._ranks = range(1, size)
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
-        for rank in range(1, size):
-            with self._said(rank).open("wb") as said:
-                self.processes[rank] = subprocess.Popen(
-                    [sys.executable, "-m", "groupwise", "train", str(recipe), "--quiet"],
-                    env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-                    stdin=subprocess.DEVNULL,
-                    stdout=said,
-                    stderr=said,
-                    start_new_session=True,  # the terminal's Ctrl-C is rank 0's to pass on
-                )
+
+    def _start(self, rank: int) -> None:
+        recipe = self.folder / "recipe.toml"
+        with self._said(rank).open("wb") as said:
+            self.processes[rank] = subprocess.Popen(
+                [sys.executable, "-m", "groupwise", "train", str(recipe), "--quiet"],
+                env={**self._variables, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                start_new_session=True,  # the terminal's Ctrl-C is rank 0's to pass on
+            )
 
     def _said(self, rank: int) -> Path:
         return self.folder / f"rank_{rank}.txt"
@@ -134,6 +142,13 @@ class _Others:
                 raise GroupwiseError(f"rank {rank} {self.ended(rank)}")
 
     def __enter__(self) -> _Others:
+        """Start them; those that were started end where one cannot be."""
+        try:
+            for rank in self._ranks:
+                self._start(rank)
+        except BaseException as error:
+            self.__exit__(type(error))
+            raise
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
