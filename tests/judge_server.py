@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+import loopback
 
 Reply = str | tuple[int, str]
 Talk = Callable[[dict[str, Any]], Reply]
@@ -40,9 +40,7 @@ def field(body: dict[str, Any]) -> str:
 def serving(talk: Talk, *, chunked: bool = False, drip: float = 0.0) -> Iterator[Stub]:
     stub = Stub(talk)
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Handler(loopback.Handler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             stub.requests.append(body)
@@ -69,25 +67,12 @@ def serving(talk: Talk, *, chunked: bool = False, drip: float = 0.0) -> Iterator
             except OSError:  # the client gave up, as it should
                 return
 
-        def log_message(self, *arguments: Any) -> None:
-            return
-
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-        request_queue_size = 64
-
-        def handle_error(self, *arguments: Any) -> None:
-            return
-
-    server = Server(("127.0.0.1", 0), Handler)
-    stub.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
+    server = loopback.Server(Handler)
+    stub.url = f"{server.url}/v1"
     try:
         yield stub
     finally:
-        server.shutdown()
-        server.server_close()
+        server.stop()
 
 
 def _wrapped(content: str) -> str:

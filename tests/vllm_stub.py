@@ -9,13 +9,13 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file
 
+import loopback
 from groupwise.policies import Policy, score, weights_hash
 from groupwise.policies.heads import causal_lm, text_config
 from groupwise.samplers.transformers_sampler import TransformersSampler
@@ -205,9 +205,7 @@ def vllm_stub(policy: Policy, *faults: str) -> Iterator[Stub]:
     stub = Stub(policy)
     stub.faults |= set(faults)
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Handler(loopback.Handler):
         def do_GET(self) -> None:
             stub.calls.append(self.path)
             stub.keys.add(self.headers["Authorization"])
@@ -243,33 +241,16 @@ def vllm_stub(policy: Policy, *faults: str) -> Iterator[Stub]:
             self.end_headers()
             self.wfile.write(text)
 
-        def log_message(self, *arguments: Any) -> None:
-            return
-
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-        request_queue_size = 64
-
-        def handle_error(self, *arguments: Any) -> None:
-            return
-
-    server = Server(("127.0.0.1", 0), Handler)
-    stub.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-
-    def gone() -> None:
-        server.shutdown()
-        server.server_close()
-
-    stub.gone = gone
+    server = loopback.Server(Handler)
+    stub.url = server.url
+    stub.gone = server.stop
     try:
         yield stub
     finally:
         stub.faults = {"closed"}
         stub.paused = False
-        gone()
-        thread.join()
+        server.stop()
+        server.thread.join()
 
 
 def moved(policy: Policy, size: float = 0.05, seed: int = 1) -> Policy:
