@@ -169,7 +169,9 @@ def test_each_prompt_may_bring_its_own_criteria() -> None:
     assert verifier.required_columns == {"own"}
     said = verifier.check_answers(prompts)
     assert said[:3] == [None] * 3
-    for reason, words in zip(said[3:], ("give a list", "no criterion has", "Extra inputs")):
+    for reason, words in zip(
+        said[3:], ("give a list", "no criterion has", "did you mean 'weight'?")
+    ):
         assert reason is not None
         assert words in reason
 
