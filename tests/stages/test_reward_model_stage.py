@@ -111,7 +111,7 @@ def test_the_verifier_loads_the_model_and_scores_as_the_stage_did(tmp_path: Path
     plain = AutoModelForSequenceClassification.from_pretrained(folder)
     assert raw[3] == pytest.approx(float(plain(ids).logits.detach()[0, 0]), abs=1e-5)
     lineage = json.loads((run.folder / "stages/after/lineage.json").read_text(encoding="utf-8"))
-    assert lineage["parent"] == {"stage": "rm", "weights_hash": weights_of("tiny")}
+    assert lineage["parent"] == {"stage": "base", "weights_hash": weights_of("tiny")}
 
 
 @pytest.mark.parametrize("budget", [1, 60, 10_000])

@@ -233,12 +233,14 @@ def test_a_run_folder_is_the_owners_alone(tmp_path: Path) -> None:
 
 
 def test_no_socket_has_a_name_that_others_could_open() -> None:
-    """Pairs apart, two places make sockets; both take an address, by default this machine's own."""
+    """Pairs apart, two places make sockets to listen, and one looks for a port that is free; all
+    take an address, by default this machine's own."""
     texts = {p.relative_to(SOURCE).as_posix(): p.read_text("utf-8") for p in SOURCE.rglob("*.py")}
     bound = {name: re.findall(r"\.bind\(\((.*?),", text) for name, text in texts.items()}
     assert {name: found for name, found in bound.items() if found} == {
         "serving/desk.py": ["host"],
         "dashboard/server.py": ["LOOPBACK"],
+        "ports.py": ["host"],
     }
     assert LOOPBACK == inspect.signature(serve).parameters["host"].default == "127.0.0.1"
     assert not any("create_server(" in text or "unix_server(" in text for text in texts.values())

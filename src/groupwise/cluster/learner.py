@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from groupwise.cluster.roles import attach
 from groupwise.cluster.workers import Worker
+from groupwise.ports import free_port
 from groupwise.texts import from_toml
 from groupwise.training.process import Interrupted, Interruption
 from groupwise.training.start import train
@@ -24,9 +24,7 @@ class LearnerRank(Worker):
         import ray
 
         host = ray.util.get_node_ip_address()
-        with socket.socket() as found:
-            found.bind((host, 0))
-            return host, int(found.getsockname()[1])
+        return host, free_port(host)
 
     def run(
         self, variables: Mapping[str, str], output: str, resume: bool, group: Any,

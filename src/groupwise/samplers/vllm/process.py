@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from groupwise.errors import GroupwiseError
+from groupwise.ports import free_port
 
 # Starts the server in a process group of its own and ends the group when its own standard input
 # closes, which it does when the run ends, however it ends.
@@ -37,9 +38,7 @@ class ServerProcess:
     """A server of `model`, on a free port of the loopback; what it prints is in `log`."""
 
     def __init__(self, python: str, model: str, log: Path, arguments: Sequence[str]) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port("127.0.0.1")
         self.url = f"http://127.0.0.1:{port}"
         self.log = log
         if os.sep in python:  # it starts in another folder

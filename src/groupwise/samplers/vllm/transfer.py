@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from groupwise.errors import RecipeError
 from groupwise.policies.heads import causal_lm
 from groupwise.policies.policy import Policy
+from groupwise.ports import free_port
 from groupwise.samplers.vllm.server import Server
 
 
@@ -32,14 +33,12 @@ def transfer_to(server: Server, policy: Policy, workers: int) -> Callable[[], An
             'environment, or refresh = "folder"'
         ) from error
     address = (urlsplit(server.url).hostname or "", 1)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way, socket.socket() as free:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
         way.connect(address)  # sends nothing: it finds which of this machine's addresses is seen
         host = way.getsockname()[0]
-        free.bind((host, 0))
-        port = free.getsockname()[1]
     engine = WeightTransferTrainerFactory.trainer_init(
         init_info=NCCLTrainerInitInfo(
-            master_address=host, master_port=port, world_size=1 + workers, rank=0
+            master_address=host, master_port=free_port(host), world_size=1 + workers, rank=0
         ),
         client=HTTPVLLMWeightSyncClient(server.url),
         source=ModuleSource(causal_lm(policy.model)),

@@ -15,6 +15,7 @@ from groupwise.errors import GroupwiseError, NonFiniteError
 from groupwise.policies.adapters import base_tensors, has_adapter
 from groupwise.policies.export import save_pretrained
 from groupwise.policies.policy import Policy
+from groupwise.texts import from_json
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -99,7 +100,7 @@ class Handover:
             own = {name: tensor.detach().cpu().contiguous() for name, tensor in rest.items()}
             save_file(own, folder / "untied.safetensors", metadata={"format": "pt"})
             file = folder / "config.json"
-            config = json.loads(file.read_text("utf-8"))
+            config = from_json(file.read_text("utf-8"))
             file.write_text(json.dumps({**config, "tie_word_embeddings": False}), "utf-8")
 
     def keep(self, folder: Path | None) -> None:
