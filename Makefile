@@ -15,7 +15,7 @@ help:
 	@echo "make demo      train the built-in tiny policy on single-digit sums, watch it learn"
 	@echo "make test      the tests (about 6 minutes on 2 cores); make test-all adds the long ones"
 	@echo "make test-peers  rows in the shapes of other projects' test suites"
-	@echo "make test-cluster  runs on several processes, and on a Ray cluster on this machine"
+	@echo "make test-cluster  several processes, sampling ahead, Ray, vLLM and agents, on this machine"
 	@echo "make check     lint, types, import direction, file lengths, import circles, links, documentation"
 	@echo "make audit     known faults of the installed packages, secrets in the checkout"
 	@echo "make house     long files, import circles, lines by room"
@@ -64,12 +64,15 @@ test-all: setup-dev
 test-peers: setup-dev
 	@$(BIN)/python -m pytest -m peers -n 2
 
-# Runs on several processes; then on a Ray cluster of two nodes on this machine, which lose workers,
-# a learner and a node.
+# Everything beyond one process: gradients and runs on several, sampling ahead and its replay, a Ray
+# cluster of two nodes on this machine that loses workers, a learner and a node, a vLLM server, and
+# agents on packages of their own.
 test-cluster: $(VENV)/.cluster
 	@$(BIN)/python -m pytest -m cluster tests/cluster
+	@$(BIN)/python -m pytest tests/training/test_ahead.py
 	@$(BIN)/python -m pytest -o addopts=-q -o filterwarnings=default -o timeout=600 \
 	  --noconftest tests/cluster/real_ray.py
+	@$(MAKE) --no-print-directory test-vllm test-agents
 
 # The adapters against the real packages, each in an environment of its own: their pins exclude
 # each other, and this project's.
