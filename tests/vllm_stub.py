@@ -31,7 +31,7 @@ class Stub:
     temperature), `stays_paused`, `paused` (requests wait), `dead` (completions answer 500), `drops`
     (a stream ends after two tokens), `silent` (it never starts), `stalls` (it waits after three
     tokens), `other_tokenizer`, `other_model`, `nan`, `packed` (checksums are of nothing),
-    `no_dev_mode`, `not_vllm`.
+    `no_dev_mode`. `answers` are by path what is replied in place of the right thing.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -39,6 +39,7 @@ class Stub:
         self.policy.model = copy.deepcopy(causal_lm(policy.model)).eval()
         self.cached = self.policy
         self.faults: set[str] = set()
+        self.answers: dict[str, Any] = {}
         self.calls: list[str] = []
         self.bodies: list[dict[str, Any]] = []
         self.keys: set[str | None] = set()
@@ -66,7 +67,7 @@ class Stub:
             return 200, {"version": "stub"}
         if path == "/v1/models":
             own = {"id": "policy", "max_model_len": self.max_length, "root": "policy"}
-            return 200, {"data": [own]} if "not_vllm" not in self.faults else {}
+            return 200, {"data": [own]}
         return 404, {"error": path}
 
     def post(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
@@ -235,6 +236,8 @@ def vllm_stub(policy: Policy, *faults: str) -> Iterator[Stub]:
             self.close_connection = True
 
         def reply(self, status: int, body: Any) -> None:
+            if self.path in stub.answers:
+                status, body = 200, stub.answers[self.path]
             text = b"" if body is None else json.dumps(body).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(text)))

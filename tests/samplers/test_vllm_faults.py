@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -352,13 +353,36 @@ def test_a_server_sleeps_between_calls_and_is_left_awake(policy: Policy, opened:
 def test_what_is_not_a_vllm_server_in_development_mode_is_named(
     policy: Policy, opened: ExitStack
 ) -> None:
-    for fault, message in (
-        ("no_dev_mode", "is_paused replied 404.*; a vLLM server has this call where VLLM_SERVER_D"),
-        ("not_vllm", "does not answer as a vLLM server: KeyError"),
+    stub = opened.enter_context(vllm_stub(policy, "no_dev_mode"))
+    message = "is_paused replied 404.*; a vLLM server has this call where VLLM_SERVER_DEV_MODE=1"
+    with pytest.raises(GroupwiseError, match=f"no vLLM server is left: .*{message}"):
+        sampler_on(opened, policy, stub)
+
+
+def test_a_reply_that_is_not_vllms_is_named(policy: Policy, opened: ExitStack) -> None:
+    stub = opened.enter_context(vllm_stub(policy))
+    for path, answer, said in (
+        ("/version", "<html>\nhello</html>", "'<html> hello</html>'"),
+        ("/version", {"data": []}, "\"{'data': []}\""),
+        ("/is_paused", {}, "'{}'"),
+        ("/v1/models", {"data": []}, "\"{'data': []}\""),
+        ("/v1/models", {"data": ["policy"]}, "\"{'data': ['policy']}\""),
+        ("/tokenize", {}, "'{}'"),
+        ("/collective_rpc", None, "'None'"),
+        ("/reset_prefix_cache", [], "'[]'"),
+        ("/weight_checker", {"checksums": None}, "\"{'checksums': None}\""),
     ):
-        stub = opened.enter_context(vllm_stub(policy, fault))
-        with pytest.raises(GroupwiseError, match=f"no vLLM server is left: .*{message}"):
-            sampler_on(opened, policy, stub)
+        stub.answers = {path: answer}
+        message = f"{stub.url} does not answer as a vLLM server: {path} replied {said}"
+        with pytest.raises(GroupwiseError, match=re.escape(f"no vLLM server is left: {message}")):
+            sampler_on(opened, policy, stub).load(policy, 0)
+        assert not stub.paused
+    stub.answers = {}
+    sampler = sampler_on(opened, policy, stub)
+    sampler.load(policy, 0)
+    stub.answers = {"/weight_info": "up"}
+    with pytest.raises(GroupwiseError, match="/weight_info replied 'up'"):
+        sampler.sample(requests(1, max_tokens=1))
 
 
 def test_no_server(policy: Policy) -> None:

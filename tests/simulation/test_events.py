@@ -92,6 +92,8 @@ def test_few_verifiers_decide_the_step() -> None:
     assert found.phases.rollout + found.phases.rest == pytest.approx(64.0, rel=0.05)
     hidden = simulate(replace(given, verifiers=64), Layout(1, 1, True), lognormal(50, 0.8, 400))
     assert hidden.phases.rest == pytest.approx(2.0, abs=0.01)
+    many = simulate(replace(given, verifiers=10**9), Layout(1, 1, True), lognormal(50, 0.8, 400))
+    assert many == hidden
 
 
 def test_equal_seeds_are_equal_runs() -> None:
@@ -126,11 +128,18 @@ def test_recorded_phases_leave_out_the_first_step_and_evaluations() -> None:
         recorded_phases(lines[:2])
 
 
-@pytest.mark.parametrize("mean", [1, 30.0, 300, 1000, 1024])
-def test_log_normal_lengths_have_the_mean_that_was_asked_for(mean: float) -> None:
-    found = lognormal(mean, 0.9, 1024)
-    assert fmean(found) == pytest.approx(mean, rel=0.02)
-    assert 1 <= min(found) <= max(found) <= 1024
+@pytest.mark.parametrize("spread", [0.0, 0.9, 3.0])
+@pytest.mark.parametrize(
+    ("mean", "limit"),
+    [(1, 1024), (30.0, 1024), (1000, 1024), (1024, 1024), (2, 4), (2.5, 4), (3, 4), (1, 1)],
+)
+def test_log_normal_lengths_have_the_mean_that_was_asked_for(
+    mean: float, limit: int, spread: float
+) -> None:
+    found = lognormal(mean, spread, limit)
+    assert fmean(found) == pytest.approx(mean, rel=1e-3)
+    assert 1 <= min(found) <= max(found) <= limit
+    assert spread or max(found) - min(found) == (mean % 1 > 0)
 
 
 def test_a_sweep_names_the_best_split_and_where_it_ends() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +17,7 @@ from groupwise.cli.screen import console
 from groupwise.errors import RecipeError
 
 if TYPE_CHECKING:
+    from groupwise.recipe import Recipe
     from groupwise.simulation import Costs, Sweep
 
 
@@ -45,8 +47,13 @@ def simulate(
         float, typer.Option(help="Standard deviation of those lengths' logarithm.")
     ] = 0.8,
     staleness: Annotated[
-        int, typer.Option(min=0, max=64, help="Steps that samplers may be ahead of the learner.")
-    ] = 1,
+        int | None,
+        typer.Option(
+            min=0,
+            max=64,
+            help="Steps that samplers may be ahead of the learner; the recipe's, or 1.",
+        ),
+    ] = None,
     verify_seconds: Annotated[
         float, typer.Option(min=0, help="Seconds of a verifier's worker for a completion.")
     ] = 0.0,
@@ -64,18 +71,23 @@ def simulate(
     correct the computed ones: try other settings of the same recipe.
     """
     from groupwise.cli.overrides import parse_overrides
+
+    if find_spec("simpy") is None:
+        raise RecipeError("groupwise simulate needs the package simpy: pip install simpy")
     from groupwise.simulation import sweep
 
     own = (
         "gpu", "gpus", "parameters", "mean_tokens", "spread", "staleness", "verify_seconds",
         "verifiers", "link", "json",
     )  # fmt: skip
-    for name, value, most in (("link", link, 1e6), ("verify-seconds", verify_seconds, 1e6)):
-        if not value <= most:
-            raise RecipeError(f"--{name} {value:g}: give at most {most:g}")
+    figures = {"link": link, "verify-seconds": verify_seconds, "verifiers": verifiers}
+    for name, value in figures.items():
+        if not value <= 1e6:
+            raise RecipeError(f"--{name} {value:g}: give at most 1e6")
     totals = _totals(gpus, gpu)
     overrides = parse_overrides(context.args, own)
-    costs, lengths = costs_of(source, overrides, gpu, parameters, mean_tokens, spread)
+    costs, lengths, ahead = costs_of(source, overrides, gpu, parameters, mean_tokens, spread)
+    staleness = min(64, max(1, ahead)) if staleness is None else staleness
     costs = replace(costs, verify=verify_seconds, verifiers=verifiers, link=link * 1e9)
     found = sweep(costs, lengths, totals, staleness=staleness)
     facts = {
@@ -145,8 +157,9 @@ def costs_of(
     parameters: float | None = None,
     mean_tokens: float | None = None,
     spread: float = 0.8,
-) -> tuple[Costs, tuple[int, ...]]:
-    """What a run's folder or a recipe costs on hardware, and how long its completions are.
+) -> tuple[Costs, tuple[int, ...], int]:
+    """What a run's folder or a recipe costs on hardware, how long its completions are, and its
+    `compute.max_staleness`.
 
     Without a record and a mean, the mean is half of `sampling.max_tokens`. Raises RecipeError.
     """
@@ -166,7 +179,11 @@ def costs_of(
 
     is_run = (Path(source) / "recipe.toml").is_file()
     file = Path(source) / "recipe.toml" if is_run else find_recipe(source)
+    calibrates = is_run and gpu is None and parameters is None
+    if calibrates:
+        _check_calibrates(source, load_recipe(file))
     prepared = prepare(load_recipe(file, overrides))
+    ahead = prepared.recipe.compute.max_staleness
     made, hardware = plan_of(prepared), own_hardware(prepared) if gpu is None else gpu_named(gpu)
     if gpu is not None or parameters is not None:
         made = elsewhere(made, parameters)
@@ -174,15 +191,33 @@ def costs_of(
     limit = made.inputs.max_tokens
     run = open_run(source) if is_run else None
     if run is None or mean_tokens is not None:
-        mean = limit / 2 if mean_tokens is None else mean_tokens
-        lengths = lognormal(max(1.0, mean), spread, limit)
+        mean = max(1.0, limit / 2) if mean_tokens is None else mean_tokens
+        lengths = lognormal(mean, spread, limit)
     else:
         lengths = tuple(min(limit, each) for each in recorded_lengths(run))
-    if run is None or gpu is not None or parameters is not None:
-        return costs, lengths
+    if run is None or not calibrates:
+        return costs, lengths, ahead
     recorded = Costs(plan=plan_of(prepare(load_recipe(file))), hardware=hardware)
     found = calibrated(recorded, recorded_phases(run.metric_lines()), recorded_lengths(run))
-    return replace(costs, calibration=found), lengths
+    return replace(costs, calibration=found), lengths, ahead
+
+
+def _check_calibrates(source: str, recorded: Recipe) -> None:
+    """Raises RecipeError for a run whose seconds of a phase are not one device's work in turn."""
+    compute, sampler = recorded.compute, recorded.sampling.sampler
+    others = {
+        f"compute.max_staleness = {compute.max_staleness}": compute.max_staleness > 0,
+        f"compute.processes = {compute.processes}": compute.processes > 1,
+        f"compute.cluster = {compute.cluster!r}": compute.cluster is not None,
+        f"sampling.sampler = {sampler!r}": sampler == "vllm",
+    }
+    for setting, holds in others.items():
+        if holds:
+            raise RecipeError(
+                f"{source} was recorded with {setting}: its seconds are not those of one process "
+                "that samples and then learns, so they do not calibrate; give --gpu, or a run "
+                "with the default"
+            )
 
 
 def _totals(gpus: str, gpu: str | None) -> tuple[int, ...]:

@@ -69,7 +69,8 @@ class _Run(simpy.Environment):  # type: ignore[misc] # mypy does not follow it
         self.engines = max(1, layout.samplers // costs.ways)
         rows = (staleness + 1) * costs.plan.completions_per_step
         self.slots = min(costs.slots(self.mean), math.ceil(rows / self.engines))
-        self.verifiers = [0.0] * (costs.verifiers * math.ceil(layout.devices / NODE))
+        workers = costs.verifiers * math.ceil(layout.devices / NODE)
+        self.verifiers = [0.0] * min(workers, rows)  # no more than that many are ever at work
         self.prompts, self.size = given.prompts_per_step, given.group_size + given.greedy_rollouts
         self.queue: deque[tuple[int, _Group]] = deque()
         self.ready: list[_Group] = []

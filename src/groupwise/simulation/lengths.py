@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from statistics import NormalDist, fmean
 
+import numpy as np
+
 from groupwise.errors import RecipeError
 from groupwise.records import Run
 
@@ -15,10 +17,12 @@ _POINTS = 2000
 
 def lognormal(mean: float, spread: float, limit: int) -> tuple[int, ...]:
     """Lengths cut at `limit`, with this mean after the cut; `spread` is the standard deviation of
-    their logarithm.
+    their logarithm. They are rounded so that their sum keeps its fractions.
 
     >>> round(fmean(lognormal(300, 0.8, 1024))), max(lognormal(300, 0.8, 1024))
     (300, 1024)
+    >>> lognormal(2.5, 0, 4)[:4]
+    (3, 2, 3, 2)
     """
     if not 1 <= mean <= limit:
         raise RecipeError(
@@ -27,12 +31,13 @@ def lognormal(mean: float, spread: float, limit: int) -> tuple[int, ...]:
     if not 0 <= spread <= 3:
         raise RecipeError(f"--spread {spread:g}: give a standard deviation of logs from 0 to 3")
     shape = [math.exp(spread * NormalDist().inv_cdf((i + 0.5) / _POINTS)) for i in range(_POINTS)]
-    low, high = 1e-3, limit * math.exp(4 * spread)
+    low, high = math.exp(-4 * spread), limit * math.exp(4 * spread)  # all are 1, and the limit
     for _ in range(60):  # the mean rises with the median
         median = math.sqrt(low * high)
-        found = tuple(max(1, round(min(limit, median * each))) for each in shape)
+        found = np.clip(median * np.array(shape), 1, limit)
         low, high = (median, high) if fmean(found) < mean else (low, median)
-    return found
+    whole = np.diff(np.floor(np.cumsum(found) + 0.5), prepend=0)
+    return tuple(np.clip(whole, 1, limit).astype(int).tolist())
 
 
 def recorded_lengths(run: Run) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from groupwise.errors import RecipeError
 from groupwise.policies.heads import text_config
@@ -33,10 +34,9 @@ async def same_model(server: Server, policy: Policy) -> None:
     except ServerError as error:
         if error.status != 404:
             raise
-        hint = "a vLLM server has this call where VLLM_SERVER_DEV_MODE=1 is set"
+        hint = "a vLLM server has this call"
+        hint += " where VLLM_SERVER_DEV_MODE=1 is set" if server.engine else ""
         raise ServerError(f"{error}; {hint}", 404) from error
-    except (LookupError, TypeError, ValueError) as error:
-        raise ServerError(f"{server.url} does not answer as a vLLM server: {error!r}") from error
     ids = list(policy.template.encode(TEXT))
     if found != ids:
         raise RecipeError(
@@ -56,21 +56,29 @@ async def same_model(server: Server, policy: Policy) -> None:
 async def _connect(server: Server) -> list[int]:
     """What a fixed text's ids are there; reads the server's model name and longest row."""
     await server.call("GET", "/health")
+    server.engine = await server.read("GET", "/version", lambda reply: str(reply["version"]))
     if await server.is_paused():
         await server.resume()
-    server.engine = str((await server.call("GET", "/version"))["version"])
-    models = (await server.call("GET", "/v1/models"))["data"]
-    own, *_ = (each for each in models if not each.get("parent"))
-    server.model, server.max_length = own["id"], int(own["max_model_len"])
+    server.model, server.max_length = await server.read("GET", "/v1/models", _own_model)
     asked = {"model": server.model, "prompt": TEXT, "add_special_tokens": False}
-    return list((await server.call("POST", "/tokenize", asked))["tokens"])
+    found: list[int] = await server.read(
+        "POST", "/tokenize", lambda reply: list(reply["tokens"]), asked
+    )
+    return found
+
+
+def _own_model(reply: Any) -> tuple[str, int]:
+    """The name of the model that is no adapter, and the longest row that it takes."""
+    own, *_ = (each for each in reply["data"] if not each.get("parent"))
+    return str(own["id"]), int(own["max_model_len"])
 
 
 async def _shape(server: Server) -> dict[str, int]:
     """What the server's model says of itself when printed; nothing where vLLM does not print it."""
     asked = {"method": "get_model_inspection"}
     try:
-        printed = str((await server.call("POST", "/collective_rpc", asked))["results"])
+        path = "/collective_rpc"
+        printed = await server.read("POST", path, lambda reply: str(reply["results"]), asked)
     except ServerError as error:
         if error.status is None:
             raise

@@ -162,7 +162,8 @@ class VllmSampler:
         try:
             async with asyncio.timeout(seconds):
                 if server.url not in self._transfers:
-                    workers = (await server.call("GET", "/get_world_size"))["world_size"]
+                    path = "/get_world_size"
+                    workers = await server.read("GET", path, lambda reply: int(reply["world_size"]))
                     made = await asyncio.to_thread(transfer_to, server, policy, workers)
                     self._transfers[server.url] = made
                 await asyncio.to_thread(self._transfers[server.url])

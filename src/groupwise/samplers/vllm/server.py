@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import httpx2
@@ -70,6 +70,24 @@ class Server:
             raise ServerError(message) from error
         return self._decoded(path, reply.status_code, reply.text)
 
+    async def read(
+        self,
+        method: str,
+        path: str,
+        part: Callable[[Any], Any],
+        body: Any = None,
+        seconds: float = CALL_SECONDS,
+    ) -> Any:
+        """A part of the reply. Raises ServerError as `call` does, and where it has no such part."""
+        reply = await self.call(method, path, body, seconds)
+        try:
+            return part(reply)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            said = " ".join(str(reply).split())[:200]
+            raise ServerError(
+                f"{self.url} does not answer as a vLLM server: {path} replied {said!r}"
+            ) from error
+
     def _decoded(self, path: str, status: int, text: str) -> Any:
         if status != 200:
             said = " ".join(text.split())[:300]
@@ -90,7 +108,7 @@ class Server:
         return None
 
     async def is_paused(self) -> bool:
-        return bool((await self.call("GET", "/is_paused"))["is_paused"])
+        return bool(await self.read("GET", "/is_paused", lambda reply: reply["is_paused"]))
 
     async def pause(self) -> None:
         """Abort what runs; later requests wait for `resume`."""
@@ -117,7 +135,7 @@ class Server:
         """Raises ServerError where the server has other weights than it took last: it has started
         again, or another program gave it some."""
         try:
-            found = (await self.call("GET", "/weight_info"))["weight_version"]
+            found = await self.read("GET", "/weight_info", lambda reply: reply["weight_version"])
         except ServerError as error:
             if error.status == 404:  # it does not say
                 return
@@ -130,12 +148,14 @@ class Server:
         not give any."""
         try:
             body = {"action": "checksum"}
-            found = await self.call("POST", "/weight_checker", body, seconds)
+            found = await self.read(
+                "POST", "/weight_checker", lambda reply: dict(reply["checksums"]), body, seconds
+            )
         except ServerError as error:
             if error.status == 404:
                 return False
             raise
-        if _NOTHING in found["checksums"].values():  # a CPU's kernels hold copies of the weights
+        if _NOTHING in found.values():  # a CPU's kernels hold copies of the weights
             return False
         before, self.checksums = self.checksums, found
         return bool(found == before)
@@ -143,9 +163,11 @@ class Server:
     async def reset_cache(self) -> None:
         """Forget what earlier weights made of prompts; blocks may still be held for a moment."""
         deadline = time.monotonic() + CALL_SECONDS
-        while (reply := await self.call("POST", "/reset_prefix_cache")) is not None:
-            if reply.get("success", True):
-                return
+
+        def is_done(reply: Any) -> bool:
+            return reply is None or bool(reply.get("success", True))
+
+        while not await self.read("POST", "/reset_prefix_cache", is_done):
             if time.monotonic() > deadline:
                 raise ServerError(f"{self.url} does not reset its cache of prompts")
             await asyncio.sleep(0.1)
@@ -172,7 +194,7 @@ class Server:
                         self._take(row, from_json(data), sent, stop_ids)
                     if row.finish_reason is not None:
                         return
-        except (httpx2.HTTPError, ValueError, LookupError, TypeError) as error:
+        except (httpx2.HTTPError, ValueError, LookupError, TypeError, AttributeError) as error:
             message = f"{self.url}{path}: {type(error).__name__}: {error}"
             raise ServerError(message) from error
         raise ServerError(f"{self.url}{path}: the reply ended before its completion did")

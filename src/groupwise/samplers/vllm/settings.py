@@ -71,8 +71,7 @@ class VllmSettings(BaseModel):
     @classmethod
     def _addresses(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for url in value:
-            parts = urlsplit(url)
-            if parts.scheme not in ("http", "https") or not parts.hostname:
+            if not _is_address(url):
                 raise ValueError(
                     f"sampling.vllm.servers: {url!r} is not an address; give, for example, "
                     '"http://127.0.0.1:8000"'
@@ -92,3 +91,11 @@ class VllmSettings(BaseModel):
         if self.arguments and self.python is None:
             raise ValueError("sampling.vllm.arguments are for a server that `python` starts")
         return self
+
+
+def _is_address(url: str) -> bool:
+    try:  # a port that is no number from 0 to 65535 is found when it is read
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
