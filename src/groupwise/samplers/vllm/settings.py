@@ -94,7 +94,7 @@ class VllmSettings(BaseModel):
 
 
 def _is_address(url: str) -> bool:
-    try:  # a port that is no number from 0 to 65535 is found when it is read
+    try:  # reading a port that is not a number up to 65535 raises ValueError
         parts = urlsplit(url)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
