@@ -11,6 +11,7 @@ from groupwise.errors import VerifierError
 from groupwise.policies import Policy, load_policy
 from groupwise.records import rollout_rows
 from groupwise.rollouts import collect
+from groupwise.rollouts.scoring import Scoring
 from groupwise.samplers import SamplingSettings, ScriptedSampler
 from groupwise.types import Prompt, Score, StepReward
 from groupwise.verifiers import Case, Verifier
@@ -68,6 +69,13 @@ def test_a_step_outside_the_text_stops_the_run(tiny: Policy) -> None:
             sampling=SamplingSettings(max_tokens=8),
             seed=0,
         )
+
+
+def test_a_verifier_of_whole_batches_is_not_asked_about_none() -> None:
+    def score(cases: Sequence[Case]) -> list[Score]:
+        raise AssertionError("it was asked")
+
+    assert Scoring(score, 0, singly=False).results() == []
 
 
 def test_every_prompt_can_have_its_own_group_size(tiny: Policy) -> None:

@@ -28,7 +28,7 @@ from groupwise import cluster as groupwise_cluster
 from groupwise.errors import GroupwiseError, RecipeError
 from groupwise.proving.equality import compare_runs
 from groupwise.records import Run, open_run
-from groupwise.training.process import Interrupted
+from groupwise.training.process import Interrupted, Interruption
 
 STEPS = 6
 SETTINGS = {
@@ -206,6 +206,19 @@ def test_a_signal_stops_the_run_with_a_checkpoint_and_it_resumes_equal(
         train(nodes, tmp_path / "run", [(2, lambda _: os.kill(os.getpid(), signal.SIGTERM))])
     assert open_run(tmp_path / "run").summary["status"] == "interrupted"
     assert_equal(train(nodes, tmp_path / "run", resume=True), unbroken)
+
+
+def test_a_signal_while_processes_start_is_not_lost(nodes: Cluster, tmp_path: Path) -> None:
+    def signal_early() -> None:
+        while Interruption.active is None:
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=signal_early, daemon=True)
+    thread.start()
+    with pytest.raises(Interrupted, match=f"interrupted before step 1 of {STEPS} steps"):
+        train(nodes, tmp_path / "run")
+    thread.join()
 
 
 def test_what_a_run_raises_ends_it_at_once(nodes: Cluster, tmp_path: Path) -> None:

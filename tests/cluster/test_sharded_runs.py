@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import resource
 import shutil
 import signal
 import subprocess
@@ -265,26 +266,114 @@ def test_a_rank_that_fails_ends_all_and_is_named(
     assert [each for each in children if "groupwise" in " ".join(each.cmdline())] == []
 
 
-def test_a_process_whose_starter_is_gone_does_not_wait_for_it(tmp_path: Path) -> None:
-    (tmp_path / "recipe.toml").write_text(load_recipe(RECIPE).to_toml())
-    started = time.monotonic()
-    said = subprocess.run(
-        [sys.executable, "-m", "groupwise", "train", str(tmp_path / "recipe.toml")],
+@pytest.mark.parametrize(
+    ("number", "when"),
+    [(signal.SIGTERM, "start"), (signal.SIGKILL, "start"), (signal.SIGKILL, "steps")],
+)
+def test_all_processes_and_their_folder_go_with_the_first(
+    number: signal.Signals, when: str, tmp_path: Path
+) -> None:
+    """Within seconds, though they wait up to 600 s for each other."""
+    verifiers = [{"name": "failing_rewards:takes_long"}]
+    changes = {"environment.verifiers": verifiers, "training.steps": 500}
+    recipe = load_recipe(RECIPE, {**changes, "compute.processes": 2})
+    (tmp_path / "slow.toml").write_text(recipe.to_toml())
+    (tmp_path / "temporary").mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "groupwise", "train", "slow.toml", "--output", "run"],
+        cwd=tmp_path,
         env={
             **os.environ,
-            "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
-            "GROUPWISE_STORE": str(tmp_path / "store"),
-            "GROUPWISE_STARTER": "1",
-            "WORLD_SIZE": "2",
-            "RANK": "1",
+            "PYTHONPATH": os.pathsep.join(os.path.abspath(path) for path in sys.path),
+            "TMPDIR": str(tmp_path / "temporary"),
         },
-        capture_output=True,
-        text=True,
-        timeout=120,
+        stderr=subprocess.DEVNULL,
     )
-    assert said.returncode == 1
-    assert "the process that started this one has ended" in said.stderr
-    assert time.monotonic() - started < 100
+    try:
+        others = await_others(
+            process, tmp_path / "run" / "metrics.jsonl" if when == "steps" else None
+        )
+        process.send_signal(number)
+        assert process.wait(timeout=60) == (143 if number == signal.SIGTERM else -number)
+        _, alive = psutil.wait_procs(others, timeout=60)
+        assert alive == []
+    finally:
+        process.kill()
+    assert list((tmp_path / "temporary").glob("groupwise-*")) == []
+
+
+def await_others(process: subprocess.Popen[bytes], file: Path | None) -> list[psutil.Process]:
+    """The processes that a run has started, once that file is there."""
+    for _ in range(1200):
+        found = psutil.Process(process.pid).children(recursive=True)
+        others = [each for each in found if "groupwise" in " ".join(each.cmdline())]
+        if others and (file is None or file.exists()):
+            return others
+        time.sleep(0.1)
+    raise AssertionError("it did not start")
+
+
+def saves_too_much(ranks: Ranks, folder: Path) -> str:
+    """What a checkpoint raises whose share does not fit on the disk of rank 1."""
+    policy = load_policy("tiny")
+    shard(policy, ranks)
+    model_state = {name: each.detach() for name, each in policy.model.named_parameters()}
+    if ranks.rank == 1:  # a limit of files' sizes in place of a disk: the write fails as well
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
+    with pytest.raises(gw.GroupwiseError) as caught:
+        save_checkpoint(folder, 1, model_state=model_state, state={}, ranks=ranks)
+    if ranks.rank == 1:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+    return str(caught.value)
+
+
+def test_a_disk_that_is_full_for_one_process_is_named_by_all(tmp_path: Path) -> None:
+    for said in on_ranks(2, "cluster.test_sharded_runs:saves_too_much", tmp_path / "checkpoints"):
+        assert said.startswith("the checkpoint after step 1 could not be written to")
+        assert "rank 1: " in said
+        assert "rank 0: " not in said
+        assert "Traceback" not in said
+        assert said.endswith("; older checkpoints are intact")
+    assert list((tmp_path / "checkpoints").iterdir()) == []
+
+
+def raises_alone(ranks: Ranks) -> None:
+    if ranks.rank == 1:
+        raise ValueError("boom")
+    ranks.gather(0)
+
+
+def has_other_data(ranks: Ranks) -> str:
+    with pytest.raises(gw.GroupwiseError) as caught:
+        ranks.same("data with the hash", "abc"[ranks.rank])
+    return str(caught.value)
+
+
+def test_data_or_a_recipe_that_differs_is_named_by_all() -> None:
+    said = "rank 1 has data with the hash b, and rank 0 has a: all processes of a run need the same"
+    assert on_ranks(2, "cluster.test_sharded_runs:has_other_data") == [said, said]
+
+
+def test_an_error_of_one_process_between_exchanges_is_named_by_the_others() -> None:
+    with pytest.raises(AssertionError, match="GroupwiseError: rank 1 failed: ValueError: boom"):
+        on_ranks(2, "cluster.test_sharded_runs:raises_alone")
+
+
+def test_an_exchange_that_breaks_off_is_no_misfit(
+    runs: dict[int, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = runs[2] / "checkpoints" / "step_000002"
+    name = min(name for name in shard_names(path) if name.startswith("model."))
+    with pytest.raises(gw.GroupwiseError, match=r"does not fit: rank 0: .*[Ss]ize") as caught:
+        load_shards(path, {name: torch.zeros(1)})
+    assert "Traceback" not in str(caught.value)
+
+    def breaks(*_: Any, **__: Any) -> None:
+        raise RuntimeError("[gloo/transport/tcp/pair.cc:553] Connection closed by peer")
+
+    monkeypatch.setattr("torch.distributed.checkpoint.load", breaks)
+    with pytest.raises(RuntimeError, match="Connection closed"):
+        load_shards(path, {name: torch.zeros(1)})
 
 
 def test_a_signal_to_one_process_stops_all_with_a_checkpoint(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 import groupwise as gw
-from groupwise.distributed import ALONE, Ranks, world_size
+from groupwise.distributed import ALONE, ComputeSettings, Ranks, joined, world_size
 from groupwise.distributed.launch import _Others
 from groupwise.errors import GroupwiseError, NonFiniteError, RecipeError
 from groupwise.policies import choose_device
@@ -52,6 +53,35 @@ def test_the_number_of_processes_is_the_recipes_or_torchruns(
 def test_a_rank_that_does_not_come_is_named(tmp_path: Path) -> None:
     with pytest.raises(GroupwiseError, match=r"rank 1 of 2 did not come within .* = 0\.2"):
         of(tmp_path / "store", 0).await_all("1.0", lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("rank", "message"),
+    [
+        ("0", r"^rank 0 of 2 did not meet the others at .*: .*EADDRINUSE"),
+        ("1", r"^rank 1 of 2 did not meet the others at .* \(compute\.deadline_seconds = 1\): "),
+        ("2", r"^WORLD_SIZE = 2 in the environment and RANK = 2: .* 0 to 1; start one, or unset"),
+    ],
+    ids=["a port in use", "no peer", "no rank"],
+)
+def test_what_a_launcher_does_not_bring_together_is_named(
+    rank: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        if rank == "0":
+            taken.listen()
+        variables = {
+            "WORLD_SIZE": "2", "RANK": rank, "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(taken.getsockname()[1]),
+        }  # fmt: skip
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        with (
+            pytest.raises(GroupwiseError, match=message),
+            joined(ComputeSettings(deadline_seconds=1), "cpu", ""),
+        ):
+            raise AssertionError("it was joined")
 
 
 def test_another_version_is_refused(tmp_path: Path) -> None:

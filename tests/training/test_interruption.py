@@ -14,6 +14,7 @@ import pytest
 import groupwise as gw
 from groupwise.instants import passed
 from groupwise.training.process import Interrupted, Interruption
+from groupwise.training.train import Loop
 
 MODULE = """
 import pathlib, time
@@ -184,6 +185,32 @@ def test_a_signal_during_the_first_evaluation_ends_before_the_first_step(tmp_pat
     )
     assert resumed.returncode == 0, resumed.stderr
     assert gw.open_run(tmp_path / "run").summary["steps"] == 5
+
+
+def test_a_signal_between_checkpoint_and_stop_counts_after_the_next_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Loop.checkpoint
+
+    def then_signalled(loop: Loop, version: int, *, last: bool) -> bool:
+        written = real(loop, version, last=last)
+        assert Interruption.active is not None
+        Interruption.active.number = signal.SIGTERM
+        return written
+
+    monkeypatch.setattr(Loop, "checkpoint", then_signalled)
+    recipe = {
+        "model": {"name": "tiny"},
+        "environment": {"name": "arithmetic", "audit": False},
+        "sampling": {"group_size": 2, "max_tokens": 2},
+        "algorithm": {"preset": "grpo"},
+        "training": {"steps": 3, "prompts_per_step": 1},
+        "evaluation": {"every": 0, "samples": 1, "max_prompts": 1},
+        "checkpoints": {"every": 0},
+    }
+    with pytest.raises(Interrupted, match="interrupted after 2 of 3 steps"):
+        gw.train(recipe, output=tmp_path)
+    assert [path.name for path in tmp_path.glob("checkpoints/step_*")] == ["step_000002"]
 
 
 def test_a_second_signal_is_no_error_that_a_function_could_swallow() -> None:

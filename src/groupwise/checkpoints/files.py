@@ -91,7 +91,6 @@ def save_checkpoint(
     from safetensors import SafetensorError
 
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     target = folder / _name(step)
     if ranks.first(lambda: is_complete(target)):
         return target
@@ -100,7 +99,7 @@ def save_checkpoint(
     tensors: dict[str, Tensor] = {}
     packed = pack(optimizer_state, "", tensors)
     files = {"model": model_state, "optimizer": tensors, "extra": extra}
-    ranks.together(lambda: _check_space(folder, files.values()))
+    groups = list(files.values())
     temporary = folder / f"{_TEMPORARY}{_name(step)}"
     shards: dict[str, Tensor] = {}
     if ranks.size > 1:
@@ -108,6 +107,7 @@ def save_checkpoint(
             shards |= {f"{kind}.{name}": tensor for name, tensor in files.pop(kind).items()}
 
     def start() -> None:
+        folder.mkdir(parents=True, exist_ok=True)
         _remove(temporary)
         temporary.mkdir()
 
@@ -129,6 +129,7 @@ def save_checkpoint(
 
     try:
         ranks.first(start)
+        ranks.together(lambda: _check_space(folder, groups))
         if shards:
             save_shards(temporary, shards, ranks)
         ranks.first(finish)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from groupwise.checkpoints.files import Checkpoint
+from groupwise.distributed.ranks import of_an_exchange
 from groupwise.distributed.shards import load_shards, shard_names
 from groupwise.errors import GroupwiseError
 from groupwise.tensor_files import pack, tensor_names, unpack
@@ -111,4 +112,6 @@ def _fitting(checkpoint: Checkpoint) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, KeyError, ValueError) as error:
+        if of_an_exchange(error):
+            raise
         raise GroupwiseError(f"{checkpoint.path} does not fit this model: {error}") from error

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +145,7 @@ def _group(ray: Any, recipe: Recipe) -> Iterator[Any]:
     that much within the deadline."""
     settings = recipe.compute
     learners, samplers, verifiers = _roles(settings)
-    on_gpu = recipe.model.device == "cuda" or (
+    on_gpu = recipe.model.device.startswith("cuda") or (
         recipe.model.device == "auto" and ray.cluster_resources().get("GPU", 0) > 0
     )
     policy = {"CPU": 1.0, "GPU": 1.0} if on_gpu else {"CPU": 1.0}
@@ -243,7 +243,7 @@ class _Learner:
         import ray
 
         settings, text = self.recipe.compute, self.recipe.to_toml()
-        joined = list(events)
+        joined, self.stopping = list(events), []
         pool = Pool(
             "learner",
             settings.processes,
@@ -275,10 +275,22 @@ class _Learner:
             pool.close()
         self._look(actors)
 
+    def _stops(self) -> bool:
+        """Whether a process has noted the signal, or may still: one that is starting does not."""
+        import ray
+
+        for reference in self.stopping:
+            if not ray.wait([reference], timeout=0)[0]:
+                return True
+            with suppress(ray.exceptions.RayError):  # the pool finds what is lost
+                if ray.get(reference):
+                    return True
+        return False
+
     def _look(self, actors: Sequence[Any]) -> None:
         """Pass on a signal to the learner, and the record's new lines of steps to the callbacks."""
         number = self.interruption.number
-        if number is not None and not self.stopping:
+        if number is not None and not self._stops():
             self.stopping = [actor.stop.remote(number) for actor in actors]
         if self.callbacks and (self.folder / "metrics.jsonl").is_file():
             lines = Run(self.folder).metric_lines()

@@ -54,7 +54,10 @@ class LearnerRank(Worker):
         if self.writer is not None:
             self.writer.event(kind, **fields)
 
-    def stop(self, number: int) -> None:
-        """Stop after the step that runs, with a checkpoint, as after that signal."""
-        if Interruption.active is not None:
-            Interruption.active.number = number
+    def stop(self, number: int) -> bool:
+        """Stop after the step that runs, with a checkpoint, as after that signal. False where no
+        step runs yet."""
+        active = Interruption.active
+        if active is not None:
+            active.number = number
+        return active is not None

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from groupwise.distributed.ranks import ALONE, Ranks
 from groupwise.distributed.settings import ComputeSettings
@@ -23,6 +27,8 @@ _STARTER = "GROUPWISE_STARTER"
 """The process that started this one, which ends with it."""
 _CLOSING = 20.0
 """Seconds that the other processes have to end by themselves once rank 0 is done."""
+_LOOK = 0.5
+"""Seconds between two looks at the process that started this one."""
 _A_CORE = 4
 """Processes that a core may have: each takes memory, and beyond one a core none is faster."""
 _LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
@@ -50,7 +56,14 @@ def joined(settings: ComputeSettings, device: str, recipe_text: str) -> Iterator
     if size == 1:
         yield ALONE
     elif "WORLD_SIZE" in os.environ:
-        rank = int(os.environ["RANK"])
+        _end_with_starter()
+        rank = int(os.environ.get("RANK", "-1"))
+        if not 0 <= rank < size:
+            raise GroupwiseError(
+                f"WORLD_SIZE = {size} in the environment and RANK = "
+                f"{os.environ.get('RANK', 'unset')}: a launcher of several processes sets RANK to "
+                f"0 to {size - 1}; start one, or unset WORLD_SIZE"
+            )
         with _group(Ranks(rank, size, settings.deadline_seconds), device) as ranks:
             yield ranks
     else:
@@ -60,6 +73,7 @@ def joined(settings: ComputeSettings, device: str, recipe_text: str) -> Iterator
         before = torch.get_num_threads()
         threads = max(1, before // size)
         with (
+            _sigterm_leaves(),
             tempfile.TemporaryDirectory(prefix="groupwise-") as folder,
             _Others(Path(folder), size, recipe_text, threads) as others,
         ):
@@ -174,31 +188,75 @@ def _group(ranks: Ranks, device: str, others: _Others | None = None) -> Iterator
     with _variables({"GLOO_SOCKET_IFNAME": _LOOPBACK, "NCCL_SOCKET_IFNAME": _LOOPBACK}, path):
         if on_gpu:
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-        if path is not None:
-            store = dist.FileStore(path, ranks.size)
-        else:
-            store, _, _ = next(dist.rendezvous("env://", timeout=ranks.timeout))
+        store = dist.FileStore(path, ranks.size) if path is not None else _met(ranks)
         ranks = replace(ranks, store=store)
-        ranks.await_all(_versions(), _check_starter if others is None else others.check)
-        dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
-            store=dist.PrefixStore("group", store),
-            rank=ranks.rank,
-            world_size=ranks.size,
-            timeout=ranks.timeout,
-        )
+        ranks.await_all(_versions(), (lambda: None) if others is None else others.check)
         try:
-            mesh = init_device_mesh("cuda" if on_gpu else "cpu", (ranks.size,))
-            objects = dist.new_group(backend="gloo", timeout=ranks.timeout)
-            yield replace(ranks, mesh=mesh, objects=objects)
+            with ranks.named():
+                dist.init_process_group(
+                    "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
+                    store=dist.PrefixStore("group", store),
+                    rank=ranks.rank,
+                    world_size=ranks.size,
+                    timeout=ranks.timeout,
+                )
+                mesh = init_device_mesh("cuda" if on_gpu else "cpu", (ranks.size,))
+                objects = dist.new_group(backend="gloo", timeout=ranks.timeout)
+                yield replace(ranks, mesh=mesh, objects=objects)
         finally:
-            dist.destroy_process_group()
+            # gloo's threads need the interpreter to let go of the last exchange: it would abort if
+            # it ended meanwhile.
+            time.sleep(0.1)
+            if dist.is_initialized():
+                dist.destroy_process_group()
 
 
-def _check_starter() -> None:
-    """Raises GroupwiseError where the process that started this one has ended."""
-    if os.environ.get(_STARTER, str(os.getppid())) != str(os.getppid()):
-        raise GroupwiseError("the process that started this one has ended")
+def _met(ranks: Ranks) -> Any:
+    """The store at MASTER_ADDR:MASTER_PORT, where the processes of a launcher meet."""
+    import torch.distributed as dist
+
+    try:
+        return next(dist.rendezvous("env://", timeout=ranks.timeout))[0]
+    except (ValueError, dist.DistError) as error:
+        host, port = (os.environ.get(name, "unset") for name in ("MASTER_ADDR", "MASTER_PORT"))
+        said = str(error).strip().splitlines()[0][:200]
+        raise GroupwiseError(
+            f"rank {ranks.rank} of {ranks.size} did not meet the others at "
+            f"MASTER_ADDR:MASTER_PORT = {host}:{port} (compute.deadline_seconds = "
+            f"{ranks.deadline:g}): {said}"
+        ) from error
+
+
+def _end_with_starter() -> None:
+    """From now on this process ends, and what it started, once the one that started it is gone,
+    however that ended; it takes their folder along."""
+    starter = os.environ.get(_STARTER)
+
+    def watch() -> None:
+        while str(os.getppid()) == starter:
+            time.sleep(_LOOK)
+        shutil.rmtree(Path(os.environ[_STORE]).parent, ignore_errors=True)
+        with suppress(ProcessLookupError):  # a group of its own, unless something else started it
+            os.killpg(os.getpid(), signal.SIGKILL)
+        os._exit(1)
+
+    if starter is not None:
+        threading.Thread(target=watch, daemon=True).start()
+
+
+@contextmanager
+def _sigterm_leaves() -> Iterator[None]:
+    """SIGTERM leaves the block as SystemExit, unless the caller or a run inside handles it."""
+    is_main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGTERM)
+    if not is_main or before is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _versions() -> str:

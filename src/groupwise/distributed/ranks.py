@@ -139,8 +139,8 @@ class Ranks:
         """An exchange that fails inside raises GroupwiseError naming the rank that caused it."""
         try:
             yield
-        except Exception as error:
-            if self.size == 1 or not _of_an_exchange(error):
+        except BaseException as error:
+            if self.size == 1 or not of_an_exchange(error):
                 self._tell(error)
                 raise
             raise GroupwiseError(self._cause(error)) from error
@@ -152,10 +152,11 @@ class Ranks:
                 said = f"{type(error).__name__}: {error}"
                 self.store.set(f"failed/{self.rank}", said.strip().splitlines()[0][:500])
 
-    def _cause(self, error: Exception) -> str:
+    def _cause(self, error: BaseException) -> str:
         """Which rank failed, after an exchange of this one broke off."""
         assert self.store is not None
-        self.store.set(f"alive/{self.rank}", "1")
+        with suppress(RuntimeError):  # the store went with its process
+            self.store.set(f"alive/{self.rank}", "1")
         others = [rank for rank in range(self.size) if rank != self.rank]
         ends = time.monotonic() + _PATIENCE
         while True:
@@ -217,7 +218,7 @@ ALONE = Ranks()
 """The only process of its run."""
 
 
-def _of_an_exchange(error: Exception) -> bool:
+def of_an_exchange(error: BaseException) -> bool:
     """Whether PyTorch raised it because a collective broke off: gloo's have only their file."""
     import torch.distributed as dist
 

@@ -58,13 +58,14 @@ def _reader(folder: Path) -> Any:
 
 
 def save_shards(folder: Path, tensors: Mapping[str, Tensor], ranks: Ranks) -> None:
-    """Write tensors into a folder; every rank calls it. Raises GroupwiseError."""
+    """Write tensors into a folder; every rank calls it. Raises OSError naming the ranks that could
+    not write."""
     import torch.distributed.checkpoint as dcp
 
     try:
         dcp.save(dict(tensors), checkpoint_id=folder, process_group=ranks.objects)
     except dcp.api.CheckpointException as error:
-        raise GroupwiseError(f"{folder} could not be written: {error}") from error
+        raise OSError(_failures(error)) from error
 
 
 def shard_names(folder: Path) -> set[str]:
@@ -83,5 +84,12 @@ def load_shards(folder: Path, tensors: Mapping[str, Tensor]) -> None:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*no_dist|.*torch.distributed is disabled")
             dcp.load(dict(tensors), storage_reader=reader, no_dist=alone)
-    except (dcp.api.CheckpointException, RuntimeError, ValueError, KeyError) as error:
-        raise GroupwiseError(f"{folder} does not fit: {error}") from error
+    except dcp.api.CheckpointException as error:  # what breaks an exchange off is not one
+        raise GroupwiseError(f"{folder} does not fit: {_failures(error)}") from error
+
+
+def _failures(error: Any) -> str:
+    """What failed on which rank, without tracebacks."""
+    return "; ".join(
+        f"rank {rank}: {type(each).__name__}: {each}" for rank, (each, _) in error.failures.items()
+    )

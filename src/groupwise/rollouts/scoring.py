@@ -50,8 +50,8 @@ class Scoring:
         self.stop()
         if self._work is not None:
             self._work.result()
-        if not self._singly:
-            cases = [case for case in self._cases if case is not None]
+        cases = [case for case in self._cases if case is not None]
+        if cases and not self._singly:  # one of several processes may have none
             made = self._score(cases)
             self._scores = [own or other for own, other in zip(self._scores, made, strict=True)]
         scores = [score for score in self._scores if score is not None]

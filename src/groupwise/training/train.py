@@ -41,12 +41,12 @@ class Loop:
     def run(self, interruption: Interruption) -> None:
         """Every remaining step. Raises Interrupted where it was asked to stop."""
         first, steps = self.session.first_step, self.recipe.training.steps
-        self._agree(interruption)
         interruption.resume_at = first
         self.report.restore()
         if first == 0 and 0 not in self.report.evaluations:
             self.evaluate(0)
-        self._stop_if_asked(interruption, steps > 0, f"before step {first + 1}")
+        asked = self._asked(interruption)
+        self._stop_if_asked(asked, steps > first, f"before step {first + 1}")
         for step in range(first, steps):
             self.clock = Clock()
             entered_step(step)
@@ -59,10 +59,10 @@ class Loop:
                 self.load(step + 1)
                 evaluated = self.evaluate_if_due(step + 1)
             self.record(step, collected, batch, {**learned, **evaluated}, details)
-            self._agree(interruption)
-            if self.checkpoint(step + 1, last=interruption.number is not None):
+            asked = self._asked(interruption)
+            if self.checkpoint(step + 1, last=asked is not None):
                 interruption.resume_at = step + 1
-            self._stop_if_asked(interruption, step + 1 < steps, f"after {step + 1}")
+            self._stop_if_asked(asked, step + 1 < steps, f"after {step + 1}")
 
         if steps and self.session.learner.update == 0:
             rule = self.session.collector.rule
@@ -222,15 +222,16 @@ class Loop:
         trim_freed_memory()
         return True
 
-    def _agree(self, interruption: Interruption) -> None:
-        """A signal to one process is one to all of them."""
+    def _asked(self, interruption: Interruption) -> int | None:
+        """The signal that any of the processes has got by now. One value decides about checkpoint
+        and stop: a signal that comes between the two counts after the next step."""
         numbers = self.session.ranks.gather(interruption.number)
-        interruption.number = next((each for each in numbers if each is not None), None)
+        return next((each for each in numbers if each is not None), None)
 
-    def _stop_if_asked(self, interruption: Interruption, steps_left: bool, when: str) -> None:
-        if interruption.number is not None and steps_left:
+    def _stop_if_asked(self, asked: int | None, steps_left: bool, when: str) -> None:
+        if asked is not None and steps_left:
             raise Interrupted(
-                interruption.number,
+                asked,
                 f"interrupted {when} of {self.recipe.training.steps} steps; resume it with "
                 f"--resume --output {self.folder}",
             )
