@@ -229,6 +229,29 @@ def test_sampling_ahead_adds_weights_and_what_sampling_takes_to_learning():
     assert ahead.peak == whole.peak_sampling + sum(whole.learning.values()) + 4 * 134_515_008
 
 
+def test_processes_share_what_trains_and_each_holds_a_whole_copy_to_sample_from():
+    count, table = 134_515_008, 49_152 * 576
+    given = replace(INPUTS, reference=True, processes=3, process_bytes=7, available_bytes=10**9)
+    made = plan(given)
+    memory = made.memory
+    third = -(-4 * count // 3)
+    assert memory.always == {
+        "weights": third,
+        "optimizer moments": -(-8 * count // 3),
+        "reference": third,
+        "sampler's weights": 4 * count,
+        "libraries and buffers": 7,
+    }
+    block = (count - table) // 30
+    assert memory.learning["gradients"] == third
+    assert memory.learning["gathered weights and gradients"] == 8 * (2 * table + 3 * block)
+    assert memory.peak_starting == 3 * 4 * count + 7
+    assert memory.peak == max(memory.peak_starting, memory.peak_sampling, memory.peak_learning)
+    assert made.to_dict()["memory"]["in_all"] == 3 * memory.peak
+    assert "in each of 3 processes" in made.summary_line()
+    assert any(f"peak of {3 * memory.peak / 1e9:.1f} GB of 3 processes" in n for n in made.notes)
+
+
 def test_less_memory_with_checkpointing_and_smaller_micro_batches():
     whole = plan(INPUTS).memory
     assert plan(replace(INPUTS, gradient_checkpointing=True)).memory.peak < whole.peak

@@ -23,6 +23,7 @@ _MOMENTS: Mapping[str, int] = {"adamw": 2, "sgd": 0}
 # The log-probabilities' chunk of float32 logits, and how many buffers of it the backward pass has.
 _CHUNK_BYTES = 64 * 2**20
 _CHUNK_BUFFERS = 4
+_SHARDED = ("weights", "adapter", "optimizer moments", "reference")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class MemoryInputs:
     `adapter_parameters` those of an adapter, which then alone train, None without one; `critic`
     None for a method without one; `teacher_parameters` those of all teachers that are loaded;
     `process` is what the process itself takes beside tensors; `ahead`: it samples while it learns,
-    with weights of the sampler's own."""
+    with weights of the sampler's own; `processes` share what trains, and its reference."""
 
     shape: ModelShape
     dtype: DTypeName
@@ -47,15 +48,18 @@ class MemoryInputs:
     teacher_parameters: int = 0
     process: int = 0
     ahead: bool = False
+    processes: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Bytes by kind, as `always` (the whole run), `sampling` and `learning` (only then)."""
+    """Bytes by kind in one process, as `always` (the whole run), `sampling` and `learning` (only
+    then); `peak_starting` where several processes load the whole model before they shard it."""
 
     always: Mapping[str, int]
     sampling: Mapping[str, int]
     learning: Mapping[str, int]
+    peak_starting: int = 0
 
     @property
     def rows(self) -> list[tuple[str, int]]:
@@ -76,12 +80,12 @@ class MemoryPlan:
 
     @property
     def peak(self) -> int:
-        """The larger of the two: sampling and learning do not overlap."""
-        return max(self.peak_sampling, self.peak_learning)
+        """The largest of them: they do not overlap."""
+        return max(self.peak_sampling, self.peak_learning, self.peak_starting)
 
 
 def memory_plan(inputs: MemoryInputs) -> MemoryPlan:
-    """Bytes by kind for one process that samples and learns with the same weights.
+    """Bytes by kind for a process that samples and learns, with the same weights where it is alone.
 
     Weights, gradients, moments, the reference and teachers are float32 (the masters). In bfloat16
     the sampler holds a low-precision copy of the matrices, and so does a forward pass that a
@@ -112,11 +116,26 @@ def memory_plan(inputs: MemoryInputs) -> MemoryPlan:
     if inputs.ahead:
         always |= {"sampler's weights": trained * 4}
         always |= {f"sampler's {name}": size for name, size in sampling.items()}
+    starting, gathered, number = 0, 0, inputs.processes
+    if number > 1:
+        whole = (shape.parameters + adapter) * 4
+        # The reference shares an adapter's base until both are sharded.
+        starting = 2 * whole + always["reference"] + inputs.teacher_parameters * 4 + inputs.process
+        always["reference"] = whole if inputs.reference else 0
+        always |= {name: -(-always[name] // number) for name in _SHARDED}
+        always |= {"sampler's weights": whole}
+        root = shape.vocabulary * shape.hidden * (1 if shape.tied else 2)
+        block = (shape.parameters - root) // shape.layers
+        # What is in no block and two blocks, and the gradients of one before they are summed, each
+        # with the buffer of its exchange.
+        gathered = 8 * (root + 2 * block) + (0 if adapter else 8 * (root + block))
     return MemoryPlan(
         always={name: size for name, size in always.items() if size},
         sampling={} if inputs.ahead else sampling,
+        peak_starting=starting,
         learning={
-            "gradients": trained * 4,
+            "gradients": -(-trained * 4 // number),
+            **({"gathered weights and gradients": gathered} if gathered else {}),
             **({"critic gradients": critic * 4} if critic else {}),
             "activations": activation_bytes(
                 shape, inputs.tokens, inputs.dtype, inputs.gradient_checkpointing

@@ -61,9 +61,14 @@ def summary_line(plan: Plan) -> str:
         f"{counted(plan.updates_per_step, 'update')} a step; {plan.steps_per_epoch:.4g} steps an "
         f"epoch, {plan.epochs:.3g} epochs of {counted(given.train_prompts, 'prompt')}; "
         f"{given.shape.parameters:,} parameters{_trained(plan)}, about "
-        f"{bytes_text(plan.memory.peak)} of memory; checkpoints of "
+        f"{bytes_text(plan.memory.peak)} of memory{_in_each(plan)}; checkpoints of "
         f"{bytes_text(plan.checkpoint_bytes)}"
     )
+
+
+def _in_each(plan: Plan) -> str:
+    number = plan.inputs.processes
+    return "" if number == 1 else f" in each of {number} processes"
 
 
 def _trained(plan: Plan) -> str:
@@ -126,11 +131,19 @@ def _sections(plan: Plan) -> Iterator[list[tuple[str, str]]]:
     trained = given.adapter_parameters
     parameters = [("parameters", f"{given.shape.parameters:,}")]
     parameters += [] if trained is None else [("parameters of the adapter", f"{trained:,}")]
-    yield parameters + [(f"memory, {name}", bytes_text(size)) for name, size in memory.rows]
-    yield [
-        ("memory while sampling, estimated", bytes_text(memory.peak_sampling)),
-        ("memory while learning, estimated", bytes_text(memory.peak_learning)),
+    number = given.processes
+    held = "memory" if number == 1 else "memory of a process"
+    yield parameters + [(f"{held}, {name}", bytes_text(size)) for name, size in memory.rows]
+    peaks = [
+        (f"{held} while sampling, estimated", bytes_text(memory.peak_sampling)),
+        (f"{held} while learning, estimated", bytes_text(memory.peak_learning)),
     ]
+    if number > 1:
+        peaks += [
+            (f"{held} while starting, estimated", bytes_text(memory.peak_starting)),
+            (f"memory of all {number} processes, at most", bytes_text(number * memory.peak)),
+        ]
+    yield peaks
     yield [
         ("a checkpoint", bytes_text(plan.checkpoint_bytes)),
         ("checkpoints written", f"{plan.checkpoints_written:,}"),

@@ -34,8 +34,8 @@ class PlanInputs:
     `max_rounds` and `oversample` are dynamic sampling's bounds, None without it: a round samples
     `oversample` times the prompts that are missing, at most `max_rounds` rounds a step.
     `adapter_parameters`: those of an adapter over the frozen model, None without one.
-    `process_bytes` is what the process takes beside tensors, once its imports are done;
-    `available_bytes` is the device's memory, None where it is not known.
+    `process_bytes` is what a process takes beside tensors, once its imports are done; `processes`
+    train together; `available_bytes` is the memory that they share, None where it is not known.
     """
 
     model: str
@@ -69,6 +69,7 @@ class PlanInputs:
     oversample: float = 1.0
     adapter_parameters: int | None = None
     process_bytes: int = 0
+    processes: int = 1
     available_bytes: int | None = None
 
 
@@ -103,6 +104,7 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON-able values."""
         peaks = {n: getattr(self.memory, n) for n in ("peak_sampling", "peak_learning", "peak")}
+        peaks["in_all"] = self.memory.peak * self.inputs.processes
         memory = {**asdict(self.memory), **peaks}
         return {**asdict(self), "memory": memory, "notes": list(self.notes)}
 
@@ -157,13 +159,14 @@ def plan(inputs: PlanInputs) -> Plan:
             reference=inputs.reference,
             gradient_checkpointing=inputs.gradient_checkpointing,
             tokens=max(row_tokens, min(inputs.micro_batch_tokens, update_tokens)),
-            rows=min(inputs.batch_rows, max(a_round, per_evaluation)),
+            rows=min(inputs.batch_rows, -(-max(a_round, per_evaluation) // inputs.processes)),
             row_tokens=row_tokens,
             adapter_parameters=inputs.adapter_parameters,
             critic=inputs.critic,
             teacher_parameters=inputs.teacher_parameters,
             process=inputs.process_bytes,
             ahead=inputs.ahead,
+            processes=inputs.processes,
         )
     )
     updates = inputs.passes * inputs.minibatches
@@ -243,11 +246,13 @@ def _notes(inputs: PlanInputs, memory: MemoryPlan) -> list[str]:
             f"in at most {inputs.max_rounds} rounds; at success rates of 20, 50 and 85 % that is "
             f"expected to take {factors} times a step's own tokens"
         )
-    if inputs.available_bytes is not None and memory.peak > inputs.available_bytes:
+    peak, several = memory.peak * inputs.processes, inputs.processes > 1
+    if inputs.available_bytes is not None and peak > inputs.available_bytes:
         notes.append(
-            f"the estimated peak of {memory.peak / 1e9:.1f} GB exceeds the "
+            f"the estimated peak of {peak / 1e9:.1f} GB"
+            f"{f' of {inputs.processes} processes' if several else ''} exceeds the "
             f"{inputs.available_bytes / 1e9:.1f} GB of this machine; lower "
-            "training.micro_batch_tokens or sampling.batch_rows, or set "
-            "model.gradient_checkpointing"
+            f"{'compute.processes, ' if several else ''}training.micro_batch_tokens or "
+            "sampling.batch_rows, or set model.gradient_checkpointing"
         )
     return notes

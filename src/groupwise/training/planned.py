@@ -7,6 +7,7 @@ from functools import cache
 import torch
 
 from groupwise.algorithms import Algorithm
+from groupwise.distributed import world_size
 from groupwise.learner import peak_memory_bytes, resident_memory_bytes
 from groupwise.planning import Hardware, Plan, PlanInputs, plan, shape_from_config, step_time
 from groupwise.policies import choose_device, choose_dtype, measure_speed
@@ -64,6 +65,7 @@ def plan_of(prepared: Prepared, algorithm: Algorithm | None = None) -> Plan:
             oversample=1.0 if needs.keep is None else needs.keep.oversample,
             adapter_parameters=None if model.adapter is None else model.adapter.parameters,
             process_bytes=PROCESS if device.type == "cpu" else 0,
+            processes=world_size(recipe.compute.processes),
             available_bytes=memory_bytes() if device.type == "cpu" else None,
         )
     )

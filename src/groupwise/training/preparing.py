@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
+from groupwise.distributed import world_size
 from groupwise.environments import Environment, environment_from_settings
 from groupwise.errors import RecipeError
 from groupwise.evaluation import EvaluationSets, evaluation_sets
@@ -266,6 +267,7 @@ def fit_of(recipe: Recipe, model: ModelInfo, longest_prompt: int) -> Fit | None:
             adapter_parameters=None if model.adapter is None else model.adapter.parameters,
             critic=training.critic if needs.values else None,
             teacher_parameters=teacher_parameters(recipe, model),
+            processes=world_size(recipe.compute.processes),
         ),
         int(training.memory_budget * 1e9),
     )
