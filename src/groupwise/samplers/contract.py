@@ -21,6 +21,8 @@ Pause = Callable[[], bool]
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.1}
 """The mean over tokens of |sampler - policy|, in nats, by precision: rounding alone is ten times
 smaller."""
+QUANTISED_TOLERANCE = 1.0
+"""The same for a sampler that quantises; 0.13 on SmolLM2-135M."""
 
 
 @runtime_checkable

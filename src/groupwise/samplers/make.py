@@ -28,6 +28,7 @@ def sampler_of(settings: SamplingSettings, policy: Policy) -> Sampler:
         policy,
         batch_rows=settings.batch_rows,
         cache_gigabytes=settings.cache_gigabytes,
+        quantise=settings.quantise,
         vllm=settings.vllm,
     )
 
@@ -38,12 +39,14 @@ def make_sampler(
     *,
     batch_rows: int = 128,
     cache_gigabytes: float | None = None,
+    quantise: str | None = None,
     vllm: VllmSettings | None = None,
 ) -> Sampler:
     """The sampler called `name`, loaded with `policy`; `auto` is the fastest that supports it.
 
     A policy that `local` cannot decode is sampled by `transformers`, whose `notes` say so.
-    `vllm` are the servers of the sampler `vllm`. Raises RecipeError for an unknown name.
+    `vllm` are the servers of the sampler `vllm`. Raises RecipeError for an unknown name, and where
+    `quantise` ("int8") is not possible.
     """
     problem = why_no_sampler(name)
     if problem is not None:
@@ -57,7 +60,14 @@ def make_sampler(
     reason = why_not(policy)
     if reason is None:
         cache_bytes = None if cache_gigabytes is None else int(cache_gigabytes * 1e9)
-        return LocalSampler(policy, batch_rows=batch_rows, cache_bytes=cache_bytes)
+        return LocalSampler(
+            policy,
+            batch_rows=batch_rows,
+            cache_bytes=cache_bytes,
+            quantise=quantise is not None,
+        )
+    if quantise is not None:
+        raise RecipeError(f"sampling.quantise = {quantise!r}: {reason}; leave it out")
     note = f"sampled by transformers, not by the faster local sampler: {reason}"
     return TransformersSampler(policy, batch_rows=batch_rows, notes=(note,))
 

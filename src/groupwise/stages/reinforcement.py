@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from groupwise.recipe import SMALL, Recipe, check, check_record, plain_table, validated
+from groupwise.recipe import SMALL, Recipe, check_record, plain_table, validated
+from groupwise.recipe_checks import check
 from groupwise.stages.output import write_model
 from groupwise.stages.stage import CheckContext, Rows, Stage, StageContext, StageResult
 from groupwise.training.output import holds_run

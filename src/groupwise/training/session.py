@@ -32,7 +32,7 @@ from groupwise.policies import (
 from groupwise.randomness import stream_key
 from groupwise.recipe import Recipe
 from groupwise.samplers import Sampler, sampler_of
-from groupwise.samplers.contract import TOLERANCE
+from groupwise.samplers.contract import QUANTISED_TOLERANCE, TOLERANCE
 from groupwise.scorers import SELF, Teachers
 from groupwise.templates import Template
 from groupwise.training.ahead import AheadCollector, Schedule
@@ -363,6 +363,8 @@ def check_agreement(session: Session) -> float:
         for learner, sampler in zip(row, completion.sampler_logprobs)  # rows are padded behind
     ]
     gap, tolerance = sum(gaps) / len(gaps), TOLERANCE.get(policy.dtype, 0.1)
+    if recipe.sampling.quantise is not None:
+        tolerance = QUANTISED_TOLERANCE
     if not gap <= tolerance:
         raise GroupwiseError(
             f"the sampler does not sample from the policy of version {policy.version}: on "

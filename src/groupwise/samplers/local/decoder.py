@@ -48,11 +48,13 @@ class _Reading:
     config: Any
     dtype: torch.dtype
     pack: bool
+    quantise: bool = False
 
     def matrix(self, owner: Any, fused: str, *names: str) -> Matrix:
         """The layer called `fused`, else those called `names`, side by side."""
         found = [fused] if hasattr(owner, fused) else names
-        return Matrix([getattr(owner, name) for name in found], self.dtype, pack=self.pack)
+        layers = [getattr(owner, name) for name in found]
+        return Matrix(layers, self.dtype, pack=self.pack, quantise=self.quantise)
 
     def norm(self, owner: Any, name: str) -> Norm | None:
         """The owner's norm of that name; Gemma's weights are stored as their distance from 1."""
@@ -94,11 +96,10 @@ class GatedLayer:
         self.up = reading.matrix(mlp, "gate_up_proj", "gate_proj", "up_proj")
         self.down = reading.matrix(mlp, "down_proj")
         self.act: Callable[[Tensor], Tensor] = getattr(mlp, "act_fn", None) or mlp.activation_fn
-        self.dtype = reading.dtype
 
     def __call__(self, x: Tensor) -> Tensor:
         """[N, D] to [N, D]."""
-        gate, up = self.up(x.to(self.dtype)).chunk(2, dim=-1)
+        gate, up = self.up(x).chunk(2, dim=-1)
         return self.down(self.act(gate) * up)
 
 
@@ -167,6 +168,11 @@ class Decoder:
         self._exact = torch.float64 if config.dtype == torch.float64 else torch.float32
         names = {layer.attention.rope for layer in self.layers}
         self.rope_names = tuple(sorted(name for name in names if name is not None))
+
+    @property
+    def matrices(self) -> list[Matrix]:
+        """All fused linear layers."""
+        return [part for layer in self.layers for part in layer.parts if isinstance(part, Matrix)]
 
     def refresh(self) -> None:
         """Take the learner's present weights everywhere."""
@@ -242,16 +248,19 @@ class Decoder:
         attend: Attend,
     ) -> Tensor:
         both = self.heads + self.kv_heads
-        states = own.qkv(x.to(self.dtype)).view(x.shape[0], -1, self.head_dim)
+        states = own.qkv(x).view(x.shape[0], -1, self.head_dim)
         turned = _normed_heads(own, states[:, :both].to(x.dtype), self.heads)
         if rope is not None:
             turned = _rotated(turned, *rope)
         queries = (turned[:, : self.heads] * own.scale).to(self.dtype)
         keys = turned[:, self.heads :].to(self.dtype)
-        return own.output(attend(number, own, queries, keys, states[:, both:]).flatten(1))
+        values = states[:, both:].to(self.dtype)
+        return own.output(attend(number, own, queries, keys, values).flatten(1))
 
 
-def read_decoder(model: nn.Module, dtype: torch.dtype, *, pack: bool = True) -> Decoder | str:
+def read_decoder(
+    model: nn.Module, dtype: torch.dtype, *, pack: bool = True, quantise: bool = False
+) -> Decoder | str:
     """A model's decoder, or the reason why it is not supported."""
     config = text_config(model)
     if config.model_type not in FAMILIES:
@@ -262,7 +271,7 @@ def read_decoder(model: nn.Module, dtype: torch.dtype, *, pack: bool = True) -> 
     tables = [ropes, *(each for each in ropes.values() if isinstance(each, dict))]
     if any(each.get("rope_type") in ("dynamic", "longrope") for each in tables):
         return "its rotary positions depend on the length of the sequence at hand"
-    return Decoder(causal_lm(model).get_decoder(), _Reading(config, dtype, pack))
+    return Decoder(causal_lm(model).get_decoder(), _Reading(config, dtype, pack, quantise))
 
 
 def _window(attention: Any, config: Any) -> int | None:

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from groupwise.policies.adapters import effective_bias, effective_weight
 from groupwise.policies.heads import Head
-from groupwise.samplers.local.weights import EXPECTED_ROWS, can_pack
+from groupwise.samplers.local.weights import EXPECTED_ROWS, Int8Weight, can_pack
 
 # Columns added to the matrix: three hold a shift to 24 bits, the others keep the width even.
 _EXTRA = 32
@@ -26,20 +26,32 @@ class SamplingHead:
     """The output layer of a policy, kept in step with it by `refresh`.
 
     With `pack` matrices are laid out for oneDNN; with `half` (a bfloat16 policy whose logits are
-    not changed after the layer) `near` is in bfloat16. `absent` [A] are ids that no token has:
-    their logits are -inf.
+    not changed after the layer) `near` is in bfloat16, with `quantise` in int8. `absent` [A] are
+    ids that no token has: their logits are -inf.
     """
 
-    def __init__(self, head: Head, *, pack: bool, half: bool, absent: Tensor | None = None) -> None:
+    def __init__(
+        self,
+        head: Head,
+        *,
+        pack: bool,
+        half: bool,
+        quantise: bool = False,
+        absent: Tensor | None = None,
+    ) -> None:
         self.layer: nn.Module = head.linear
         self.rule = head.rule
         self.absent = absent
         self.dtype = torch.promote_types(head.dtype, torch.float32)
         weight = effective_weight(self.layer)
         unchanged = head.rule.scale == 1.0 and head.rule.softcap is None
-        self.half = half and pack and unchanged and can_pack(torch.bfloat16, weight.device)
+        self.quantise = quantise
+        self.largest: Tensor | None = None
+        possible = pack and unchanged and not quantise
+        self.half = half and possible and can_pack(torch.bfloat16, weight.device)
         self.packs = pack and not self.half and can_pack(self.dtype, weight.device)
-        self.refresh()
+        if not quantise:
+            self.refresh()
 
     @torch.no_grad()
     def refresh(self) -> None:
@@ -47,6 +59,8 @@ class SamplingHead:
         self.weight = effective_weight(self.layer).to(self.dtype)
         bias = effective_bias(self.layer)
         self.bias = None if bias is None else bias.to(self.dtype)
+        if self.quantise:
+            self.int8 = Int8Weight(self.weight, self.largest)
         if self.half:
             vocabulary, width = self.weight.shape
             wide = torch.zeros(vocabulary, width + _EXTRA, dtype=torch.bfloat16)
@@ -70,6 +84,9 @@ class SamplingHead:
 
     def near(self, states: Tensor, best: Tensor) -> Tensor:
         """The same up to a constant a row, for rows whose last best logit was `best` [n]."""
+        if self.quantise:
+            raw = self.int8(states.float())
+            return self._masked(self.rule.apply_(raw if self.bias is None else raw + self.bias))
         if not self.half:
             return self.exact(states)
         n, width = states.shape

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext
 
 import torch
+from torch import Tensor, nn
 
 from groupwise.errors import RecipeError
 from groupwise.policies.heads import head_of
@@ -21,6 +22,7 @@ from groupwise.samplers.local.head import SamplingHead
 from groupwise.samplers.local.run import Counts, Run
 from groupwise.samplers.local.schedule import Schedule
 from groupwise.samplers.local.static import StaticSteps
+from groupwise.samplers.local.weights import Matrix, why_not_int8
 from groupwise.types import Completion, Request
 
 # Below this many parameters packing costs more than it saves.
@@ -28,6 +30,8 @@ SMALL = 10_000_000
 # A description is tried in float32 up to this many parameters, on this many tokens.
 _TRIED_EXACTLY = 500_000_000
 _TOKENS_TRIED = 24
+# Tokens that the sizes of a quantised decoder's inputs are read from.
+_TOKENS_NOTED = 64
 # The share of the machine's (or the device's) whole memory that keys and values may take unless a
 # budget is set. Of the whole and not of what is free: what is decoded together must not depend on
 # what else runs.
@@ -40,16 +44,26 @@ class LocalSampler:
     `batch_rows` is the most completions decoded at once, `cache_bytes` what their keys and values
     may take; the tighter one decides. `counts` adds up over calls. `static` decodes on tensors of
     fixed shapes, which a GPU replays as a CUDA graph; it is on where there is one.
-    Raises RecipeError where `why_not(policy)` has a reason.
+    `quantise` keeps the matrices in int8, the learner's stay as they are; see docs/sampling.md.
+    Raises RecipeError where `why_not(policy)` has a reason, or the device cannot quantise.
     """
 
     def __init__(
-        self, policy: Policy, *, batch_rows: int = 128, cache_bytes: int | None = None
+        self,
+        policy: Policy,
+        *,
+        batch_rows: int = 128,
+        cache_bytes: int | None = None,
+        quantise: bool = False,
     ) -> None:
         if batch_rows < 1:
             raise RecipeError(f"sampling.batch_rows = {batch_rows}; give 1 or more")
+        problem = why_not_int8(policy.device) if quantise else None
+        if problem is not None:
+            raise RecipeError(f"sampling.quantise = 'int8': {problem}; leave it out")
         self.batch_rows = batch_rows
         self.cache_bytes = cache_bytes
+        self.quantise = quantise
         self.counts = Counts()
         self.static = policy.device.type == "cuda"
         self.decoder: Decoder | None = None
@@ -62,17 +76,21 @@ class LocalSampler:
         """Sample from `policy`'s present weights; no key or value of older ones is kept."""
         parameters = [id(parameter) for parameter in policy.model.parameters()]
         read = (policy.dtype, parameters)
-        if self.decoder is not None and read == self._read_from:
-            self.decoder.refresh()
-            self.head.refresh()
-        else:
+        known = self.decoder is not None and read == self._read_from
+        if not known:
             self._read(policy)
             self._read_from = read
+        assert self.decoder is not None
+        if self.quantise:
+            _note_inputs(policy, self.decoder, self.head)
+        if known or self.quantise:
+            self.decoder.refresh()
+            self.head.refresh()
         self.policy = policy
         self.version = version
 
     def _read(self, policy: Policy) -> None:
-        decoder = _decoder_of(policy)
+        decoder = _decoder_of(policy, quantise=self.quantise)
         if isinstance(decoder, str):
             raise RecipeError(f"sampling.sampler = 'local': {decoder}")
         self.decoder = decoder
@@ -80,6 +98,7 @@ class LocalSampler:
             head_of(policy.model),
             pack=policy.num_parameters >= SMALL,
             half=decoder.dtype == torch.bfloat16,
+            quantise=self.quantise,
             absent=policy.absent_ids,
         )
 
@@ -187,7 +206,7 @@ def why_not(policy: Policy) -> str | None:
     return decoder if isinstance(decoder, str) else None
 
 
-def _decoder_of(policy: Policy) -> Decoder | str:
+def _decoder_of(policy: Policy, *, quantise: bool = False) -> Decoder | str:
     """The decoder of a policy, tested against the model itself; else the reason why not.
 
     The test is in float32 if a second copy of the weights is small.
@@ -200,9 +219,40 @@ def _decoder_of(policy: Policy) -> Decoder | str:
         return probe
     if not _agrees(policy, probe):
         return "it differs from the other models of its family"
-    if tried == dtype and policy.num_parameters < SMALL:
+    if tried == dtype and policy.num_parameters < SMALL and not quantise:
         return probe
-    return read_decoder(policy.model, dtype, pack=policy.num_parameters >= SMALL)
+    pack = policy.num_parameters >= SMALL
+    return read_decoder(policy.model, dtype, pack=pack, quantise=quantise)
+
+
+@torch.no_grad()
+def _note_inputs(policy: Policy, decoder: Decoder, head: SamplingHead) -> None:
+    """Tell every matrix how large its inputs get, by a pass of the model over some tokens."""
+
+    def noting(matrix: Matrix) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+        def note(_module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            matrix.largest = _largest(inputs[0])
+
+        return note
+
+    hooks = [each.layers[0].register_forward_pre_hook(noting(each)) for each in decoder.matrices]
+    try:
+        with evaluating(policy.model), policy.compute():
+            ids = _some_ids(policy, min(_TOKENS_NOTED, policy.max_length))
+            head.largest = _largest(head_of(policy.model).hidden_states(ids[None]))
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _largest(inputs: Tensor) -> Tensor:
+    return inputs.detach().abs().flatten(0, -2).amax(0).float()
+
+
+def _some_ids(policy: Policy, count: int) -> Tensor:
+    vocabulary = policy.model.get_input_embeddings().weight.shape[0]  # type: ignore[operator]
+    ids: Tensor = torch.arange(1, count + 1, device=policy.device) * 7919 % vocabulary
+    return ids
 
 
 @torch.inference_mode()
@@ -210,8 +260,7 @@ def _agrees(policy: Policy, decoder: Decoder) -> bool:
     """Whether the description reproduces the model's hidden states on a few tokens; a variant with
     a feature that no field describes does not."""
     head = head_of(policy.model)
-    vocabulary = policy.model.get_input_embeddings().weight.shape[0]  # type: ignore[operator]
-    ids = torch.arange(1, _TOKENS_TRIED + 1, device=policy.device) * 7919 % vocabulary
+    ids = _some_ids(policy, _TOKENS_TRIED)
     half = decoder.dtype == torch.bfloat16
     with evaluating(policy.model):
         with policy.compute() if half else nullcontext():
