@@ -120,6 +120,49 @@ def test_tools_and_dynamic_sampling_are_replayed(tmp_path: Path) -> None:
     assert run.metrics().to_pandas()["selection/discarded"].sum() > 0
 
 
+CARRY: dict[str, Any] = BASE | {
+    "seed": 0,
+    "sampling": {"group_size": 3, "max_tokens": 4},
+    "training": {"prompts_per_step": 6, "steps": 5, "learning_rate": 1e-3},
+    "evaluation": {"every": 0, "samples": 1, "max_prompts": 2},
+    "algorithm": BASE["algorithm"] | {
+        "filters": [
+            {"kind": "dynamic_sampling", "max_batches": 1, "surplus": "carry", "when_short": "skip"}
+        ]
+    },
+}  # fmt: skip
+
+
+def test_carried_groups_are_learned_from_later_and_every_group_is_recorded(tmp_path: Path) -> None:
+    run = gw.train(CARRY, output=tmp_path / "run")
+    metrics, rows = run.metrics().to_pandas(), run.rollouts().to_pandas()
+    rows = rows.assign(group=list(zip(rows["prompt_id"], rows["visit"])))
+    groups = {kind: set(some["group"]) for kind, some in rows.groupby("kind")}
+    assert groups["waiting"] & groups["training"]
+    assert not groups["discarded"] & (groups["waiting"] | groups["training"])
+    carried = metrics["selection/carried"].tolist()
+    assert len(groups["waiting"] - groups["training"]) == carried[-1]
+    lines = list(read_json_lines(run.folder / "schedule.jsonl"))
+    assert len(set(rows["group"])) == sum(len(line["groups"]) for line in lines)
+    assert max(carried) + metrics["ahead/unlearned"].max() <= 12
+    assert metrics["ahead/staleness_max"].max() == 1.0  # skipped steps do not count
+    assert metrics["ahead/dropped"].sum() == 0.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stale", ["wait", "drop", "correct"])
+def test_carried_groups_are_in_the_checkpoint(stale: str, tmp_path: Path) -> None:
+    settings = {"compute.stale": stale, "checkpoints.every": 1, "evaluation.every": 2}
+    gw.train(CARRY, settings | {"training.steps": 2}, output=tmp_path / "run")
+    run = gw.train(CARRY, settings, output=tmp_path / "run", resume=True)
+    assert run.metrics().to_pandas()["selection/carried"].tolist()[1] > 0
+    gw.train(CARRY, settings, output=tmp_path / "replay", replay_schedule=tmp_path / "run")
+    compared = compare_runs(tmp_path / "run", tmp_path / "replay")
+    assert compared.bits_differing == 0
+    files = {text.split(":")[0] for _, text in compared.found}
+    assert files <= {"environment.json", "recipe.toml"}  # training.steps
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("recipe", ["sums", "tools"])

@@ -111,6 +111,7 @@ class AheadCollector(Collector):
         self.rounds = Rounds(setting, sampler, self.arrivals.put)
         self.started: dict[int, Started] = {}
         self.num_started = 0
+        self.skipped: list[int] = []
         self._stretch: Stretch | None = None
         self._line: dict[str, Any] | None = None
 
@@ -122,6 +123,9 @@ class AheadCollector(Collector):
         most = math.inf if self.rule is None else self.rule.max_batches * wanted
         limit, parked, self.rounds.num_parked = found.max_tokens, self.rounds.num_parked, 0
         ready: list[Group] = []
+        for group in self.waiting:
+            (found.discarded if self._too_old(group, step) else ready).append(group)
+        num_old, self.waiting = len(found.discarded), [*ready]
         logs: list[VerifierLogs] = []
         dropped = 0
         self._sample(step, limit)
@@ -137,7 +141,7 @@ class AheadCollector(Collector):
                 found.max_tokens = max(found.max_tokens, started.max_tokens)
                 found.sampled.append(group)
                 self.picker.see([group])
-                if self.compute.stale == "drop" and _age(group, step) > self.compute.max_staleness:
+                if self._too_old(group, step):
                     found.discarded.append(group)
                     dropped += 1
                 elif (kept := self._kept(group, found)) is not None:
@@ -147,10 +151,10 @@ class AheadCollector(Collector):
         rollouts = [rollout for group in ready for rollout in group.rollouts]
         mixed = sum(any(t.completion.versions for t in each.turns) for each in rollouts)
         found.ahead = {
-            "dropped": dropped,
+            "dropped": num_old + dropped,
             "mixed": mixed / len(rollouts) if rollouts else None,
             "parked": parked,
-            "staleness_max": max((_age(group, step) for group in ready), default=None),
+            "staleness_max": max((self._age(group, step) for group in ready), default=None),
             "unlearned": len(self.started),
         }
         return ready
@@ -158,7 +162,8 @@ class AheadCollector(Collector):
     def _sample(self, step: int, max_tokens: int) -> None:
         """Start as many groups as may be ahead of learning, and sample."""
         per_step, greedy = self.recipe.training.prompts_per_step, self.recipe.algorithm.needs.greedy
-        chosen = self._take((1 + self.compute.max_staleness) * per_step - len(self.started), step)
+        most = (1 + self.compute.max_staleness) * per_step
+        chosen = self._take(most - len(self.started) - len(self.waiting), step)
         sizes = self._sizes([prompt.id for prompt, _ in chosen], max_tokens)
         for (prompt, visit), size in zip(chosen, sizes, strict=True):
             number = self.num_started
@@ -166,6 +171,20 @@ class AheadCollector(Collector):
         held = self._line["held"] if self._line else []
         end = None if self.schedule is None else self._logged(step, "held", len(held))
         self._stretch = Stretch(self.rounds, end)
+
+    def _too_old(self, group: Group, step: int) -> bool:
+        limit = math.inf if self.compute.stale == "correct" else self.compute.max_staleness
+        return self._age(group, step) > limit
+
+    def _age(self, group: Group, step: int) -> int:
+        """The staleness of its oldest token; a skipped step changed no weights."""
+        version = min(rollout.version for rollout in group.rollouts)
+        return step - version - sum(skipped >= version for skipped in self.skipped)
+
+    def _share_out(self, ready: list[Group], wanted: int, step: int, found: Collected) -> None:
+        super()._share_out(ready, wanted, step, found)
+        if not found.groups:
+            self.skipped.append(step)
 
     def _start(self, group: Started, progress: Sequence[Progress] = ()) -> None:
         self.started[group.number] = group
@@ -251,7 +270,8 @@ class AheadCollector(Collector):
             for group in self.started.values()
         ]  # fmt: skip
         counts = {"started": self.num_started, "parked": self.rounds.num_parked}
-        return {**super().state_dict(), "ahead": {**counts, "groups": groups}}
+        ahead = {**counts, "skipped": [*self.skipped], "groups": groups}
+        return {**super().state_dict(), "ahead": ahead}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
@@ -262,12 +282,8 @@ class AheadCollector(Collector):
             stored = from_plain(progress, self.environment.prompt)
             self._start(group, [Progress(*each) for each in stored])
         self.num_started = int(state["ahead"]["started"])
+        self.skipped = list(state["ahead"]["skipped"])
         self.rounds.num_parked = int(state["ahead"]["parked"])
-
-
-def _age(group: Group, step: int) -> int:
-    """The staleness of its oldest token."""
-    return step - min(rollout.version for rollout in group.rollouts)
 
 
 def _merged(logs: Sequence[VerifierLogs]) -> VerifierLogs:

@@ -144,7 +144,7 @@ class Collector:
         """The groups that may be learned from: `wanted` of them, or fewer where the rule ends."""
         verifier = self.environment.verifier
         verifier.begin_step(step)
-        ready, self.waiting = self.waiting, []
+        ready = [*self.waiting]
         rounds = 1 if self.rule is None else self.rule.max_batches
         while len(ready) < wanted and found.rounds < rounds:
             ready += self._round(wanted - len(ready), step, found, timer)
@@ -209,9 +209,9 @@ class Collector:
         else:
             found.groups, surplus = ready[:wanted], ready[wanted:]
         if rule is not None and rule.surplus == "carry":
-            self.waiting = surplus
+            before, self.waiting = set(map(id, self.waiting)), surplus
             found.carried = len(surplus)
-            found.waiting = [group for group in surplus if group.rollouts[0].step == step]
+            found.waiting = [group for group in surplus if id(group) not in before]
         else:
             found.discarded += surplus
 
