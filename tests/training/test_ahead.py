@@ -20,6 +20,7 @@ from groupwise.errors import GroupwiseError, RecipeError
 from groupwise.policies import Policy
 from groupwise.proving import verify_resume
 from groupwise.proving.equality import compare_runs
+from groupwise.recipe import load_recipe
 from groupwise.records.files import read_json_lines
 from groupwise.rollouts.arrivals import Arrivals
 from groupwise.rollouts.member import Setting
@@ -27,6 +28,8 @@ from groupwise.rollouts.rounds import Progress, Rounds, Started
 from groupwise.samplers import SamplingSettings, make_sampler
 from groupwise.selection import from_plain, to_plain
 from groupwise.training.ahead import Stretch
+from groupwise.training.preparing import prepare
+from groupwise.training.session import open_session
 from groupwise.types import Message, Prompt
 from groupwise.verifiers import Component, Composite, load_verifier
 from vllm_stub import vllm_stub
@@ -147,6 +150,23 @@ def test_carried_groups_are_learned_from_later_and_every_group_is_recorded(tmp_p
     assert max(carried) + metrics["ahead/unlearned"].max() <= 12
     assert metrics["ahead/staleness_max"].max() == 1.0  # skipped steps do not count
     assert metrics["ahead/dropped"].sum() == 0.0
+
+
+@pytest.mark.parametrize("recipe", [CARRY, BASE])
+def test_a_checkpoint_that_does_not_know_the_skipped_steps(recipe: dict[str, Any]) -> None:
+    """Refused with a keep rule; exact without one, as no step is skipped then."""
+    session = open_session(prepare(load_recipe(recipe)))
+    try:
+        state = session.collector.state_dict()
+        assert state["ahead"].pop("skipped") == []
+        if recipe is CARRY:
+            with pytest.raises(GroupwiseError, match="does not say which steps were skipped"):
+                session.collector.load_state_dict(state)
+        else:
+            session.collector.load_state_dict(state)
+            assert session.collector.state_dict()["ahead"]["skipped"] == []
+    finally:
+        session.close()
 
 
 @pytest.mark.slow

@@ -122,10 +122,7 @@ class AheadCollector(Collector):
         line = self._line = {"step": step, "groups": [], "held": []}
         most = math.inf if self.rule is None else self.rule.max_batches * wanted
         limit, parked, self.rounds.num_parked = found.max_tokens, self.rounds.num_parked, 0
-        ready: list[Group] = []
-        for group in self.waiting:
-            (found.discarded if self._too_old(group, step) else ready).append(group)
-        num_old, self.waiting = len(found.discarded), [*ready]
+        ready = [*self.waiting]  # carried over by skipped steps alone, so none is older now
         logs: list[VerifierLogs] = []
         dropped = 0
         self._sample(step, limit)
@@ -141,7 +138,10 @@ class AheadCollector(Collector):
                 found.max_tokens = max(found.max_tokens, started.max_tokens)
                 found.sampled.append(group)
                 self.picker.see([group])
-                if self._too_old(group, step):
+                if (
+                    self.compute.stale == "drop"
+                    and self._age(group, step) > self.compute.max_staleness
+                ):
                     found.discarded.append(group)
                     dropped += 1
                 elif (kept := self._kept(group, found)) is not None:
@@ -151,7 +151,7 @@ class AheadCollector(Collector):
         rollouts = [rollout for group in ready for rollout in group.rollouts]
         mixed = sum(any(t.completion.versions for t in each.turns) for each in rollouts)
         found.ahead = {
-            "dropped": num_old + dropped,
+            "dropped": dropped,
             "mixed": mixed / len(rollouts) if rollouts else None,
             "parked": parked,
             "staleness_max": max((self._age(group, step) for group in ready), default=None),
@@ -172,10 +172,6 @@ class AheadCollector(Collector):
         end = None if self.schedule is None else self._logged(step, "held", len(held))
         self._stretch = Stretch(self.rounds, end)
 
-    def _too_old(self, group: Group, step: int) -> bool:
-        limit = math.inf if self.compute.stale == "correct" else self.compute.max_staleness
-        return self._age(group, step) > limit
-
     def _age(self, group: Group, step: int) -> int:
         """The staleness of its oldest token; a skipped step changed no weights."""
         version = min(rollout.version for rollout in group.rollouts)
@@ -185,6 +181,9 @@ class AheadCollector(Collector):
         super()._share_out(ready, wanted, step, found)
         if not found.groups:
             self.skipped.append(step)
+        held = [rollout.version for group in self.waiting for rollout in group.rollouts]
+        oldest = min([step, *held, *(group.version for group in self.started.values())])
+        self.skipped = [skipped for skipped in self.skipped if skipped >= oldest]
 
     def _start(self, group: Started, progress: Sequence[Progress] = ()) -> None:
         self.started[group.number] = group
@@ -275,15 +274,21 @@ class AheadCollector(Collector):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        for *fields, progress in state["ahead"]["groups"]:
+        ahead = state["ahead"]
+        if "skipped" not in ahead and self.rule is not None:
+            raise GroupwiseError(
+                "the checkpoint does not say which steps were skipped, so how old its groups are "
+                "is not known: an earlier version of groupwise wrote it; start the run again"
+            )
+        self.skipped = list(ahead.get("skipped", ()))  # without a keep rule none is skipped
+        for *fields, progress in ahead["groups"]:
             number, version, prompt_id, visit, size, greedy, max_tokens = fields
             prompt = self.environment.prompt(prompt_id)
             group = Started(number, version, prompt, visit, size, greedy, max_tokens)
             stored = from_plain(progress, self.environment.prompt)
             self._start(group, [Progress(*each) for each in stored])
-        self.num_started = int(state["ahead"]["started"])
-        self.skipped = list(state["ahead"]["skipped"])
-        self.rounds.num_parked = int(state["ahead"]["parked"])
+        self.num_started = int(ahead["started"])
+        self.rounds.num_parked = int(ahead["parked"])
 
 
 def _merged(logs: Sequence[VerifierLogs]) -> VerifierLogs:
