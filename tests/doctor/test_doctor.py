@@ -14,6 +14,7 @@ import pytest
 from groupwise.cli.app import run as command
 from groupwise.dashboard.data import RunView
 from groupwise.doctor import Diagnosis, diagnose
+from groupwise.doctor.finding import Finding
 from groupwise.doctor.hacking import SCORED_BY_MODEL
 from groupwise.doctor.texts import answers, final_answer, hedges, whole_answer_verifier
 from groupwise.errors import RecipeError
@@ -301,6 +302,32 @@ def test_a_healthy_run_has_no_findings(tmp_path: Path) -> None:
 def test_a_planted_fault_is_named(tmp_path: Path, kind: str) -> None:
     found = planted(tmp_path / "run", kind)
     assert kind in [finding.kind for finding in (*found.findings, *found.waiting)]
+
+
+def test_a_gap_that_grows_ahead_of_learning_is_put_down_to_staleness(tmp_path: Path) -> None:
+    """The first step has no stale rollout, so its small gap makes no later one look like growth."""
+
+    def found(name: str, gap: Series, ahead: int) -> list[Finding]:
+        recipe = RECIPE + f"[compute]\nmax_staleness = {ahead}\n"
+        age: Series = lambda step: float(step > 5) * ahead  # noqa: E731
+        metrics = {"sampler_gap/mean": gap, "staleness": age}
+        diagnosis = write(tmp_path / name, recipe=recipe, metrics=metrics)
+        return [
+            each
+            for each in (*diagnosis.findings, *diagnosis.waiting)
+            if each.kind == "mismatch_growing"
+        ]
+
+    for ahead, change in (
+        (4, {"compute.max_staleness": 2}),
+        (1, {"training.learning_rate": 3.3e-6}),
+    ):
+        (grown,) = found(f"grows-{ahead}", ramp(1e-5, 0.3), ahead)
+        assert grown.message.endswith(f", on data {ahead}.0 steps old")
+        assert grown.evidence["staleness"] == ahead
+        assert grown.advice.startswith("the weights differ as compute.max_staleness says")
+        assert grown.change == change
+    assert not found("gap-once-stale", lambda step: 0.02 if step > 5 else 1e-6, 1)
 
 
 def test_values_without_a_verdict_are_no_wrong_answers(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import itertools
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -331,6 +332,42 @@ def test_groups_arrive_in_the_order_of_their_verdicts_and_errors_too(
     arrivals.put(groups[0])
     with pytest.raises(ZeroDivisionError):
         arrivals.take(lambda group: group.number == 7, lambda: True)
+
+
+def test_a_run_that_ends_begins_no_call_and_leaves_one_that_hangs(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    environment = Asking(range(40))
+    rounds, done = rounds_of(gw.load_policy("tiny", device="cpu"), environment)
+    for number in range(2):
+        rounds.start(group_of(environment, number))
+    Stretch(rounds, 10_000)
+    begun, go_on, score = threading.Event(), threading.Event(), environment.score
+    calls: list[int] = []
+
+    def hangs(cases: Any) -> Any:
+        calls.append(len(cases))
+        begun.set()
+        assert go_on.wait(20.0)
+        return score(cases)
+
+    monkeypatch.setattr(environment, "score", hangs)
+    for waits in (0.05, 20.0):  # the call hangs; it ends while it is waited for
+        monkeypatch.setattr("groupwise.rollouts.arrivals._LAST_CALL", waits)
+        arrivals = Arrivals(rounds.setting)
+        begun.clear(), go_on.clear(), caplog.clear(), calls.clear()
+        arrivals.put(done[0])
+        assert begun.wait(20.0)
+        arrivals.put(done[1])
+        if waits > 1.0:
+            threading.Timer(0.05, go_on.set).start()
+        arrivals.close()
+        arrivals.put(done[1])
+        assert ("is abandoned" in caplog.text) == (waits < 1.0)
+        go_on.set()
+        work = arrivals._work
+        assert work is None or work.result(20.0) is None
+        assert len(calls) == 1
 
 
 ASKED: list[int] = []

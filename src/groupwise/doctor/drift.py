@@ -15,6 +15,7 @@ from groupwise.doctor.facts import (
     more_kl,
     samples_of,
     slower,
+    trend_of,
     variance,
 )
 from groupwise.doctor.finding import Finding
@@ -30,22 +31,35 @@ STALE = 2.0
 
 
 def mismatch_growing(facts: Facts) -> Finding | None:
-    """The sampler's probabilities drift away from the learner's."""
-    trend = facts.trend("sampler_gap/mean")
+    """The sampler's probabilities drift away from the learner's.
+
+    A run that samples ahead compares different weights by design: its steps without staleness are
+    left out, so that the first ones do not make the others look like growth.
+    """
+    ahead = int(facts.get("compute.max_staleness") or 0)
+    gaps = [(line.get("sampler_gap/mean"), line.get("staleness")) for line in facts.lines]
+    trend = trend_of([float(gap) for gap, age in gaps if gap is not None and (age or not ahead)])
     if trend is None or trend.late < LARGE_GAP:
         return None
     grows = trend.z >= CLEAR and trend.late >= GROWN_GAP * max(trend.early, 1e-4)
     if not grows and trend.late < 10 * LARGE_GAP:
         return None
     corrected = facts.get("algorithm.correction.kind", "none") != "none"
+    stale = (facts.recent("staleness") or 0.0) if ahead else 0.0
+    cause = f", on data {stale:.1f} steps old" if ahead else ""
+    fewer = {"compute.max_staleness": ahead // 2} if ahead > 1 else {}
     return Finding(
         "mismatch_growing", "drift",
         f"sampler and learner disagree by {trend.late:.3g} nats a token ({trend.early:.3g} at "
-        "first)",
-        {"sampler_gap/mean": trend.late, "early": trend.early}, facts.span, "sure",
+        f"first){cause}",
+        {"sampler_gap/mean": trend.late, "early": trend.early}
+        | ({"staleness": stale} if ahead else {}),
+        facts.span, "sure",
+        "the weights differ as compute.max_staleness says: sample fewer steps ahead, or learn more "
+        "slowly" if ahead else
         "correct by truncated importance weights, and look for stale or quantised weights in the "
         "sampler",
-        {"training.learning_rate": slower(facts)} if corrected
+        fewer or {"training.learning_rate": slower(facts)} if corrected or ahead
         else {"algorithm.correction": "truncate"},
     )  # fmt: skip
 

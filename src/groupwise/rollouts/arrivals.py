@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 from groupwise.instants import passed
@@ -18,6 +20,10 @@ _AT_ONCE = 16
 """Calls of a verifier that waits, at a time."""
 _LOOK = 0.2
 """Seconds between two looks at whether what is waited for can still come."""
+_LAST_CALL = 10.0
+"""Seconds that `close` waits for the verifier's calls in hand."""
+
+logger = logging.getLogger("groupwise")
 
 
 class Arrived(NamedTuple):
@@ -39,11 +45,14 @@ class Arrivals:
         self._finished: list[Started] = []
         self._arrived: list[Arrived] = []
         self._work: BackgroundCall[None] | None = None
+        self._closed = False
 
     def put(self, group: Started) -> None:
         """All rollouts of a group have ended; from any thread."""
         passed("scoring")
         with self._changed:
+            if self._closed:
+                return
             self._finished.append(group)
             self._work = self._work or BackgroundCall(self._score)
 
@@ -65,9 +74,19 @@ class Arrivals:
                 self._changed.wait(_LOOK)
 
     def close(self) -> None:
-        """Score no further group."""
+        """Score no further group; the calls in hand are waited for."""
         with self._changed:
+            self._closed = True
             self._finished.clear()
+            work = self._work
+        if work is not None:
+            with suppress(Exception):  # of a group that no step takes
+                work.result(_LAST_CALL)
+            if work.runs:
+                logger.warning(
+                    "a verifier's call goes on %g s after the run has ended, and is abandoned",
+                    _LAST_CALL,
+                )
 
     def _score(self) -> None:
         verifier = self.setting.environment.verifier
@@ -82,6 +101,8 @@ class Arrivals:
                 self._finished = [group for group in self._finished if group not in some]
 
             def attempt(place: int, some: list[Started] = some) -> bool:
+                if self._closed:
+                    return False
                 group = score_group(self.setting, some[place])
                 with self._changed:
                     self._arrived.append(Arrived(some[place], group, verifier.take_logs()))
