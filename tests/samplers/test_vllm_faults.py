@@ -205,10 +205,11 @@ def test_a_lost_servers_requests_go_to_another(
 
 @pytest.mark.parametrize("fault", ["paused", slow("silent")])
 def test_a_server_that_is_silent_is_asked_and_left_out_where_it_is_paused(
-    fault: str, policy: Policy, opened: ExitStack
+    fault: str, policy: Policy, opened: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("groupwise.samplers.vllm.sampler._WATCH", 0.1)
     one, other = (opened.enter_context(vllm_stub(policy)) for _ in range(2))
-    sampler = sampler_on(opened, policy, one, other, silent_seconds=0.5)
+    sampler = sampler_on(opened, policy, one, other, silent_seconds=0.2)
     sampler.load(policy, 0)
     asked = requests(6, max_tokens=3, deadline=4.0)
     if fault == "paused":
@@ -227,7 +228,7 @@ def test_at_the_deadline_the_tokens_so_far_are_returned(policy: Policy, opened: 
     sampler = sampler_on(opened, policy, stub)
     sampler.load(policy, 0)
     stub.faults.add("stalls")
-    (request,) = requests(1, max_tokens=6, deadline=1.5)
+    (request,) = requests(1, max_tokens=6, deadline=0.5)
     started = time.monotonic()
     (found,) = sampler.sample([request])
     assert time.monotonic() - started < 10.0

@@ -170,7 +170,7 @@ class Server:
         while not await self.read("POST", "/reset_prefix_cache", is_done):
             if time.monotonic() > deadline:
                 raise ServerError(f"{self.url} does not reset its cache of prompts")
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.02)
 
     async def complete(
         self, row: Row, *, stop_ids: frozenset[int], biases: Mapping[str, float]
