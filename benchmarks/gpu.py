@@ -40,7 +40,7 @@ from benchmarks.workload import FULL, SMALL, Workload
 from groupwise.policies import Policy, load_policy
 from groupwise.samplers import make_sampler
 from groupwise.samplers.contract import TOLERANCE
-from groupwise.samplers.vllm.settings import VllmSettings
+from groupwise.samplers.servers.settings import VllmSettings
 
 _VLLM_SECONDS = 240.0
 """For a server to start: with what else is done here, the whole stays under ten minutes."""

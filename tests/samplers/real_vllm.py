@@ -20,8 +20,8 @@ from groupwise.errors import GroupwiseError
 from groupwise.policies import Policy, load_policy, score
 from groupwise.policies.tiny import TinyRecipe, _cold_start, build_model
 from groupwise.samplers import make_sampler
-from groupwise.samplers.vllm.sampler import VllmSampler
-from groupwise.samplers.vllm.settings import VllmSettings
+from groupwise.samplers.servers.sampler import VllmSampler
+from groupwise.samplers.servers.settings import VllmSettings
 from groupwise.types import Completion, Prompt, Request
 from vllm_stub import moved
 

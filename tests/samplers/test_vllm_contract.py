@@ -19,7 +19,7 @@ from test_sampler_contract import (  # noqa: F401 (run here with the fixture bel
 
 from groupwise.policies import Policy
 from groupwise.samplers import make_sampler
-from groupwise.samplers.vllm.settings import VllmSettings
+from groupwise.samplers.servers.settings import VllmSettings
 from groupwise.types import Completion, Request
 from model_families import family_policy
 from vllm_stub import vllm_stub

@@ -16,9 +16,9 @@ import torch
 from groupwise.errors import GroupwiseError, NonFiniteError, RecipeError
 from groupwise.policies import Policy, score
 from groupwise.samplers import Sampler
-from groupwise.samplers.vllm.probe import Probe
-from groupwise.samplers.vllm.sampler import VllmSampler
-from groupwise.samplers.vllm.settings import VllmSettings
+from groupwise.samplers.servers.probe import Probe
+from groupwise.samplers.servers.sampler import VllmSampler
+from groupwise.samplers.servers.settings import VllmSettings
 from groupwise.types import Completion, Request
 from groupwise.waiting.deadlines import BackgroundCall
 from model_families import family_policy
@@ -207,7 +207,7 @@ def test_a_lost_servers_requests_go_to_another(
 def test_a_server_that_is_silent_is_asked_and_left_out_where_it_is_paused(
     fault: str, policy: Policy, opened: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("groupwise.samplers.vllm.sampler._WATCH", 0.1)
+    monkeypatch.setattr("groupwise.samplers.servers.sampler._WATCH", 0.1)
     one, other = (opened.enter_context(vllm_stub(policy)) for _ in range(2))
     sampler = sampler_on(opened, policy, one, other, silent_seconds=0.2)
     sampler.load(policy, 0)

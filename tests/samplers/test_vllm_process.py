@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from groupwise.errors import GroupwiseError
-from groupwise.samplers.vllm.process import ServerProcess
+from groupwise.samplers.servers.process import ServerProcess
 
 SERVER = """
 import pathlib, socket, subprocess, sys, time
@@ -30,7 +30,7 @@ time.sleep(100)
 """
 OWNER = """
 import pathlib, sys, time
-from groupwise.samplers.vllm.process import ServerProcess
+from groupwise.samplers.servers.process import ServerProcess
 folder = pathlib.Path(sys.argv[1])
 server = ServerProcess(sys.executable, "model", folder / "log", [])
 server.wait(20)

@@ -10,8 +10,8 @@ import pytest
 
 from groupwise.errors import GroupwiseError, RecipeError
 from groupwise.recipe import load_recipe
-from groupwise.samplers.vllm.sampler import VllmSampler
-from groupwise.samplers.vllm.settings import VllmSettings
+from groupwise.samplers.servers.sampler import VllmSampler
+from groupwise.samplers.servers.settings import VllmSettings
 from groupwise.training.preparing import prepare
 from model_families import family_policy
 from sampler_requests import requests, unending

@@ -13,10 +13,10 @@ from groupwise.policies.policy import Policy
 from groupwise.randomness import stream_key
 from groupwise.samplers.contract import Sampler
 from groupwise.samplers.local.sampler import LocalSampler, why_not
+from groupwise.samplers.servers.sampler import VllmSampler
+from groupwise.samplers.servers.settings import VllmSettings
 from groupwise.samplers.settings import SamplingSettings, why_no_sampler
 from groupwise.samplers.transformers_sampler import TransformersSampler
-from groupwise.samplers.vllm.sampler import VllmSampler
-from groupwise.samplers.vllm.settings import VllmSettings
 from groupwise.texts import shortened
 from groupwise.types import LEAST_TEMPERATURE, Completion, Prompt, Request
 

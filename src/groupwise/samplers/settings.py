@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from groupwise.samplers.vllm.settings import VllmSettings
+from groupwise.samplers.servers.settings import VllmSettings
 from groupwise.suggestions import unknown
 from groupwise.types import LEAST_TEMPERATURE
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from groupwise.policies.logprobs import score
 from groupwise.policies.policy import Policy
 from groupwise.samplers.contract import TOLERANCE
-from groupwise.samplers.vllm.server import Server, ServerError
+from groupwise.samplers.servers.server import Server, ServerError
 
 TEXT = (
     "A train leaves at 9:40 and arrives at 11:05; the ticket costs 12 euros and 30 cents. "

@@ -11,8 +11,8 @@ from typing import Any
 from groupwise.errors import RecipeError
 from groupwise.policies.heads import text_config
 from groupwise.policies.policy import Policy
-from groupwise.samplers.vllm.probe import TEXT
-from groupwise.samplers.vllm.server import Server, ServerError
+from groupwise.samplers.servers.probe import TEXT
+from groupwise.samplers.servers.server import Server, ServerError
 
 Take = Callable[[], Awaitable[None]]
 # Where a printed model has the fields of its configuration.

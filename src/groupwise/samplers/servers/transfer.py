@@ -14,7 +14,7 @@ from groupwise.errors import RecipeError
 from groupwise.policies.heads import causal_lm
 from groupwise.policies.policy import Policy
 from groupwise.ports import free_port
-from groupwise.samplers.vllm.server import Server
+from groupwise.samplers.servers.server import Server
 
 
 def transfer_to(server: Server, policy: Policy, workers: int) -> Callable[[], Any]:

@@ -23,13 +23,13 @@ from groupwise.policies.adapters import adapter_config, has_adapter
 from groupwise.policies.policy import Policy
 from groupwise.samplers.contract import Pause, Then, check_length
 from groupwise.samplers.rows import Row
-from groupwise.samplers.vllm.probe import Probe, ask, probe_ids
-from groupwise.samplers.vllm.process import ServerProcess
-from groupwise.samplers.vllm.refresh import load_adapter, load_folder, refresh, same_model
-from groupwise.samplers.vllm.server import Server, ServerError
-from groupwise.samplers.vllm.settings import VllmSettings
-from groupwise.samplers.vllm.transfer import transfer_to
-from groupwise.samplers.vllm.weights import Handover
+from groupwise.samplers.servers.probe import Probe, ask, probe_ids
+from groupwise.samplers.servers.process import ServerProcess
+from groupwise.samplers.servers.refresh import load_adapter, load_folder, refresh, same_model
+from groupwise.samplers.servers.server import Server, ServerError
+from groupwise.samplers.servers.settings import VllmSettings
+from groupwise.samplers.servers.transfer import transfer_to
+from groupwise.samplers.servers.weights import Handover
 from groupwise.types import Completion, Request
 from groupwise.waiting.calls import EventLoop
 
