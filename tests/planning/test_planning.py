@@ -215,6 +215,14 @@ def test_an_adapter_trains_alone_and_the_reference_shares_its_base():
     assert "134,515,008 parameters and 4,884,480 of an adapter, which train" in made.summary_line()
 
 
+def test_a_base_in_4_bits_holds_layers_so_and_is_sampled_from_a_copy():
+    count, table, adapter = 134_515_008, 49_152 * 576, 4_884_480
+    made = plan(replace(INPUTS, adapter_parameters=adapter, nf4=True, dtype="bfloat16")).memory
+    assert made.always["weights"] == 4 * table + int(0.52 * (count - table))
+    assert made.always["sampler's copy"] == 2 * (count + adapter)
+    assert "low-precision weights" not in made.learning
+
+
 def test_bfloat16_copies_and_plain_sgd():
     made = plan(replace(INPUTS, dtype="bfloat16", optimizer="sgd")).memory
     assert made.always["sampler's copy"] == 2 * 134_515_008

@@ -379,3 +379,21 @@ def test_every_field_of_every_kind_is_explained() -> None:
     assert {"stages.kind", "stages.from", "stages.supervised.data.path"} <= names
     assert {"stages.supervised.training.patience", "stages.merge.models.weight"} <= names
     assert all(row[3] for row in rows)
+
+
+def test_stages_in_one_process_are_named_where_others_have_several(tmp_path: Path) -> None:
+    data = {"path": str(write_rows(tmp_path / "rows.jsonl", sum_rows()))}
+    fits = {"kind": "supervised", "data": data}
+    top = {
+        "model": {"name": "tiny"},
+        "environment": {"name": "arithmetic"},
+        "algorithm": {"preset": "grpo"},
+        "compute": {"processes": 2},
+    }
+    made = load_pipeline({**top, "stages": [fits, RL]})
+    assert made.trained_alone == [
+        "compute.processes = 2 is for rl stages; in one process: 'supervised'"
+    ]
+    assert load_pipeline({**top, "stages": [RL]}).trained_alone == []
+    with pytest.raises(RecipeError, match=r"\[compute\] is read by stages of the kind rl, and the"):
+        load_pipeline({**top, "stages": [fits]})

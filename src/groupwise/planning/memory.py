@@ -23,6 +23,7 @@ _MOMENTS: Mapping[str, int] = {"adamw": 2, "sgd": 0}
 # The log-probabilities' chunk of float32 logits, and how many buffers of it the backward pass has.
 _CHUNK_BYTES = 64 * 2**20
 _CHUNK_BUFFERS = 4
+_NF4_BYTES = 0.52  # a parameter: 4 bits, and scales of 64 parameters that are in 8 bits themselves
 _SHARDED = ("weights", "adapter", "optimizer moments", "reference")
 
 
@@ -33,7 +34,8 @@ class MemoryInputs:
     `adapter_parameters` those of an adapter, which then alone train, None without one; `critic`
     None for a method without one; `teacher_parameters` those of all teachers that are loaded;
     `process` is what the process itself takes beside tensors; `ahead`: it samples while it learns,
-    with weights of the sampler's own; `processes` share what trains, and its reference."""
+    with weights of the sampler's own; `processes` share what trains, and its reference; `nf4`: the
+    layers of an adapter's base are in 4 bits."""
 
     shape: ModelShape
     dtype: DTypeName
@@ -49,6 +51,7 @@ class MemoryInputs:
     process: int = 0
     ahead: bool = False
     processes: int = 1
+    nf4: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +99,13 @@ def memory_plan(inputs: MemoryInputs) -> MemoryPlan:
     shape, low = inputs.shape, inputs.dtype != "float32"
     adapter = inputs.adapter_parameters or 0
     trained = adapter or shape.parameters
-    copies = (shape.matrix_parameters + adapter) * _BYTES[inputs.dtype] if low else 0
+    root = shape.vocabulary * shape.hidden * (1 if shape.tied else 2)
+    layers = int((shape.parameters - root) * (_NF4_BYTES if inputs.nf4 else 4))
+    copies = (shape.matrix_parameters + adapter) * _BYTES[inputs.dtype]
+    copies = copies if low or inputs.nf4 else 0
     critic = critic_parameters(shape, inputs.critic)
     always = {
-        "weights": shape.parameters * 4,
+        "weights": root * 4 + layers,
         "adapter": adapter * 4,
         "optimizer moments": trained * 4 * _MOMENTS[inputs.optimizer],
         "reference": trained * 4 if inputs.reference else 0,
@@ -124,7 +130,6 @@ def memory_plan(inputs: MemoryInputs) -> MemoryPlan:
         always["reference"] = whole if inputs.reference else 0
         always |= {name: -(-always[name] // number) for name in _SHARDED}
         always |= {"sampler's weights": whole}
-        root = shape.vocabulary * shape.hidden * (1 if shape.tied else 2)
         block = (shape.parameters - root) // shape.layers
         # What is in no block and two blocks, and the gradients of one before they are summed, each
         # with the buffer of its exchange.
@@ -141,7 +146,7 @@ def memory_plan(inputs: MemoryInputs) -> MemoryPlan:
                 shape, inputs.tokens, inputs.dtype, inputs.gradient_checkpointing
             ),
             "logits": logits_bytes(shape, inputs.tokens),
-            **({"low-precision weights": copies} if copies else {}),
+            **({"low-precision weights": copies} if low and not inputs.nf4 else {}),
         },
     )
 

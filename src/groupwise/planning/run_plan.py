@@ -35,7 +35,8 @@ class PlanInputs:
     `oversample` times the prompts that are missing, at most `max_rounds` rounds a step.
     `adapter_parameters`: those of an adapter over the frozen model, None without one.
     `process_bytes` is what a process takes beside tensors, once its imports are done; `processes`
-    train together; `available_bytes` is the memory that they share, None where it is not known.
+    train together; `nf4`: an adapter's base is in 4 bits; `available_bytes` is the memory that the
+    processes share, None where it is not known.
     """
 
     model: str
@@ -70,6 +71,7 @@ class PlanInputs:
     adapter_parameters: int | None = None
     process_bytes: int = 0
     processes: int = 1
+    nf4: bool = False
     available_bytes: int | None = None
 
 
@@ -167,6 +169,7 @@ def plan(inputs: PlanInputs) -> Plan:
             process=inputs.process_bytes,
             ahead=inputs.ahead,
             processes=inputs.processes,
+            nf4=inputs.nf4,
         )
     )
     updates = inputs.passes * inputs.minibatches

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from groupwise.policies.export import refuse_full as refuse_full
     from groupwise.policies.export import save_pretrained as save_pretrained
     from groupwise.policies.load import ModelInfo as ModelInfo
+    from groupwise.policies.load import check_base as check_base
     from groupwise.policies.load import checkpoint_activations as checkpoint_activations
     from groupwise.policies.load import choose_device as choose_device
     from groupwise.policies.load import choose_dtype as choose_dtype

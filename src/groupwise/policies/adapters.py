@@ -175,7 +175,7 @@ def effective_bias(module: nn.Module) -> Tensor | None:
 
 
 def _effective(module: Any, dtype: torch.dtype) -> Tensor:
-    weight: Tensor = getattr(module, "base_layer", module).weight.detach().to(dtype)
+    weight = _stored(getattr(module, "base_layer", module)).to(dtype)
     if not _is_lora(module) or module.disable_adapters or module.merged:
         return weight
     for name in module.active_adapters:
@@ -183,6 +183,21 @@ def _effective(module: Any, dtype: torch.dtype) -> Tensor:
             a, b = (getattr(module, each)[name].weight.to(dtype) for each in ("lora_A", "lora_B"))
             left, right = (a.T, b.T) if module.fan_in_fan_out else (b, a)
             weight = torch.addmm(weight, left, right, alpha=module.scaling[name])
+    return weight
+
+
+def in_4_bits(module: nn.Module) -> bool:
+    """Whether bitsandbytes holds this layer's weight."""
+    return hasattr(getattr(module, "weight", None), "quant_state")
+
+
+def _stored(layer: Any) -> Tensor:
+    """The layer's own weight, as it computes with it."""
+    weight: Tensor = layer.weight.detach()
+    if in_4_bits(layer):
+        from bitsandbytes.functional import dequantize_4bit
+
+        weight = dequantize_4bit(layer.weight.data, layer.weight.quant_state)
     return weight
 
 
@@ -206,20 +221,39 @@ def copy_trained(model: nn.Module) -> nn.Module:
 def merged_copy(model: nn.Module) -> nn.Module:
     """The plain model with W + s B A (in float64, then rounded to float32) in W's place.
 
-    `model` is left as it is, bit for bit; what the adapter does not touch is the same tensors.
+    `model` is left as it is, bit for bit; what the adapter does not touch is the same tensors,
+    or what 4 bits stand for as float32.
     """
     lm = causal_lm(model)
     plain: nn.Module = copy.deepcopy(lm, {id(p): p for p in lm.parameters()})
     for name, module in list(plain.named_modules()):
-        if not _is_lora(module):
+        if not _is_lora(module) and (_inside_lora(name) or not in_4_bits(module)):
             continue
         owner, _, last = name.rpartition(".")
-        inner: Any = module.base_layer
+        inner: Any = getattr(module, "base_layer", module)
         with torch.no_grad():
-            inner.weight = nn.Parameter(_effective(module, torch.float64).float())
+            weight = nn.Parameter(_effective(module, torch.float64).float())
+            if in_4_bits(inner):
+                with torch.device("meta"):
+                    made = nn.Linear(inner.in_features, inner.out_features, bias=False)
+                inner, made.bias = made, inner.bias
+            inner.weight = weight
         setattr(plain.get_submodule(owner), last, inner)
     vars(plain).pop("peft_config", None)
+    if getattr(plain, "is_quantized", False):
+        forget_quantisation(plain)
     return plain
+
+
+def forget_quantisation(model: Any) -> None:
+    """Make a model whose weights were dequantised an ordinary one that can be saved."""
+    for name in ("hf_quantizer", "quantization_method"):
+        if hasattr(model, name):
+            setattr(model, name, None)
+    model.is_quantized = model.is_loaded_in_4bit = False
+    if hasattr(model.config, "quantization_config"):
+        model.config = copy.deepcopy(model.config)
+        del model.config.quantization_config
 
 
 def save_adapter(model: nn.Module, folder: Path) -> None:

@@ -10,6 +10,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -164,9 +165,9 @@ def load_policy(
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
-    info = describe_model(
-        name, trust_remote_code=trust_remote_code, adapter=_adapter_settings(adapter)
-    )
+    settings = _adapter_settings(adapter)
+    check_base(name, settings, device)
+    info = describe_model(name, trust_remote_code=trust_remote_code, adapter=settings)
     chosen_device = choose_device(device)
     chosen_dtype = choose_dtype(dtype, chosen_device, info.num_parameters)
     with quiet_transformers():
@@ -178,6 +179,7 @@ def load_policy(
                 trust_remote_code=trust_remote_code,
                 ignore_mismatched_sizes=True,
                 output_loading_info=True,
+                **_in_4_bits(settings, chosen_device, chosen_dtype),
             )
         except (OSError, ValueError, RuntimeError, SafetensorError) as error:
             raise RecipeError(cannot_load(name, info.source, error)) from error
@@ -202,6 +204,39 @@ def load_policy(
             len(policy.absent_ids),
         )
     return policy
+
+
+def check_base(name: str, adapter: AdapterSettings | None, device: str) -> None:
+    """Whether a base in 4 bits can be had here. Raises RecipeError."""
+    if adapter is None or adapter.base == "whole":
+        return
+    missing = [each for each in ("bitsandbytes", "accelerate") if find_spec(each) is None]
+    problem = None
+    if choose_device(device).type != "cuda":
+        problem = f"4 bits are for CUDA alone, and model.device = {device!r} is another here"
+    elif missing:
+        problem = f"{' and '.join(missing)} cannot be imported; install groupwise[qlora]"
+    elif adapter_folder(name) is not None:
+        problem = f"model.name = {name!r} is an adapter, and would be merged first; name its base"
+    if problem is not None:
+        raise RecipeError(f'model.adapter.base = "nf4": {problem}, or give "whole"')
+
+
+def _in_4_bits(
+    adapter: AdapterSettings | None, device: torch.device, dtype: torch.dtype
+) -> dict[str, Any]:
+    """What transformers needs to load linear layers in 4 bits, onto the device at once."""
+    if adapter is None or adapter.base == "whole":
+        return {}
+    from transformers import BitsAndBytesConfig
+
+    config = BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=dtype,
+    )
+    return {"quantization_config": config, "device_map": {"": device}}
 
 
 def _adapter_settings(

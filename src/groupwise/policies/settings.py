@@ -34,6 +34,12 @@ class AdapterSettings(BaseModel):
         "`all-linear`: every one but the output layer.",
     )
 
+    base: Literal["whole", "nf4"] = Field(
+        default="whole",
+        description="How the frozen model is held. nf4: its linear layers in 4 bits, rounded by "
+        "bitsandbytes (QLoRA); CUDA alone, in one process, needs groupwise[qlora].",
+    )
+
     @field_validator("target_modules", mode="before")
     @classmethod
     def _targets(cls, value: Any) -> Any:

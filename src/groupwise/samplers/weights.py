@@ -2,8 +2,8 @@
 
 In float32 nothing is copied. In bfloat16 every linear layer's weight but the head's has a bfloat16
 copy, an adapter's A and B too, refreshed when a version is loaded, and everything else (embeddings,
-norms, head) is the learner's own tensor: the forward pass does what the learner's does in autocast,
-without casting weights at every token.
+norms, head, what is in 4 bits) is the learner's own tensor: the forward pass does what the
+learner's does in autocast, without casting weights at every token.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
+from groupwise.policies.adapters import in_4_bits
 from groupwise.policies.heads import head_of
 from groupwise.policies.policy import Policy
 
@@ -36,7 +37,7 @@ class SamplingWeights:
         copies: dict[int, nn.Parameter] = {}
         head = set(head_of(shadow).linear.modules())
         for module in shadow.modules():
-            if not isinstance(module, nn.Linear | Conv1D) or module in head:
+            if not isinstance(module, nn.Linear | Conv1D) or module in head or in_4_bits(module):
                 continue
             source = module.weight
             if id(source) not in copies:

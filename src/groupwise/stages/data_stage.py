@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 
 from groupwise.environments.readers import Row
 from groupwise.errors import RecipeError
-from groupwise.policies import Policy, describe_model
+from groupwise.policies import Policy, check_base, describe_model
 from groupwise.records import CheckpointSettings
 from groupwise.stages.chats import check_length
 from groupwise.stages.fitting import fit
@@ -53,6 +53,7 @@ class FitStage(Stage):
 
     def check(self, context: CheckContext) -> Any:
         adapter = self.model.adapter
+        check_base(context.model, adapter, self.model.device)
         if adapter is not None and adapter.dropout > 0:
             raise RecipeError(
                 f"model.adapter.dropout = {adapter.dropout}: log-probabilities are computed "

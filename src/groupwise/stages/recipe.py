@@ -80,6 +80,20 @@ class Pipeline:
     order: tuple[Node, ...]
     guard: Evaluate | None
 
+    @property
+    def trained_alone(self) -> list[str]:
+        """A sentence that names the stages which train in one process, where others have more."""
+        given = {node.name: getattr(node.stage, "compute", None) for node in self.order}
+        most = max((each.processes for each in given.values() if each is not None), default=1)
+        alone = [
+            repr(node.name)
+            for node in self.order
+            if given[node.name] is None and hasattr(node.stage, "training")
+        ]
+        if most == 1 or not alone:
+            return []
+        return [f"compute.processes = {most} is for rl stages; in one process: {', '.join(alone)}"]
+
     def to_toml(self) -> str:
         table: dict[str, Any] = {"model": {"name": self.model}}
         if self.guard is not None:
@@ -138,6 +152,11 @@ def load_pipeline(
     _check_top(table)
     names = _names(table)
     nodes = tuple(_node(place, names, table) for place in range(len(names)))
+    if "compute" in table and not any(hasattr(node.stage, "compute") for node in nodes):
+        raise RecipeError(
+            "[compute] is read by stages of the kind rl, and the pipeline has none: its stages "
+            "train in one process; leave the table out"
+        )
     guard = None
     if "guard" in table or "environment" in table:
         with named("guard"):

@@ -110,7 +110,8 @@ def train(
     if resuming:
         same_pipeline(folder, pipeline)
     prepared = check_pipeline(pipeline, folder)
-    for note in _start_notes(source, folder, resume and not resuming, small):
+    notes = _start_notes(source, folder, resume and not resuming, small)
+    for note in (*notes, *pipeline.trained_alone):
         for callback in callbacks:
             callback.on_warning(note)
     with open_record(folder, pipeline.to_toml(), {}, resuming=resuming) as writer:

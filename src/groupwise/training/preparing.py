@@ -10,7 +10,7 @@ from groupwise.environments import Environment, environment_from_settings
 from groupwise.errors import RecipeError
 from groupwise.evaluation import EvaluationSets, evaluation_sets
 from groupwise.planning import Fit, MemoryInputs, fit_learning, shape_from_config
-from groupwise.policies import ModelInfo, choose_device, choose_dtype, describe_model
+from groupwise.policies import ModelInfo, check_base, choose_device, choose_dtype, describe_model
 from groupwise.recipe import Recipe
 from groupwise.scorers import SELF, check_classifiers, check_teachers
 from groupwise.selection import curriculum_of
@@ -46,6 +46,7 @@ def prepare(recipe: Recipe, pending: Collection[str] = ()) -> Prepared:
     _check_rewards(recipe, environment)
     for verifier in filter(None, (environment.verifier, environment.strict)):
         check_classifiers(verifier, pending)
+    check_base(recipe.model.name, recipe.model.adapter, recipe.model.device)
     model = describe_model(
         recipe.model.name,
         trust_remote_code=recipe.model.trust_remote_code,
@@ -125,6 +126,11 @@ def check_several(recipe: Recipe, processes: int) -> None:
         (recipe.sampling.vllm, "sampling.vllm", "its engines are loaded by one process"),
         (recipe.sampling.routing_replay, "sampling.routing_replay", "it was not run so"),
         (
+            recipe.model.adapter is not None and recipe.model.adapter.base != "whole",
+            "model.adapter.base",
+            "4-bit weights are not sharded",
+        ),
+        (
             ":" in recipe.model.device,
             f"model.device = {recipe.model.device!r}",
             "all would share it",
@@ -200,6 +206,11 @@ def _check_adapter(recipe: Recipe) -> None:
             f"model.adapter.dropout = {settings.dropout}: completions are sampled and scored "
             "without dropout, and a loss with it would be of another policy; give 0"
         )
+    if settings is not None and settings.base != "whole" and recipe.sampling.vllm is not None:
+        raise RecipeError(
+            f'model.adapter.base = {settings.base!r} with sampling.sampler = "vllm": its servers '
+            'hold the whole base, which is another model; give "whole", or sampler = "local"'
+        )
     if kl.refresh_every and kl.refresh_mix != 1.0:
         raise RecipeError(
             f"algorithm.kl.refresh_mix = {kl.refresh_mix}: a mixture of two adapters does not "
@@ -268,6 +279,7 @@ def fit_of(recipe: Recipe, model: ModelInfo, longest_prompt: int) -> Fit | None:
             critic=training.critic if needs.values else None,
             teacher_parameters=teacher_parameters(recipe, model),
             processes=world_size(recipe.compute.processes),
+            nf4=recipe.model.adapter is not None and recipe.model.adapter.base == "nf4",
         ),
         int(training.memory_budget * 1e9),
     )
