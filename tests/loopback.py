@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -16,14 +17,16 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingHTTPServer):
-    """Serves from the start until `stop`; `url` has no path."""
+    """Serves from the start until `stop`, over https with a `context`; `url` has no path."""
 
     daemon_threads = True
     request_queue_size = 64
 
-    def __init__(self, handler: type[Handler]) -> None:
+    def __init__(self, handler: type[Handler], context: ssl.SSLContext | None = None) -> None:
         super().__init__(("127.0.0.1", 0), handler)
-        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        self.url = f"http{'s' * bool(context)}://127.0.0.1:{self.server_address[1]}"
+        if context is not None:
+            self.socket = context.wrap_socket(self.socket, server_side=True)
         self.thread = threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True)
         self.thread.start()
 

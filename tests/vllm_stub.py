@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -31,7 +32,10 @@ class Stub:
     temperature), `stays_paused`, `paused` (requests wait), `dead` (completions answer 500), `drops`
     (a stream ends after two tokens), `silent` (it never starts), `stalls` (it waits after three
     tokens), `other_tokenizer`, `other_model`, `nan`, `packed` (checksums are of nothing),
-    `no_dev_mode`. `answers` are by path what is replied in place of the right thing.
+    `no_dev_mode`, `outside` (an id that the vocabulary does not have), `longer` (an id without a
+    log-probability), `nan_literal`, `other_prompt`. `failures` completions answer 500, and later
+    ones are right; after `reloads_before_hanging` reloads one hangs; `prefix` stands before every
+    path. `answers` are by path what is replied in place of the right thing.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -48,9 +52,11 @@ class Stub:
         self.paused = self.asleep = False
         self.engine_dead = False
         self.max_length = policy.max_length
-        self.url = ""
+        self.url = self.prefix = ""
+        self.failures = 0
+        self.reloads_before_hanging: int | None = None
         self.gone = lambda: None
-        self._lock = threading.Lock()
+        self._lock, self._reloads = threading.Lock(), threading.Lock()
 
     # What is asked.
 
@@ -85,7 +91,8 @@ class Stub:
         elif path == "/collective_rpc":
             if body["method"] == "get_model_inspection":
                 return 200, {"results": [self._printed()]}
-            return self._reload(Path(body["kwargs"]["weights_path"]))
+            with self._reloads:  # the engine does one after the other
+                return self._reload(Path(body["kwargs"]["weights_path"]))
         elif path == "/reset_prefix_cache":
             self.resets += 1
             if self.resets % 2:  # blocks are still held
@@ -113,6 +120,9 @@ class Stub:
         )
 
     def _reload(self, folder: Path) -> tuple[int, Any]:
+        if self.reloads_before_hanging is not None:
+            self.faults |= set() if self.reloads_before_hanging else {"hangs", "hanging"}
+            self.reloads_before_hanging -= 1
         while "hangs" in self.faults:
             time.sleep(0.05)
         self.engine_dead = "refused" in self.faults or not folder.is_dir()
@@ -136,6 +146,9 @@ class Stub:
             time.sleep(0.02)
         if self.asleep:
             return "asleep"
+        if self.failures > 0:
+            self.failures -= 1
+            return "bad gateway"
         return "engine dead" if self.engine_dead or "dead" in self.faults else None
 
     def completion(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -159,8 +172,8 @@ class Stub:
             logprobs = list(made.sampler_logprobs)
             if "raw" in self.faults:
                 logprobs = score(self.policy, request.prompt_ids, made.token_ids).tolist()
-            if "nan" in self.faults:
-                logprobs[-1] = None
+            if {"nan", "nan_literal"} & self.faults:
+                logprobs[-1] = None if "nan" in self.faults else float("nan")
             prompt = None
             if body.get("prompt_logprobs") is not None:
                 rest = request.prompt_ids[1:]
@@ -189,9 +202,11 @@ class Stub:
                 return
             last = place + 1 == len(choice["token_ids"])
             given = choice["logprobs"]
+            ids = [10**8 if "outside" in self.faults else token] * (1 + ("longer" in self.faults))
+            prompt = choice["prompt_token_ids"][:: -1 if "other_prompt" in self.faults else 1]
             yield {
-                "token_ids": [token],
-                "prompt_token_ids": choice["prompt_token_ids"] if place == 0 else None,
+                "token_ids": ids,
+                "prompt_token_ids": prompt if place == 0 else None,
                 "logprobs": {
                     "token_logprobs": [given["token_logprobs"][place]],
                     "top_logprobs": given["top_logprobs"] and [given["top_logprobs"][place]],
@@ -201,8 +216,10 @@ class Stub:
 
 
 @contextmanager
-def vllm_stub(policy: Policy, *faults: str) -> Iterator[Stub]:
-    """A stub that serves a copy of the policy's present weights."""
+def vllm_stub(
+    policy: Policy, *faults: str, context: ssl.SSLContext | None = None
+) -> Iterator[Stub]:
+    """A stub that serves a copy of the policy's present weights; over https with a `context`."""
     stub = Stub(policy)
     stub.faults |= set(faults)
 
@@ -210,13 +227,14 @@ def vllm_stub(policy: Policy, *faults: str) -> Iterator[Stub]:
         def do_GET(self) -> None:
             stub.calls.append(self.path)
             stub.keys.add(self.headers["Authorization"])
-            self.reply(*stub.get(self.path))
+            self.reply(*stub.get(self.path.removeprefix(stub.prefix)))
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])) or "{}") or {}
             stub.calls.append(self.path)
-            if self.path != "/v1/completions":
-                self.reply(*stub.post(self.path, body))
+            path = self.path.removeprefix(stub.prefix)
+            if path != "/v1/completions":
+                self.reply(*stub.post(path, body))
                 return
             stub.bodies.append(body)
             if (failure := stub.failure()) is not None:
@@ -244,7 +262,7 @@ def vllm_stub(policy: Policy, *faults: str) -> Iterator[Stub]:
             self.end_headers()
             self.wfile.write(text)
 
-    server = loopback.Server(Handler)
+    server = loopback.Server(Handler, context)
     stub.url = server.url
     stub.gone = server.stop
     try:

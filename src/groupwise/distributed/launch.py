@@ -73,7 +73,7 @@ def joined(settings: ComputeSettings, device: str, recipe_text: str) -> Iterator
         before = torch.get_num_threads()
         threads = max(1, before // size)
         with (
-            _sigterm_leaves(),
+            sigterm_leaves(),
             tempfile.TemporaryDirectory(prefix="groupwise-") as folder,
             _Others(Path(folder), size, recipe_text, threads) as others,
         ):
@@ -245,7 +245,7 @@ def _end_with_starter() -> None:
 
 
 @contextmanager
-def _sigterm_leaves() -> Iterator[None]:
+def sigterm_leaves() -> Iterator[None]:
     """SIGTERM leaves the block as SystemExit, unless the caller or a run inside handles it."""
     is_main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGTERM)

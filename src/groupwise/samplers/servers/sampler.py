@@ -18,8 +18,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from groupwise.distributed.launch import sigterm_leaves
 from groupwise.errors import GroupwiseError, RecipeError
 from groupwise.policies.adapters import adapter_config, has_adapter
+from groupwise.policies.heads import text_config
 from groupwise.policies.policy import Policy
 from groupwise.samplers.contract import Pause, Then, check_length
 from groupwise.samplers.rows import Row
@@ -41,6 +43,8 @@ _WATCH = 1.0  # seconds between looks at servers that are silent
 _TICK = 0.05  # seconds between questions whether it is to pause
 _PATIENCE = 30.0
 _FOREVER = 1e9
+_IDLE = 5.0  # seconds without a token in which a server may have started again
+_REVIVALS = (0.5, 2.0, 8.0)  # seconds before lost servers are asked again where none is left
 
 
 @dataclass(slots=True)
@@ -84,11 +88,15 @@ class VllmSampler:
         self._handover = Handover(policy, settings.folder, adapter=is_lora, untied=untied)
         try:
             urls = settings.servers or (self._started(policy),)
-            self.servers = [Server(url, headers) for url in urls]
+            self.servers = [Server(url, headers, self._has) for url in urls]
             self._leave_out(self._together(same_model(each, policy) for each in self.servers))
         except BaseException:
             self.close()
             raise
+
+    def _has(self, token: int) -> bool:
+        size = text_config(self.policy.model).vocab_size
+        return isinstance(token, int) and 0 <= token < size and str(token) not in self._biases
 
     def _started(self, policy: Policy) -> str:
         """The address of a server that the run starts, with the policy's weights of now."""
@@ -127,7 +135,8 @@ class VllmSampler:
         longest = min((each.max_length for each in self.servers if each.max_length), default=0)
         ids = probe_ids(policy, longest or policy.max_length)
         probe = self._probe = Probe(policy, ids, self._probe)
-        failed = self._together(self._refreshed(each, folder, probe) for each in self.servers)
+        with sigterm_leaves():  # no server is left paused, even before the run handles signals
+            failed = self._together(self._refreshed(each, folder, probe) for each in self.servers)
         self._handover.drop(folder) if all(failed) else self._handover.keep(folder)
         self._leave_out(failed)
         self._loaded = True
@@ -135,6 +144,7 @@ class VllmSampler:
     async def _refreshed(self, server: Server, folder: Path | None, probe: Probe) -> None:
         """One server takes the weights; ServerError where it does not, or fails the probe."""
         seconds, good = self.settings.refresh_seconds, self._handover.good
+        server.probed = False
         server.weights = f"version-{self.version}-{probe.name}"  # the same from every sampler
         if server.lost is not None:  # it may be another one now
             await same_model(server, self.policy)
@@ -148,11 +158,18 @@ class VllmSampler:
             back = None if good is None else partial(load_folder, server, good, seconds)
             take = partial(load_folder, server, folder, seconds)
             await refresh(server, take, back)
-        reply = await ask(server, probe.ids, self._biases, seconds)
-        problem = await asyncio.to_thread(probe.problem, reply)
-        whole = problem is None and not self._handover.adapter
+        await self._pass_probe(server)
+        whole = not self._handover.adapter
         if whole and await server.same_as_before(seconds) and probe.moved:
             problem = "its checksums are those of the version before: it kept its weights"
+            raise ServerError(f"{server.url} is not used: {problem}")
+        server.probed = True
+
+    async def _pass_probe(self, server: Server) -> None:
+        assert self._probe is not None
+        seconds = self.settings.refresh_seconds
+        reply = await ask(server, self._probe.ids, self._biases, seconds)
+        problem = await asyncio.to_thread(self._probe.problem, reply)
         if problem is not None:
             raise ServerError(f"{server.url} is not used: {problem}")
 
@@ -176,18 +193,17 @@ class VllmSampler:
     ) -> list[ServerError | None]:
         """What failed of one call a server, all at once. Other errors are raised."""
 
-        async def outcome(call: Coroutine[Any, Any, None]) -> ServerError | None:
-            try:
-                await call
-            except ServerError as error:
-                return error
-            return None
-
-        async def outcomes() -> list[ServerError | None]:
-            return await asyncio.gather(*map(outcome, calls))
+        async def outcomes() -> Any:
+            return await asyncio.gather(*calls, return_exceptions=True)  # none is left half done
 
         self._running = self._loop.start(outcomes(), _FOREVER)
-        found: list[ServerError | None] = self._running.result()
+        try:
+            found: list[Any] = self._running.result()
+        except CancelledError as error:
+            raise GroupwiseError("the sampler was closed during a refresh") from error
+        for each in found:
+            if each is not None and not isinstance(each, ServerError):
+                raise each
         return found
 
     def _leave_out(
@@ -253,12 +269,15 @@ class VllmSampler:
         flying: dict[Future[Any], _Flight] = {}
         answers: dict[Future[Any], int] = {}
         tick = _WATCH if pause is None else _TICK
+        revivals = iter(_REVIVALS)
         try:
             while rows or flying or answers:
                 if pause is not None and pause():
                     self._pause(flying, rows, then)
                     return
                 while rows and len(flying) < self.batch_rows:
+                    if all(server.lost for server in self.servers):
+                        self._revive(next(revivals, None))
                     self._launch(rows.popleft(), flying)
                 done, _ = wait([*flying, *answers], tick, FIRST_COMPLETED)
                 for future in done:
@@ -279,6 +298,32 @@ class VllmSampler:
                 failed = self._together(server.sleep(seconds) for server in awake)
                 for server, error in zip(awake, failed, strict=True):
                     self._lose(server, None if error is None else str(error))
+
+    def _revive(self, seconds: float | None) -> None:
+        """Lost servers sample again where they are well and have the weights: one reply of a proxy
+        does not end a run. Raises GroupwiseError where none is, or `seconds` is None."""
+        if seconds is not None:
+            time.sleep(seconds)
+            for server, error in zip(
+                self.servers, self._together(map(self._well, self.servers)), strict=True
+            ):
+                if error is None:
+                    self._lose(server, None)
+        self._some_server()
+
+    async def _well(self, server: Server) -> None:
+        """Raises ServerError where the server cannot sample from the weights of now."""
+        trouble = await server.trouble() if server.probed else str(server.lost)
+        if trouble is not None:
+            raise ServerError(trouble)
+        if self._handover.adapter or not await server.check_weights():
+            await self._pass_probe(server)
+
+    async def _complete(self, server: Server, row: Row) -> None:
+        if not self._handover.adapter and time.monotonic() - server.heard > _IDLE:
+            await server.check_weights()
+        stops = self.policy.template.stop_ids
+        await server.complete(row, stop_ids=stops, biases=self._biases)
 
     async def _ready(self, server: Server) -> None:
         """Raises ServerError where the server has not the weights that it took last."""
@@ -301,7 +346,7 @@ class VllmSampler:
         if request.entropies or (request.truncates and not request.greedy):
             what = "entropies" if request.entropies else "a cut distribution (top_p, top_k, min_p)"
             raise RecipeError(f"request {place}: vLLM does not give {what}; sample with `local`")
-        longest = min(server.max_length for server in self._some_server())
+        longest = min(server.max_length for server in self.servers if server.max_length)
         if len(request.prompt_ids) + request.max_tokens > longest:
             raise RecipeError(
                 f"request {place}: {len(request.prompt_ids)} prompt tokens and max_tokens = "
@@ -325,8 +370,8 @@ class VllmSampler:
         server = servers[chosen]
         limit = row.request.deadline
         left = _FOREVER if limit is None else limit - (time.monotonic() - row.started)
-        call = server.complete(row, stop_ids=self.policy.template.stop_ids, biases=self._biases)
-        flying[self._loop.start(call, max(left, 0.0))] = _Flight(row, server)
+        call = self._loop.start(self._complete(server, row), max(left, 0.0))
+        flying[call] = _Flight(row, server)
 
     def _landed(self, flight: _Flight, future: Future[None]) -> Row:
         """The row, without a finish reason where another server has to sample it."""
@@ -373,8 +418,8 @@ class VllmSampler:
     def close(self) -> None:
         """Resume what is paused, delete the folders, and end a server that was started here."""
         try:
-            if self._running is not None:  # interrupted: a refresh ends with resuming
-                wait([self._running], _PATIENCE)
+            if self._running is not None:  # a refresh that was interrupted: not waited for
+                self._running.cancel()
             if self.process is None:
                 self._together(each.resume() for each in self.servers if each.paused)
                 self._together(each.wake(_PATIENCE) for each in self.servers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -33,18 +34,20 @@ class ServerError(GroupwiseError):
 class Server:
     """A server at `url`. `lost` says why it gets no requests, None for one that does.
 
-    `weights` names those that it took last, `checksums` are its own of them. `model` is the name
-    that requests ask for, `engine` vLLM's version, `max_length` the longest row that it takes.
-    `heard` is the monotonic time of its last token. All calls run in one event loop.
+    `weights` names those that it took last, `probed` says that it passed the probe with them,
+    `checksums` are its own of them. `model` is the name that requests ask for, `engine` vLLM's
+    version, `max_length` the longest row that it takes. `heard` is the monotonic time of its last
+    token. `has` says whether the policy has an id. All calls run in one event loop.
     """
 
-    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
+    def __init__(self, url: str, headers: Mapping[str, str], has: Callable[[int], bool]) -> None:
+        self._has = has
         self.url = url
         self.lost: str | None = None
         self.model = self.engine = ""
         self.max_length = 0
         self.heard = 0.0
-        self.paused = self.asleep = False
+        self.paused = self.asleep = self.probed = False
         self.weights: str | None = None
         self.checksums: Any = None
         self._client = httpx2.AsyncClient(
@@ -53,7 +56,7 @@ class Server:
             timeout=None,
             limits=httpx2.Limits(max_connections=None),
             trust_env=False,
-            verify=url.startswith("https:"),
+            verify=url.startswith("https:") and ssl.create_default_context(),
         )
 
     async def call(
@@ -131,17 +134,19 @@ class Server:
             await self.call("POST", "/wake_up", None, seconds)
             self.asleep = False
 
-    async def check_weights(self) -> None:
-        """Raises ServerError where the server has other weights than it took last: it has started
-        again, or another program gave it some."""
+    async def check_weights(self) -> bool:
+        """True where the server says that it has the weights that it took last, False where it does
+        not say. Raises ServerError where it has others: it has started again, or another program
+        gave it some."""
         try:
             found = await self.read("GET", "/weight_info", lambda reply: reply["weight_version"])
         except ServerError as error:
-            if error.status == 404:  # it does not say
-                return
+            if error.status == 404:
+                return False
             raise
         if found != self.weights:
             raise ServerError(f"{self.url} has the weights {found!r} and not {self.weights!r}")
+        return True
 
     async def same_as_before(self, seconds: float) -> bool:
         """Whether its own checksums of all weights are those of the last call; False where it does
@@ -217,6 +222,8 @@ class Server:
             if len(ids) != len(logprobs):
                 raise ServerError(f"{self.url}: {len(ids)} ids with {len(logprobs)} logprobs")
             for place, (token, logprob) in enumerate(zip(ids, logprobs)):
+                if not self._has(token):
+                    raise ServerError(f"{self.url} sampled {token!r}, which is not an id it may")
                 if logprob is None or not logprob <= 1e-6:
                     raise NonFiniteError(
                         f"request {row.place} (key {row.request.key}): {self.url} gave the "

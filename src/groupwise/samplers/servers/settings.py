@@ -96,6 +96,8 @@ class VllmSettings(BaseModel):
 def _is_address(url: str) -> bool:
     try:  # reading a port that is not a number up to 65535 raises ValueError
         parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        place = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        # A name and password would be in the record; the API key has a variable of its own.
+        return bool(place) and not (parts.query or parts.fragment or parts.username)
     except ValueError:
         return False
