@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 from pathlib import Path
@@ -93,6 +94,18 @@ def test_one_node_needs_no_ray(tmp_path: Path) -> None:
     (train,) = dry_run(EXAMPLES / "one_node.sbatch", tmp_path)
     assert trained(train)["cluster"] is None
     assert "--compute.processes 8" in train
+
+
+def test_the_documented_srun_of_two_nodes_starts_this_run(tmp_path: Path) -> None:
+    text = (EXAMPLES.parents[1] / "docs" / "scale.md").read_text("utf-8")
+    (command,) = re.findall(r"^srun .*?--resume'$", text, re.MULTILINE | re.DOTALL)
+    script = tmp_path / "run.sh"
+    script.write_text(f"set -euo pipefail\n{command}\n", encoding="utf-8")
+    lines = sorted(dry_run(script, tmp_path), key=lambda line: not line.startswith("bash"))
+    started = " ".join(lines)
+    assert started.startswith("bash -c torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d")
+    assert trained(started.replace("\\", " "))["processes"] == 1
+    assert started.endswith("-m groupwise train recipe.toml --output /shared/runs/a --resume")
 
 
 class Model(BaseModel):
