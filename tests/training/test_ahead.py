@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -260,9 +261,11 @@ class Asking(Environment):
         return Asks(prompt, next(self.numbers))
 
 
-def rounds_of(policy: Policy, environment: Environment) -> tuple[Rounds, list[Started]]:
+def rounds_of(
+    policy: Policy, environment: Environment, deadline: float | None = None
+) -> tuple[Rounds, list[Started]]:
     done: list[Started] = []
-    sampling = SamplingSettings(max_tokens=30, temperature=4.0)
+    sampling = SamplingSettings(max_tokens=30, temperature=4.0, deadline=deadline)
     setting = Setting(environment, policy.template, sampling, 1, "training", park_after=4)
     return Rounds(setting, make_sampler("local", policy), done.append), done
 
@@ -307,6 +310,40 @@ def test_unfinished_rollouts_of_several_turns_continue_from_a_checkpoint() -> No
     assert finished([1, 4, 2], range(10)) == whole
     with pytest.raises(GroupwiseError, match="otherwise than before the checkpoint"):
         finished([3, 25, 2], itertools.count())
+
+
+def test_seconds_are_counted_over_interruptions_and_only_while_the_sampler_works(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every decoding step takes 1 s, and every interruption 100 s."""
+    now = [0.0]
+    clock = SimpleNamespace(monotonic=lambda: now[0])
+    monkeypatch.setattr("groupwise.rollouts.rounds.time", clock)
+
+    class Second(Stretch):
+        def __call__(self) -> bool:
+            now[0] += 1.0
+            return super().__call__()
+
+    policy = gw.load_policy("tiny", device="cpu")
+
+    def last_turns(deadline: float, seconds: float) -> list[tuple[int, str]]:
+        environment = Asking(range(10))
+        environment.limits = replace(environment.limits, seconds=seconds)
+        rounds, done = rounds_of(policy, environment, deadline)
+        rounds.setting = replace(rounds.setting, park_after=0)
+        group = group_of(environment, 0)
+        rounds.start(group)
+        for steps in (2, 2, 100):
+            Second(rounds, steps)
+            now[0] += 100.0
+        assert done == [group]
+        ends = [each.member.turns[-1].completion for each in group.rollouts]
+        return [(each.num_tokens, each.finish_reason) for each in ends]
+
+    assert "deadline" not in [reason for _, reason in last_turns(60.0, 60.0)]
+    assert last_turns(5.5, 60.0).count((4, "deadline")) == 3  # of 2 decoding steps each
+    assert "deadline" in [reason for _, reason in last_turns(60.0, 5.5)]
 
 
 def test_groups_arrive_in_the_order_of_their_verdicts_and_errors_too(

@@ -48,6 +48,7 @@ class Setting:
     entropies: bool = False
     top_k: int = 0
     park_after: int = 0
+    clock: Callable[[], float] = time.monotonic
     encoding: threading.Lock = field(default_factory=threading.Lock)
 
     def request(
@@ -137,7 +138,7 @@ class Member:
         self._ids = prompt_ids
         self._context = prompt_ids
         self._ended = ended
-        self._started = time.monotonic()
+        self._started = setting.clock()
         self._answers = 0
         self._turn_tokens = 0
         self._episode: Episode | None = None
@@ -275,7 +276,7 @@ class Member:
             return "tokens"
         if limits.length is not None and len(self._ids) + context >= limits.length:
             return "length"
-        if limits.seconds is not None and time.monotonic() - self._started > limits.seconds:
+        if limits.seconds is not None and self.setting.clock() - self._started > limits.seconds:
             return "seconds"
         return None
 

@@ -9,6 +9,7 @@ each round was paused. A clock decides nothing.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
@@ -39,6 +40,8 @@ class _Rollout:
 
     def __init__(self, member: Member) -> None:
         self.member = member
+        self._clock = member.setting.clock
+        self._asked = self._clock()
         self.following: Request | Future[Request | None] | None = member.request()
         self.progress = Progress()
 
@@ -46,9 +49,13 @@ class _Rollout:
         """The next request, None where the rollout has ended; waits for the environment."""
         if isinstance(self.following, Future):
             self.following = self.following.result()
-        if self.following is None or self.progress.begun is None:
-            return self.following
-        return replace(self.following, begun=self.progress.begun)
+        asked = self.following
+        if asked is None:
+            return None
+        left = asked.deadline
+        if left is not None:
+            left = max(left - (self._clock() - self._asked), 0.0)
+        return replace(asked, begun=self.progress.begun, deadline=left)
 
     def take(self, completion: Completion) -> Request | Future[Request | None] | None:
         """A completion of `request()`, finished or paused; what follows it (`Sampler.play`)."""
@@ -63,7 +70,14 @@ class _Rollout:
             return None
         self.progress = Progress((*before.completions, completion), None, asked.prompt_ids)
         self.following = self.member.on_completion(completion)
+        self._asks()
+        if isinstance(self.following, Future):
+            self.following.add_done_callback(self._asks)
         return self.following
+
+    def _asks(self, _: object = None) -> None:
+        """The deadline of the next request counts from now on."""
+        self._asked = self._clock()
 
 
 @dataclass(eq=False)
@@ -110,8 +124,14 @@ class Rounds:
         self.sampler = sampler
         self.complete = complete
         self.num_parked = 0
+        self._clocked: tuple[float, float | None] = (0.0, None)
         self._unfinished: list[_Rollout] = []
         self._lock = threading.Lock()
+
+    def clock(self) -> float:
+        """Seconds of sampling so far; those between two calls of `run` are left out."""
+        seconds, since = self._clocked
+        return seconds if since is None else seconds + time.monotonic() - since
 
     def start(self, group: Started, progress: Sequence[Progress] = ()) -> None:
         """Start a group's rollouts, or those of a checkpoint at the point that they had reached.
@@ -120,7 +140,7 @@ class Rounds:
         """
         environment, template = self.setting.environment, self.setting.template
         sampling = self.setting.sampling.model_copy(update={"max_tokens": group.max_tokens})
-        setting = replace(self.setting, sampling=sampling)
+        setting = replace(self.setting, sampling=sampling, clock=self.clock)
         ids = environment.prompt_ids(group.prompt, template)
         left = group.size + group.greedy
 
@@ -144,6 +164,13 @@ class Rounds:
 
         Parked rollouts continue once no other is left to sample.
         """
+        self._clocked = (self.clock(), time.monotonic())
+        try:
+            self._run(pause)
+        finally:
+            self._clocked = (self.clock(), None)
+
+    def _run(self, pause: Pause) -> None:
         while (asked := self._asked()) and not pause():
             rollouts = [rollout for rollout, _ in asked]
 
