@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import itertools
+import json
 import threading
 import time
 from collections.abc import Sequence
@@ -230,6 +231,51 @@ def test_what_cannot_run_ahead_is_refused(tmp_path: Path) -> None:
     refused("no one choice of experts", sampling__routing_replay=True)
     with pytest.raises(RecipeError, match="only an asynchronous run has a schedule"):
         gw.train(BASE, output=tmp_path / "never", replay_schedule=tmp_path)
+
+
+def test_a_schedule_that_is_damaged_or_of_another_run_is_refused(tmp_path: Path) -> None:
+    settings = {"training.steps": 2, "evaluation.max_prompts": 1}
+    run = gw.train(BASE, settings, output=tmp_path / "run")
+    path = run.folder / "schedule.jsonl"
+    good = path.read_text("utf-8")
+    first, second = (json.loads(line) for line in good.splitlines())
+
+    def refused(match: str, lines: Sequence[Any] | None = None, **overrides: Any) -> None:
+        if lines is not None:
+            texts = [each if isinstance(each, str) else json.dumps(each) for each in lines]
+            path.write_text("".join(f"{each}\n" for each in texts), "utf-8")
+        with pytest.raises(RecipeError, match=match) as caught:
+            gw.train(
+                BASE, {**settings, **overrides}, output=tmp_path / "b", replay_schedule=run.folder
+            )
+        assert not (tmp_path / "b").exists()
+        assert "resumed" not in str(caught.value)
+        path.write_text(good, "utf-8")
+
+    refused(r"line 2 is not JSON", [first, "{"])
+    refused(r"line 2 is no object with 'step'", [first, [1]])
+    refused(r"line 1: step = 1, where 0 follows", [second, first])
+    for name in ("groups", "held"):
+        for value in ([1, 2.5], ["1"], [-1], [True], None):
+            refused(rf"line 2: {name} = .* is not a list of whole", [first, second | {name: value}])
+    refused(r"line 2: held = \[\] is not a list of whole", [first, second | {"held": []}])
+    again = [*second["groups"][1:], first["groups"][0]]
+    refused(rf"takes group {first['groups'][0]} a second time", [first, second | {"groups": again}])
+    refused("schedule of 1 steps, and training.steps = 2; give at most 1", [first])
+    refused(r"another recipe: seed \(5 there, 6 now\)\. Its schedule is repeated", seed=6)
+    with pytest.raises(RecipeError, match="there is no such folder"):
+        gw.train(BASE, output=tmp_path / "b", replay_schedule=tmp_path / "none")
+    about = run.folder / "environment.json"
+    whole = about.read_text("utf-8")
+    changed = json.loads(whole)
+    changed["environment"]["data_hash"] = "0" * 60
+    about.write_text(json.dumps(changed), "utf-8")
+    refused(r"other data \(data_hash 0{60} there.*: its schedule is repeated on the same data")
+    about.write_text(whole, "utf-8")
+    lines = [first | {"held": [*first["held"][:-1], 100_000]}, second]
+    path.write_text("".join(f"{json.dumps(each)}\n" for each in lines), "utf-8")
+    with pytest.raises(GroupwiseError, match=r"step 0 does not follow line 1 .*: held = .*100000"):
+        gw.train(BASE, settings, output=tmp_path / "c", replay_schedule=run.folder)
 
 
 class Asks(Episode):

@@ -228,8 +228,9 @@ class AheadCollector(Collector):
 
     def _differs(self, step: int, why: str) -> GroupwiseError:
         return GroupwiseError(
-            f"step {step} does not follow the schedule: {why}; replay it with the recipe, the data "
-            "and the version of groupwise that it was recorded with"
+            f"step {step} does not follow line {step + 1} of the schedule: {why}; repeat the run "
+            "with the recipe, the data and the version of groupwise that it was recorded with, and "
+            "with the schedule as it was written"
         )
 
     def load(self, policy: Policy, version: int) -> dict[str, Any] | None:
@@ -241,6 +242,12 @@ class AheadCollector(Collector):
             self.sampler.load(self.policy, version)
         self.rounds.unpark()
         line, self._line = self._line, None
+        if line is not None and self.schedule is not None:
+            for name in ("groups", "held"):
+                logged = self.schedule[line["step"]][name]
+                if line[name] != logged:
+                    why = f"{name} = {logged!r:.60} there, {line[name]!r:.60} here"
+                    raise self._differs(line["step"], why)
         return line
 
     @contextmanager

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from groupwise.errors import RecipeError
 from groupwise.learner import TrainingSettings
@@ -25,6 +25,29 @@ _FREE_ON_RESUME = (
     "compute.processes", "compute.deadline_seconds", "compute.cluster", "compute.samplers",
     "compute.verifiers", "compute.silence_seconds", "compute.restarts",
 )  # fmt: skip
+
+
+class Purpose(NamedTuple):
+    """Why a run has to be the same: what follows the fields, and the data, that differ."""
+
+    recipe: str
+    data: str
+
+
+RESUME = Purpose(
+    "A resumed run equals the unbroken one only with the same recipe (free: training.steps, "
+    "[evaluation], [checkpoints], [record], compute.processes); name another output, or give the "
+    "recipe it was made with",
+    "the rest of the run would not be the rest of that run. Restore the data, or name another "
+    "output",
+)
+REPLAY = Purpose(
+    "Its schedule is repeated by the same recipe alone (free: training.steps up to its own, "
+    "[evaluation], [checkpoints], [record]); give that recipe, or name the folder of a run of "
+    "this one",
+    "its schedule is repeated on the same data alone. Restore the data, or name the folder of a "
+    "run on these",
+)
 
 
 def default_output(recipe_name: str, parent: Path = Path("runs")) -> Path:
@@ -114,8 +137,8 @@ def _next_to(folder: Path) -> str:
     return repr(str(default_output(folder.absolute().name or "run", folder.parent)))
 
 
-def same_run(folder: Path, recipe: Recipe) -> dict[str, list[Any]]:
-    """Refuse to resume a run under a recipe that would have made another run.
+def same_run(folder: Path, recipe: Recipe, purpose: Purpose = RESUME) -> dict[str, list[Any]]:
+    """Refuse to resume (or to repeat) a run under a recipe that would have made another run.
 
     Returns the free fields that differ from the recorded recipe, each with its value there and now
     (None where it is unset). Raises RecipeError naming the other fields that differ.
@@ -125,10 +148,7 @@ def same_run(folder: Path, recipe: Recipe) -> dict[str, list[Any]]:
     changed = changed_fields(before, now, _FREE_ON_RESUME)
     if changed:
         raise RecipeError(
-            f"{str(folder)!r} was made by another recipe: {', '.join(changed)}. A resumed run "
-            f"equals the unbroken one only with the same recipe (free: training.steps, "
-            "[evaluation], [checkpoints], [record], compute.processes); name another output, or "
-            "give the recipe it was made with"
+            f"{str(folder)!r} was made by another recipe: {', '.join(changed)}. {purpose.recipe}"
         )
     names = sorted(before.keys() | now.keys())
     return {n: [before.get(n), now.get(n)] for n in names if before.get(n) != now.get(n)}
@@ -162,8 +182,8 @@ def _with_schedule(recipe: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def same_data(folder: Path, now: Mapping[str, Any]) -> list[str]:
-    """Refuse to resume with other data or another template than the run in `folder` has.
+def same_data(folder: Path, now: Mapping[str, Any], purpose: Purpose = RESUME) -> list[str]:
+    """Refuse to resume (or to repeat) the run in `folder` with other data or another template.
 
     `now` has the entries of `environment.json` that are compared; one that either side lacks is
     passed over. Returns what else has changed, in words: verifiers, tools, facts of the data.
@@ -185,8 +205,7 @@ def same_data(folder: Path, now: Mapping[str, Any]) -> list[str]:
     ]
     if data:
         raise RecipeError(
-            f"{str(folder)!r} was made with other data ({', '.join(data)}): the rest of the run "
-            "would not be the rest of that run. Restore the data, or name another output"
+            f"{str(folder)!r} was made with other data ({', '.join(data)}): {purpose.data}"
         )
     notes = [
         f"{key} differ from the run's: {there[key]!r:.200} there, {here[key]!r:.200} now"

@@ -20,7 +20,6 @@ from groupwise.distributed import Ranks, joined, world_size
 from groupwise.errors import GroupwiseError, RecipeError
 from groupwise.recipe import Recipe, find_recipe, load_recipe
 from groupwise.records import (
-    SCHEDULE,
     Run,
     RunWriter,
     SilentWriter,
@@ -29,16 +28,15 @@ from groupwise.records import (
     text_hash,
 )
 from groupwise.records.files import json_line
-from groupwise.records.reader import read_objects
 from groupwise.texts import counted
-from groupwise.training.ahead import Schedule
 from groupwise.training.auditing import audit_before, audit_warnings
 from groupwise.training.callbacks import Callback
 from groupwise.training.loggers import loggers_of
-from groupwise.training.output import open_record, run_folder, same_data, same_run
+from groupwise.training.output import REPLAY, open_record, run_folder, same_data, same_run
 from groupwise.training.planned import record_plan
 from groupwise.training.preparing import Prepared, check_several, prepare
 from groupwise.training.process import Interrupted, Interruption, kept_directory
+from groupwise.training.schedules import read_schedule
 from groupwise.training.session import Session, check_agreement, open_session
 from groupwise.training.train import Loop
 from groupwise.training.watchdog import Watchdog
@@ -118,7 +116,7 @@ def _train(
     ranks.same("data with the hash", text_hash(json_line(_identity(prepared))))
     changes = ranks.first(lambda: same_data(place, _identity(prepared))) if resuming else []
     if schedule is not None and replayed is not None and replayed != folder:
-        changes += same_data(replayed, _identity(prepared))
+        changes += same_data(replayed, _identity(prepared), REPLAY)
     for callback in callbacks:
         callback.on_start(prepared, place)
     if nothing_to_resume:
@@ -274,33 +272,6 @@ def _restore(
     session.load_sampler(session.policy.version)
     session.collector.load(session.policy, session.policy.version)
     return notes
-
-
-def read_schedule(folder: Path, recipe: Recipe) -> Schedule:
-    """The schedule of the asynchronous run in `folder`, to be replayed by the same recipe.
-
-    Raises RecipeError where there is none, or the recipe is another one or has more steps.
-    """
-    path, steps = folder / SCHEDULE, recipe.training.steps
-    if not path.is_file() or not recipe.compute.max_staleness:
-        raise RecipeError(
-            f"replay_schedule = {str(folder)!r} with compute.max_staleness = "
-            f"{recipe.compute.max_staleness}: only an asynchronous run has a schedule; name the "
-            f"folder of one ({SCHEDULE} is in it), and give the recipe that it was made with"
-        )
-    if recipe.sampling.vllm is not None:
-        raise RecipeError(
-            f"replay_schedule = {str(folder)!r}: what a vLLM server decodes together cannot be "
-            'repeated; a run with sampling.sampler = "local" or "transformers" can be'
-        )
-    same_run(folder, recipe)
-    lines = read_objects(path, "step", int, torn="ignore")
-    if len(lines) < steps or any(line["step"] != n for n, line in enumerate(lines)):
-        raise RecipeError(
-            f"replay_schedule = {str(folder)!r} has the schedule of {len(lines)} steps, and "
-            f"training.steps = {steps}; give at most {len(lines)}"
-        )
-    return lines
 
 
 def checkpoint_to_resume(writer: RunWriter) -> tuple[Path | None, list[str]]:
