@@ -113,7 +113,7 @@ def test_every_policy_for_stale_groups_is_replayed(stale: str, tmp_path: Path) -
 @pytest.mark.slow
 def test_tools_and_dynamic_sampling_are_replayed(tmp_path: Path) -> None:
     settings = {
-        "compute.max_staleness": 1, "compute.park_after": 5, "sampling.group_size": 4,
+        "compute.max_staleness": 2, "compute.park_after": 5, "sampling.group_size": 8,
         "algorithm.correction": "mask", "training.steps": 3, "training.prompts_per_step": 4,
         "evaluation.max_prompts": 2,
     }  # fmt: skip

@@ -191,6 +191,8 @@ class _Broken:
         self.unbroken = unbroken
         self.seconds = 60.0 + 20 * whole.seconds
         self.left = list(left)
+        # The first instant of every kind.
+        self.first_of = {key.split(" | ")[1]: key for _, key in reversed(whole.trace)}
         self.progress = progress
         self.done: Counter[str] = Counter()
         self.compared = Comparison()
@@ -207,6 +209,9 @@ class _Broken:
             if self._to_the_end():
                 self.compared = compare_runs(self._unbroken(), self.job.run)
                 self.first = self.compared.first
+            if (self.job.run / SCHEDULE).exists():  # no two runs count a step's instants alike
+                keys = [self.first_of[kill.key.split(" | ")[1]] for kill in self.left]
+                self.left = [replace(kill, key=key) for kill, key in zip(self.left, keys)]
 
     def _unbroken(self) -> Path:
         """The run that never stopped; a new one by the killed run's schedule where it has one, as
