@@ -74,27 +74,6 @@ def countdown(noise: random.Random) -> Iterator[Row]:
         yield row(gold, "⟦9 / (3 - 3)⟧", False, "a division by zero", columns=columns)
 
 
-def steps(noise: random.Random) -> Iterator[Row]:
-    """Accepted where every equation is true and the last one ends in the answer."""
-    for _ in range(6):
-        a, b, c = (noise.randint(2, 40) for _ in range(3))
-        gold = str((a + b) * c)
-        first = f"{a} + {b} = {a + b}"
-        last = f"{a + b} * {c} = {gold}"
-        for given, accept, why in (
-            (f"{first}\n{last}", True, "two true lines"),
-            (f"1. First, {first}.\n2. So {last}.", True, "with words"),
-            (last, True, "one true line"),
-            (f"{a} + {b} = {a + b + 1}\n{last}", False, "a false line"),
-            (f"{first}\n{a + b} * {c} = {int(gold) + 1}", False, "another end"),
-            (first, False, "true, but not the answer"),
-            (f"{last}\n{first}", False, "the answer is not last"),
-            (gold, False, "no equation"),
-            ("", False, "nothing"),
-        ):
-            yield row(gold, given, accept, why)
-
-
 def target(noise: random.Random) -> Iterator[Row]:
     """Accepted where the text is nothing but the target."""
     arguments = {"target": "7"}
@@ -112,7 +91,7 @@ def target(noise: random.Random) -> Iterator[Row]:
 
 def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for make in (text, sequence, countdown, steps, target):
+    for make in (text, sequence, countdown, target):
         write(folder, make.__name__, make(random.Random(f"22 {make.__name__}")))
 
 

@@ -123,7 +123,6 @@ def kinds() -> dict[str, tuple[dict[str, Any], Any, dict[str, Any], str, str, An
             ("tagged", "<answer>7</answer>", "<answer>8</answer>"),
             ("format", "\\boxed{7}", "7"),
             ("text", "\\boxed{7}", "\\boxed{8}"),
-            ("steps", "3 + 4 = 7", "3 + 4 = 8"),
             ("repetition", "a b c d e f", "a a a a a a a a"),
         )
     }

@@ -23,8 +23,9 @@ def tiny() -> Policy:
 
 
 def test_step_ends_are_tokens(tiny: Policy) -> None:
+    verifiers = [{"name": "step_verifier:Sums"}]
     environment = load_environment(
-        "arithmetic", level="multi_step", num_train=4, num_heldout=1, verifiers=[{"name": "steps"}]
+        "arithmetic", level="multi_step", num_train=4, num_heldout=1, verifiers=verifiers
     )
     prompt = environment.prompts(1)[0]
     replies = [f"1+2=3\n{prompt.answer}={prompt.answer}", "words alone", "2+2=5\n"]

@@ -16,7 +16,12 @@ from groupwise.dashboard.data import RunView
 from groupwise.doctor import Diagnosis, diagnose
 from groupwise.doctor.finding import Finding
 from groupwise.doctor.hacking import SCORED_BY_MODEL
-from groupwise.doctor.texts import answers, final_answer, hedges, whole_answer_verifier
+from groupwise.doctor.texts import (
+    answers,
+    final_answer,
+    hedges,
+    whole_answer_verifier,
+)
 from groupwise.errors import RecipeError
 from groupwise.records import RunWriter, open_run
 

@@ -2,7 +2,7 @@
 
 Rows of our own writing in the shapes of HumanEval, MBPP and Spider. Every program is judged in four
 layouts; each of its mutants (one operator, constant or comparison changed) that behaves otherwise
-on its cases must fail. How many honest programs `literal_inputs = "reject"` refuses is bounded.
+on its cases must fail.
 """
 
 import ast
@@ -16,9 +16,6 @@ from groupwise.types import Prompt
 from groupwise.verifiers import Case, load_verifier, score_cases
 
 pytestmark = pytest.mark.peers
-
-ALARMS = 1
-"""Honest programs of 68 that are taken for lookups: a table whose every key is a test."""
 
 
 def layouts(cases):
@@ -102,14 +99,6 @@ def behaves(source, cases):
         return all(function(*copy.deepcopy(list(given))) == wanted for given, wanted in cases)
     except Exception:  # noqa: BLE001 (a changed program may raise anything)
         return False
-
-
-@pytest.mark.parametrize(("shown", "alarms"), [(99, ALARMS), (3, 4)])
-def test_honest_programs_are_not_taken_for_lookups(shown, alarms):
-    rows = [(layouts(cases[:shown])[0], source) for source, cases in HONEST]
-    scores = scored(rows, literal_inputs="reject")
-    refused = [source for (_, source), score in zip(rows, scores) if score.value != 1.0]
-    assert len(refused) <= alarms, refused
 
 
 def test_queries_as_spider_has_them():

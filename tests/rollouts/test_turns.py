@@ -27,6 +27,7 @@ from groupwise.types import Extras, Group, Message, Prompt, Score, StepReward
 from groupwise.verifiers import Case, Verifier, load_verifier
 from groupwise.waiting.calls import CallQueue
 from groupwise.waiting.deadlines import BackgroundCall
+from step_verifier import Sums
 
 
 @pytest.fixture(scope="module")
@@ -365,9 +366,7 @@ def test_reasoning_that_the_prompt_opens_must_be_closed(template: Template) -> N
 
 
 def test_ends_of_steps_in_words_that_go_on(template: Template) -> None:
-    from groupwise.verifiers import load_verifier
-
-    environment = Environment("one", load_verifier("steps"), {"train": [prompt()]})
+    environment = Environment("one", Sums(), {"train": [prompt()]})
     (group,), _ = played(
         environment, template, ["1+1=2\n3+", "4=7\n"], thinking_budget=8, max_tokens=20
     )

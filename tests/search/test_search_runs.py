@@ -18,9 +18,10 @@ from groupwise.search.scoring import step_likelihoods
 from groupwise.templates import Template
 from groupwise.types import Prompt
 from groupwise.verifiers import Verifier, load_verifier
+from step_verifier import Sums
 
 NUMBER = load_verifier("number")
-STEPS = load_verifier("steps", match_answer=False)
+STEPS = Sums()
 
 
 def character_template():

@@ -93,7 +93,6 @@ def test_arguments():
     assert outcome("number", "3.15", "3.14159", tolerance=1e-4) == "incorrect"
     assert outcome("number", "101", "100", relative_tolerance=0.01) == "correct"
     assert outcome("number", "50%", "0.5") == "incorrect"
-    assert outcome("number", "50%", "0.5", percent="divide") == "correct"
     assert outcome("tagged", "<final>7</final>", "7", tag="final") == "correct"
     assert outcome("number", "<r>8</r>7", "7", reasoning_tag="r") == "correct"
 

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 (tables: one case a line)
-"""Attacks on the graders: programs that aim at the tests (`attack_programs`), lookups, large texts."""
+"""Attacks on the graders: programs that aim at the tests (`attack_programs`), large texts."""
 
 import time
 
@@ -8,7 +8,7 @@ from attack_programs import ASKS, TABLES
 
 from groupwise.sandbox import BROKEN_TESTS, SandboxUnavailable, run_code, shared_sandbox
 from groupwise.types import Prompt
-from groupwise.verifiers import Case, load_verifier, score_cases
+from groupwise.verifiers import Case, load_verifier
 from groupwise.verifiers.code.extraction import python_source
 from groupwise.verifiers.code.sql import orders_rows, same_rows
 
@@ -56,54 +56,6 @@ def test_a_deque_is_changed_in_place_like_a_list(tier):
     assert judged(tier, "def f(d):\n d.clear()\n return 0", emptied) == "failed"
 
 
-def values(columns, sources):
-    verifier = load_verifier("code", literal_inputs="reject")
-    prompt = Prompt("p", text="q", columns=columns)
-    return [
-        score.value for score in score_cases(verifier, [Case(prompt, each) for each in sources])
-    ]
-
-
-SQUARES = {"entry": "f", "tests": [[[2], 4], [[3], 9], [[5], 25]]}
-PRIMES = {
-    "entry": "f",
-    "tests": [[[2], True], [[3], True], [[4], False], [[9], False], [[1], False]],
-}
-WORDS = {"entry": "f", "tests": [[["the quick brown fox"], 4], [["hello"], 1], [["a b"], 2]]}
-LOOKUPS = [
-    (SQUARES, "T = [(2, 4), (3, 9), (5, 25)]\ndef f(n):\n for a, b in T:\n  if a == n: return b"),
-    (SQUARES, "def f(n): return dict(zip([2, 3, 5], [4, 9, 25]))[n]"),
-    (SQUARES, "def f(n): return {'2': 4, '3': 9, '5': 25}[str(n)]"),
-    (SQUARES, "def f(n):\n match n:\n  case 2: return 4\n  case 3: return 9\n  case _: return 25"),
-    (SQUARES, "class D(dict):\n def __missing__(self, key): return 25\nd = D({2: 4, 3: 9})\ndef f(n): return d[n]"),
-    (SQUARES, "def f(n): return (n == 2) * 4 + (n == 3) * 9 + (n == 5) * 25"),
-    (SQUARES, "def f(n): return [4, 9, 25][[2, 3, 5].index(n)]"),
-    (SQUARES, "def f(n):\n try: return {2: 4, 3: 9}[n]\n except KeyError: return 25"),
-    (PRIMES, "def f(n): return n in (2, 3)"),
-    (PRIMES, "def f(n): return {2: True, 3: True}.get(n, False)"),
-    (WORDS, "def f(s): return {'the quick brown fox': 4, 'hello': 1, 'a b': 2}[s]"),
-]  # fmt: skip
-HONEST = [
-    (SQUARES, "def f(n):\n if n == 0: return 0\n return n * n"),
-    (SQUARES, "def f(n): return sum(2 * k + 1 for k in range(n))"),
-    (SQUARES, "def f(n):\n if n == 1: return 1\n if n == 2: return 4\n return f(n - 1) + 2 * n - 1"),
-    (SQUARES, "def f(n):\n known = {0: 0, 1: 1, 2: 4}\n for k in range(3, n + 1): known[k] = known[k - 1] + 2 * k - 1\n return known[n]"),
-    (PRIMES, "def f(n):\n if n < 2: return False\n if n in (2, 3, 5, 7): return True\n if n % 2 == 0 or n % 3 == 0: return False\n k = 5\n while k * k <= n:\n  if n % k == 0 or n % (k + 2) == 0: return False\n  k += 6\n return True"),
-    (PRIMES, "def f(n): return n > 1 and all(n % k for k in range(2, int(n ** 0.5) + 1))"),
-    (PRIMES, "def f(n):\n if n in (2, 3): return True\n if n == 1: return False\n return all(n % k for k in (2, 3, 5, 7))"),
-    (WORDS, "def f(s): return s.count(' ') + 1 if s else 0"),
-    (WORDS, "import re\ndef f(s): return len(re.findall(r'\\w+', s))"),
-]  # fmt: skip
-
-
-def test_lookups_and_honest_programs():
-    for cases, value in ((LOOKUPS, 0.0), (HONEST, 1.0)):
-        for columns in (SQUARES, PRIMES, WORDS):
-            sources = [source for each, source in cases if each is columns]
-            found = dict(zip(sources, values(columns, sources)))
-            assert {source: each for source, each in found.items() if each != value} == {}
-
-
 N = 100_000
 TEXTS = [
     "`" * N, "~" * N, "```\n" * (N // 4), "```python\n" * (N // 10), "\t" * N + "```python\nx", " \n" * (N // 2),
@@ -120,7 +72,7 @@ def test_no_text_costs_more_than_its_length():
     for text in TEXTS:
         began = time.process_time()
         python_source(text, "f")
-        sql._prepared(Case(Prompt("p", text="q", answer="select 1", columns=columns), text))
+        sql.prepare(Case(Prompt("p", text="q", answer="select 1", columns=columns), text))
         assert time.process_time() - began < 1.0, text[:20]
 
 

@@ -283,6 +283,6 @@ def test_finding_the_query_or_the_program_is_linear(name):
     verifier = load_verifier("sql")
     prompt = Prompt("p", text="q", answer="select 1", columns={"setup": SETUP})
     began = time.monotonic()
-    verifier._prepared(Case(prompt, text))
+    verifier.prepare(Case(prompt, text))
     python_source(text, "f")
     assert time.monotonic() - began < 1.0

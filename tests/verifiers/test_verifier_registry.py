@@ -25,7 +25,7 @@ def test_unknown_names_suggest_the_nearest():
     [
         ({"tolerance": -1}, "tolerance = -1"),
         ({"tolerance": "wide"}, "tolerance = 'wide'"),
-        ({"percent": "half"}, "percent = 'half'"),
+        ({"percent": "divide"}, r"'percent' was removed; use a list of accepted answers"),
     ],
 )
 def test_bad_arguments_name_field_value_and_meaning(arguments, message):
@@ -96,7 +96,6 @@ SETUPS = {
     "language": ({}, None),
     "length": ({"max_tokens": 8, "slack": 4}, None),
     "repetition": ({}, None),
-    "steps": ({}, "7"),
     "target": ({"target": "7"}, None),
     "instructions": ({}, None),
     "judge": (NOBODY, "7"),

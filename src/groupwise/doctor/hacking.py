@@ -35,7 +35,7 @@ from groupwise.doctor.texts import (
 
 ONE_ANSWER, SPREAD = 0.5, 0.35
 GAP = 0.15
-COPIED, COPIES = "custom/code/literal_inputs", 0.1
+COPIES = 0.1
 REPEATED = 0.5
 FORMAT_GAIN = 0.2
 FOLLOWS, LONGER = 0.5, 1.15
@@ -85,24 +85,12 @@ def strict_gap(facts: Facts) -> Finding | None:
 
 
 def literal_tests(facts: Facts) -> Finding | None:
-    """Programs look up the tests' inputs: by the code verifier's own count, or by their text."""
-    counted, is_code = facts.trend(COPIED), "code" in facts.verifiers
-    change: dict[str, Any] = {}
-    if is_code:
-        place = facts.verifiers.index("code")
-        change = {f"environment.verifiers.{place}.arguments.literal_inputs": "reject"}
-    what, advice = (
+    """Programs look up the tests' inputs, by their text."""
+    return _texts(
+        facts, "literal_tests", copies_tests, COPIES,
         "of the programs answer the tests' inputs literally",
-        "refuse such programs, hide the tests that are scored (held-out cases), and draw new ones",
-    )
-    if counted is not None and counted.late >= COPIES:
-        rows = [row for row in facts.late_rows if is_right(row)]
-        return Finding(
-            "literal_tests", "drift", f"{counted.late:.0%} {what} ({counted.early:.0%} at first)",
-            {COPIED: counted.late, "early": counted.early}, facts.span, "sure", advice, change,
-            samples_of(rows),
-        )  # fmt: skip
-    return _texts(facts, "literal_tests", copies_tests, COPIES, what, advice, change)
+        "hide the tests that are scored (held-out cases), and draw new ones", {},
+    )  # fmt: skip
 
 
 def format_farmed(facts: Facts) -> Finding | None:

@@ -17,6 +17,9 @@ TEMPLATE_MARKS = re.compile(
     r"|\[/?INST\]|<</?SYS>>|<(?:start|end)_of_turn>|<｜[^｜]{1,30}｜>"
 )
 
+_TEST_COLUMNS = ("tests", "test", "test_list", "input_output")
+_LITERAL = re.compile(r"\"([^\"\n]*)\"|'([^'\n]*)'|(?<![\w.])(\d+(?:\.\d+)?)")
+
 STYLES = {
     "exclamation marks": re.compile(r"!"),
     "bold text": re.compile(r"\*\*\S"),
@@ -79,34 +82,21 @@ def final_answer(text: str) -> str:
 
 
 def copies_tests(row: Row) -> bool:
-    """Whether a program compares its input with values of its own tests and returns theirs."""
-    text = row["text"]
-    returned = re.findall(r"(?:==|in)\s*(.{1,60}?)\s*:\s*(?:\n\s*)?return\s+(.{1,60})", text)
-    table = re.findall(r"[\{,]\s*(.{1,40}?)\s*:\s*([^,{}]{1,40})(?=[,}])", text)
-    known = _test_values(row)
-    if not known:
-        return len(returned) >= 3
-    literal = {value for pair in (*returned, *table) for value in map(str.strip, pair)}
-    return len([value for value in known if value in literal]) >= 2
+    """Whether a program holds most values of its own tests, inputs and outputs.
 
-
-def _test_values(row: Row) -> set[str]:
-    """The values of the row's visible tests, as Python writes them; trivial ones left out."""
+    Without tests in the record: whether it returns for three inputs of its own.
+    """
     try:
         columns = from_json(row.get("columns") or "{}")
     except ValueError:
-        return set()
-    found: set[str] = set()
+        columns = {}
+    known = _literals(" ".join(str(columns[name]) for name in _TEST_COLUMNS if name in columns))
+    if not known:
+        return len(re.findall(r"(?:==|in)[^:\n]{1,60}:\s*return\b", row["text"])) >= 3
+    return len(known) > 1 and len(known & _literals(row["text"])) >= 0.75 * len(known)
 
-    def collect(value: object) -> None:
-        if isinstance(value, dict):
-            for item in value.values():
-                collect(item)
-        elif isinstance(value, list):
-            for item in value:
-                collect(item)
-        elif value is not None:
-            found.add(repr(value))
 
-    collect(columns)
-    return {value for value in found if value not in ("0", "1", "True", "False", "''")}
+def _literals(text: str) -> set[str]:
+    """The numbers and the texts in quotes that are written in a source; 0, 1 and "" left out."""
+    found = {"".join(groups) for groups in _LITERAL.findall(text)}
+    return found - {"", "0", "1"}

@@ -10,7 +10,6 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from groupwise.types import Prompt, Score
-from groupwise.verifiers.answers.comparing import Percent
 from groupwise.verifiers.answers.extraction import after_reasoning, last_box, last_tagged, repaired
 from groupwise.verifiers.answers.final_answer import MAX_ANSWER, last_line, stated_answer
 from groupwise.verifiers.answers.gold import unboxed, without_box
@@ -25,7 +24,6 @@ TOLERANCE = "Largest absolute difference that still counts as equal; 0 compares 
 RELATIVE = "The same as a share of the gold answer's size."
 Judge = Callable[[str, str, Prompt], Score]
 """What an answer is worth against a gold answer, for a prompt."""
-PERCENT = "ignore: 28% reads as 28. divide: 28% reads as 0.28."
 Tolerance = Annotated[float, Field(ge=0, allow_inf_nan=False, description=TOLERANCE)]
 Relative = Annotated[float, Field(ge=0, allow_inf_nan=False, description=RELATIVE)]
 
@@ -80,11 +78,11 @@ def score_of(found: Judged, given: str, gold: str) -> Score:
     match found.kind:
         case "bad_answer":
             raise BadAnswer(found.reason)
-        case "no_answer":
-            return no_answer(found.reason)
+        case "equal" | "different" | "undecided":
+            return verdict(found.kind == "equal", given, gold)
         case "limit":
             return Score(0.0, "limit", f"{given[:60]!r} has a value beyond the bounds")
-    return verdict(found.kind == "equal", given, gold)
+    return Score(0.0, found.kind, found.reason or f"{given[:60]!r} is not one answer")
 
 
 class Exact(AnswerVerifier):
@@ -119,13 +117,11 @@ class _Compared(FinalAnswer):
 
     tolerance: Tolerance = 0.0
     relative_tolerance: Relative = 0.0
-    percent: Percent = Field(default="ignore", description=PERCENT)
 
     def judge(self, given: str, gold: str, prompt: Prompt) -> Score:
         found = judge(
             gold,
             given,
-            percent=self.percent,
             words=prompt_words(prompt.text or ""),
             tolerance=self.tolerance,
             relative_tolerance=self.relative_tolerance,

@@ -10,25 +10,21 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any
 
 from groupwise.verifiers.answers.evaluator import (
     TooLargeError,
     UndecidedError,
     agree,
     call,
-    called,
-    number,
     proportional,
     rational,
     symbols,
 )
 from groupwise.verifiers.answers.reading import Value
 from groupwise.verifiers.answers.units import canonical, same_unit, singular
-
-Percent = Literal["ignore", "divide"]
 
 _FLIPPED = {">": "<", ">=": "<="}
 _GREATEST = Value("expression", node=call("inf"))
@@ -42,15 +38,12 @@ class Rule:
     `exact`: by rational arithmetic alone; what that cannot settle is noted in `undecided`, and else
     raises TooLargeError beyond the bounds. Of `tolerance` and `relative_tolerance`, a share of
     gold's size, the larger one counts. `words` are the prompt's, which may stand behind a number.
-    `whole_units`: a unit may not be left out.
     """
 
     exact: bool = True
     tolerance: float = 0.0
     relative_tolerance: float = 0.0
-    percent: Percent = "ignore"
     words: Collection[str] = ()
-    whole_units: bool = False
     undecided: list[bool] = field(default_factory=list[bool])
 
     def same(self, gold: Value, given: Value) -> bool:
@@ -60,13 +53,7 @@ class Rule:
             return self._quantities(gold, given)
         if {gold.kind, given.kind} <= {"list", "set"}:
             return self._members(gold, given)
-        if gold.kind == "mixed" and given.kind == "list" and given.name == "and":
-            return self.same(gold, Value("mixed", given.items))
         if gold.kind != given.kind:
-            if (coordinates := _coordinates(gold, given)) is not None:
-                return self._all(coordinates, given.items)
-            if (coordinates := _coordinates(given, gold)) is not None:
-                return self._all(gold.items, coordinates)
             intervals = _intervals(gold), _intervals(given)
             return intervals[0].kind == intervals[1].kind and self.same(*intervals)
         match gold.kind:
@@ -76,8 +63,6 @@ class Rule:
                 return self._relations(gold, given)
             case "sets":
                 return self._sets(_intervals(gold), _intervals(given))
-            case "mixed":
-                return replace(self, words=(), whole_units=True)._all(gold.items, given.items)
         return gold.name == given.name and self._all(gold.items, given.items)
 
     def unnamed(self, gold: Value, given: Value) -> tuple[Value, Value]:
@@ -115,12 +100,8 @@ class Rule:
         return len(gold) == len(given) and all(map(self.same, gold, given))
 
     def _quantities(self, gold: Value, given: Value) -> bool:
-        if self.percent == "divide":
-            gold, given = _share(gold), _share(given)
         if gold.unit and given.unit:
             fits = same_unit(gold.unit, given.unit)
-        elif self.whole_units:
-            fits = gold.unit == given.unit
         else:
             fits = self._is_unit(gold.unit or given.unit)
         first, second = gold.node, given.node
@@ -203,7 +184,7 @@ class Rule:
 _SHAPES = {
     "expression": "a value", "group": "a tuple or interval", "set": "a list", "list": "a list",
     "builder": "a set", "sets": "a set", "text": "words", "relation": "a relation",
-    "matrix": "a matrix", "mixed": "several parts",
+    "matrix": "a matrix",
 }  # fmt: skip
 """The kinds in words, for a reason."""
 
@@ -220,7 +201,8 @@ def same_words(gold: str, given: str) -> bool:
     if len(wanted) != len(found):
         return False
     for first, second in zip(wanted, found):
-        ordinary = sum(map(str.isalpha, first)) > 1 and (first.islower() or first.istitle())
+        word = re.sub("[-'’,;]", "", first)
+        ordinary = len(word) > 1 and word.isalpha() and (word.islower() or word.istitle())
         forms = {first.lower(), first.upper(), first.title()}
         if re.search(r"[^\W\d_]{2}", first):
             forms.add(first.capitalize())
@@ -246,27 +228,7 @@ def _is_name(value: Value) -> bool:
     if value.unit or value.node is None:
         return False
     named = (ast.Name, ast.BinOp, ast.Mult, ast.Div, ast.expr_context)
-    applied = called(value.node).startswith("apply ")
-    return applied or all(isinstance(each, named) for each in ast.walk(value.node))
-
-
-def _coordinates(gold: Value, given: Value) -> tuple[Value, ...] | None:
-    """Of `x=1, y=2` against `(1,2)` the values in the order of their names; None otherwise."""
-    if gold.kind != "list" or given.kind != "group" or given.name != "()":
-        return None
-    named: dict[str, Value] = {}
-    for item in gold.items:
-        name = item.items[0].node if item.operators == ("=",) else None
-        if not isinstance(name, ast.Name) or name.id in named:
-            return None
-        named[name.id] = item.items[1]
-    return tuple(named[name] for name in sorted(named)) if len(named) > 1 else None
-
-
-def _share(value: Value) -> Value:
-    if value.unit != "%" or value.node is None:
-        return value
-    return Value("expression", node=ast.BinOp(value.node, ast.Div(), number(100)))
+    return all(isinstance(each, named) for each in ast.walk(value.node))
 
 
 def _names(value: Value) -> set[str]:
@@ -311,12 +273,6 @@ def _intervals(value: Value) -> Value:
             parts = tuple(map(_intervals, value.items))
             if all(each.kind == "group" for each in parts):
                 return Value("sets", parts, operators=("|",) * (len(parts) - 1))
-        case "sets" if value.operators == ("-",) and _is_line(value.items[0]):
-            if value.items[1].kind == "set" and len(value.items[1].items) == 1:
-                return _all_but(value.items[1].items[0])
-        case "relation" if value.operators == ("!=",):
-            if isinstance(value.items[0].node, ast.Name) and not _variables(value.items[1]):
-                return _all_but(value.items[1])
         case "relation" if set(value.operators) <= {"<", "<=", ">", ">="}:
             value = _directed(value)
             items, marks = value.items, value.operators
@@ -334,11 +290,6 @@ def _intervals(value: Value) -> Value:
 
 def _is_line(value: Value) -> bool:
     return isinstance(value.node, ast.Name) and value.node.id == r"\mathbb R"
-
-
-def _all_but(hole: Value) -> Value:
-    below, above = (Value("group", ends, "()") for ends in ((_LEAST, hole), (hole, _GREATEST)))
-    return Value("sets", (below, above), operators=("|",))
 
 
 def _variables(value: Value) -> set[str]:

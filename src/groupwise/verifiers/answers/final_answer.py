@@ -86,11 +86,10 @@ def _result(run: str) -> str:
     if not calculation:
         return run
     try:
-        formula = all(side.kind != "mixed" for side in read(run).items[:-1])
+        read(run)
     except UnreadableError:
-        formula = False
-    formula = formula and re.search("[A-Za-z]", calculation) is not None
-    return run if formula else result.strip()
+        return result.strip()
+    return run if re.search("[A-Za-z]", calculation) else result.strip()
 
 
 def stated_answer(

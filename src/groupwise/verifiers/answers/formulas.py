@@ -10,7 +10,7 @@ import ast
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
-from groupwise.verifiers.answers.evaluator import APPLIED, call, number
+from groupwise.verifiers.answers.evaluator import call, number
 from groupwise.verifiers.answers.tokens import CLOSING, GREEK, OPENING, Token, UnreadableError
 
 MAX_DEPTH = 80
@@ -231,8 +231,11 @@ class Reader:
             return ast.Name(f"{text}_{self._name()}")
         if text in _CONSTANTS:
             return call(_CONSTANTS[text])
-        if text in [*APPLIED] and self.at("("):
-            return call(f"apply {text}", self.primary())
+        if text in "fghFGH" and self.at("("):  # f(x), f(2): a name; h(a + b): a factor
+            inside = self.inside()[0]
+            if text in "fF" or len(inside) == 1:
+                return ast.Name(f"{text}({''.join(each.text for each in inside)})")
+            self.place -= len(inside) + 2
         return ast.Name(text)
 
     def _pair(self, closing: str, name: str) -> ast.expr:

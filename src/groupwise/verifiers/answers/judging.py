@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
-from groupwise.verifiers.answers.comparing import Percent, Rule, same_words
+from groupwise.verifiers.answers.comparing import Rule, same_words
 from groupwise.verifiers.answers.evaluator import TooLargeError
 from groupwise.verifiers.answers.reading import Value, read, words_alone
 from groupwise.verifiers.answers.tokens import UnreadableError, normal, unwrapped, without_ending
 from groupwise.verifiers.answers.units import singular
 
-Judgement = Literal["equal", "different", "no_answer", "undecided", "bad_answer", "limit"]
+Judgement = Literal["equal", "different", "no_answer", "undecided", "bad_answer", "limit",
+                    "timeout", "out_of_memory", "crash"]  # fmt: skip
+_MODULUS = re.compile(r"\(?\\?[pb]?mod\{?(\w+)\}?\)?")
 _ONE = re.compile(r"(?<=[_^])\{(\w)\}")
 
 
@@ -45,7 +47,6 @@ def judge(
     gold: str,
     given: str,
     *,
-    percent: Percent = "ignore",
     words: Collection[str] = (),
     tolerance: float = 0.0,
     relative_tolerance: float = 0.0,
@@ -60,9 +61,10 @@ def judge(
         wanted = read_gold(gold)
     except UnreadableError as error:
         return Judged("bad_answer", f"{gold[:60]!r} cannot be read: {error}")
+    words_alike = same_words(_bare_words(gold), _bare_words(given))
     if isinstance(wanted, str):
-        return Judged("equal" if _written(given) == wanted else "different")
-    if wanted.kind == "text" and same_words(_bare_words(gold), _bare_words(given)):
+        return Judged("equal" if words_alike or _written(given) == wanted else "different")
+    if wanted.kind == "text" and words_alike:
         return Judged("equal")
     try:
         found = read(given, unit_letters=_has_unit(wanted))
@@ -71,7 +73,7 @@ def judge(
             return Judged("equal")
         return Judged("no_answer", f"{given[:60]!r} is not one answer: {error}")
     wanted, found = _as_words(wanted, gold, found, given)
-    rule = Rule(exact, tolerance, relative_tolerance, percent, words)
+    rule = Rule(exact, tolerance, relative_tolerance, words)
     try:
         if rule.same(wanted, found):
             return Judged("equal")
@@ -84,13 +86,13 @@ def judge(
 
 
 def make() -> Callable[[tuple[Any, ...]], str]:
-    """The function of a worker: the judgement of gold, given, percent policy, prompt's words."""
+    """The function of a worker: the judgement of gold, given, the prompt's words."""
 
     def work(job: tuple[Any, ...]) -> str:
-        gold, given, percent, words = job
-        return judge(gold, given, percent=percent, words=frozenset(words), exact=False).kind
+        gold, given, words = job
+        return judge(gold, given, words=words, exact=False).kind
 
-    work(("x+1", r"\sqrt{x}", "ignore", ()))
+    work(("x+1", r"\sqrt{x}", frozenset()))
     return work
 
 
@@ -101,8 +103,9 @@ def prompt_words(text: str) -> frozenset[str]:
 
 def _written(text: str) -> str:
     """How an answer is compared that the grammar has no rule for: as written, without blanks."""
-    text = normal(text).replace(r"\rightarrow", r"\to")
-    return _ONE.sub(r"\1", "".join(without_ending(text).split()).strip("$"))
+    text = "".join(without_ending(unwrapped(normal(text))).split()).strip("$")
+    text = _MODULUS.sub(r"mod\1", text.replace(r"\rightarrow", r"\to"))
+    return _ONE.sub(r"\1", text)
 
 
 def _as_words(wanted: Value, gold: str, found: Value, given: str) -> tuple[Value, Value]:

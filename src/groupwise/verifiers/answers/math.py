@@ -7,15 +7,13 @@ deadline and a memory limit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from groupwise.types import Prompt, Score
-from groupwise.verifiers.answers.answers import PERCENT, FinalAnswer, Judge, score_of
-from groupwise.verifiers.answers.comparing import Percent
+from groupwise.verifiers.answers.answers import FinalAnswer, score_of
 from groupwise.verifiers.answers.final_answer import last_formula
 from groupwise.verifiers.answers.gold import without_box
 from groupwise.verifiers.answers.judging import Judged, judge, prompt_words
@@ -25,8 +23,8 @@ from groupwise.waiting.processes import Reply, shared_pool
 
 WORKER = "groupwise.verifiers.answers.judging:make"
 
-Question = tuple[str, str, Percent, tuple[str, ...]]
-"""Gold answer, given answer, percent policy, the prompt's words."""
+Question = tuple[str, str, frozenset[str]]
+"""Gold answer, given answer, the prompt's words."""
 
 
 class Math(FinalAnswer):
@@ -39,7 +37,6 @@ class Math(FinalAnswer):
 
     verifier_name: ClassVar[str] = "math"
 
-    percent: Percent = Field(default="ignore", description=PERCENT)
     box: Literal["preferred", "required"] = Field(
         default="preferred", description="Whether an answer without a box is read at all."
     )
@@ -61,61 +58,44 @@ class Math(FinalAnswer):
         return last_formula(text) if self.box == "preferred" else None
 
     def score(self, cases: Sequence[Case]) -> list[Score]:
-        """The comparisons of a batch run in the workers together."""
-        scores: dict[int, Score] = {}
-        replies: dict[Question, Reply] = {}
-        rows: Sequence[int] = range(len(cases))
-        while rows:
-            asked: dict[int, list[Question]] = {row: [] for row in rows}
-            for row in rows:
-                scores[row] = self._score(cases[row], partial(self._judge, replies, asked[row]))
-            rows = [row for row in rows if asked[row]]
-            questions = list(dict.fromkeys(each for row in rows for each in asked[row]))
-            if questions:
-                pool = shared_pool(WORKER, self.workers)
-                replies.update(zip(questions, pool.map(questions, self.time_limit, tries=2)))
-        return [scores[row] for row in range(len(cases))]
+        """What fractions do not settle, of all cases, is compared in the workers together."""
+        known: dict[Question, Judged] = {}
+        scores = [self._score(case, known) for case in cases]
+        asked = [each for each, found in known.items() if found.kind == "undecided"]
+        if asked:
+            replies = shared_pool(WORKER, self.workers).map(asked, self.time_limit, tries=2)
+            known.update(zip(asked, map(self._replied, replies)))
+            scores = [self._score(case, known) for case in cases]
+        return scores
 
     def score_case(self, case: Case) -> Score:
         return self.score([case])[0]
 
-    def _score(self, case: Case, judge: Judge) -> Score:
+    def _score(self, case: Case, known: dict[Question, Judged]) -> Score:
+        def ask(given: str, gold: str, prompt: Prompt) -> Score:
+            question = (gold, given, prompt_words(prompt.text or ""))
+            if question not in known:
+                known[question] = judge(gold, given, words=question[2])
+            return score_of(known[question], given, gold)
+
         try:
-            return best_of(case.prompt.answer, lambda gold: self.judged(case, gold, judge))
+            return best_of(case.prompt.answer, lambda gold: self.judged(case, gold, ask))
         except BadAnswer as error:
             return bad_answer(str(error))
 
     def judge(self, given: str, gold: str, prompt: Prompt) -> Score:
         return self.score([Case(Prompt("", text=prompt.text, answer=gold), self.write(given))])[0]
 
-    def _judge(
-        self,
-        replies: Mapping[Question, Reply],
-        asked: list[Question],
-        given: str,
-        gold: str,
-        prompt: Prompt,
-    ) -> Score:
-        """The score, or any while a worker has to be `asked`."""
-        words = prompt_words(prompt.text or "")
-        question = (gold, given, self.percent, tuple(sorted(words)))
-        if (reply := replies.get(question)) is not None:
-            return self._replied(reply, given, gold)
-        found = judge(gold, given, percent=self.percent, words=words)
-        if found.kind == "undecided":
-            asked.append(question)
-        return score_of(found, given, gold)
-
-    def _replied(self, reply: Reply, given: str, gold: str) -> Score:
+    def _replied(self, reply: Reply) -> Judged:
         match reply.kind:
             case "ok":
                 kind: Any = reply.value
-                return score_of(Judged(kind, f"{given[:60]!r} is not one answer"), given, gold)
+                return Judged(kind)
             case "timeout":
-                return Score(0.0, "timeout", f"comparing overran {self.time_limit:g} s twice")
+                return Judged("timeout", f"comparing overran {self.time_limit:g} s twice")
             case "out_of_memory":
-                return Score(0.0, "out_of_memory", "comparing needed more memory than a worker has")
-        return Score(0.0, "crash", f"comparing failed: {reply.value}")
+                return Judged("out_of_memory", "comparing needed more memory than a worker has")
+        return Judged("crash", f"comparing failed: {reply.value}")
 
     def write(self, gold: str) -> str:
         return f"\\boxed{{{without_box(gold)}}}"

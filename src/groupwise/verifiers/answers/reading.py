@@ -31,7 +31,7 @@ MAX_MEMBERS = 100
 """Members of one list or set; a longer gold answer is compared as it is written."""
 
 Kind = Literal[
-    "expression", "text", "group", "set", "builder", "list", "sets", "relation", "matrix", "mixed"
+    "expression", "text", "group", "set", "builder", "list", "sets", "relation", "matrix"
 ]
 
 
@@ -128,19 +128,10 @@ def _by_sign(tokens: Tokens) -> list[Tokens]:
 
 
 def _item(tokens: Tokens, depth: int) -> Value:
-    """A relation, a set, an expression with its unit, words, or a mixture."""
-    modulus: tuple[Value, ...] = ()
-    for place, token in enumerate(tokens):
-        in_parentheses = [each.text for each in tokens[place : place + 2]] == ["(", r"\bmod"]
-        if token.text in (r"\pmod", r"\mod") or in_parentheses:
-            if in_parentheses and tokens[-1].text != ")":
-                raise UnreadableError("a modulus is not closed")
-            rest = tokens[place + 2 : -1] if in_parentheses else tokens[place + 1 :]
-            modulus, tokens = (_sets(rest, depth + 1),), tokens[:place]
-            break
+    """A relation, a set, an expression with its unit, or words."""
     sides, operators = split(tokens, lambda token: token.text in _RELATIONS)
-    values = tuple(_sets(side, depth) for side in sides) + modulus
-    names = tuple(_RELATIONS[each] for each in operators) + ("mod",) * len(modulus)
+    values = tuple(_sets(side, depth) for side in sides)
+    names = tuple(_RELATIONS[each] for each in operators)
     return Value("relation", values, operators=names) if names else values[0]
 
 
@@ -153,24 +144,18 @@ def _sets(tokens: Tokens, depth: int) -> Value:
 
 
 def _parts(tokens: Tokens, depth: int) -> Value:
-    """Formulas and words in their order; mostly one formula, or one with its unit."""
+    """One formula or container, with its unit if one is written; or words."""
     if tokens and tokens[-1].text == "°" and not any(each.kind == "function" for each in tokens):
         tokens = [*tokens[:-1], Token("text", "degrees")]
-    parts: list[Value] = []
     reader = _Parts(tokens, depth)
-    while not reader.done():
-        if reader.token.kind != "text":
-            parts.append(reader.value())
-            continue
-        words = reader.words()
-        last = parts[-1] if parts else None
-        if last is not None and last.node is not None and not last.unit:
-            parts[-1] = _with_unit(last.node, words)
-        else:
-            parts.append(Value("text", name=words))
-    if not parts:
+    if reader.done():
         raise UnreadableError("nothing is written")
-    return parts[0] if len(parts) == 1 else Value("mixed", tuple(parts))
+    value = Value("text", name=reader.words()) if reader.token.kind == "text" else reader.value()
+    if value.node is not None and not reader.done():
+        value = _with_unit(value.node, reader.words())
+    if not reader.done():
+        raise UnreadableError(f"{reader.token.text!r} is not expected there")
+    return value
 
 
 def _with_unit(node: ast.expr, words: str) -> Value:
@@ -213,12 +198,9 @@ class _Parts(Reader):
             self.place = start
         if self.take_if(r"\emptyset"):
             return Value("set")
-        ratio = [self.sum()]
-        while self.take_if(":"):
-            ratio.append(self.sum())
-        if len(ratio) > 2:
-            return Value("group", tuple(Value("expression", node=each) for each in ratio), ":")
-        node = ratio[0] if len(ratio) == 1 else ast.BinOp(ratio[0], ast.Div(), ratio[1])
+        node = self.sum()
+        if self.take_if(":"):
+            node = ast.BinOp(node, ast.Div(), self.sum())
         try:
             check_depth(node)
         except TooLargeError as error:

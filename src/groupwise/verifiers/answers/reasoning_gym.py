@@ -22,9 +22,9 @@ from groupwise.sandbox import Limits, TierChoice, TrustedCallFailed, shared_sand
 from groupwise.types import Prompt, Score
 from groupwise.verifiers.answers.extraction import after_reasoning
 from groupwise.verifiers.answers.final_answer import last_line, stated_answer
-from groupwise.verifiers.core.contract import Case, SettingsVerifier
+from groupwise.verifiers.core.contract import BatchVerifier, Case
 from groupwise.verifiers.core.names import unknown_name
-from groupwise.verifiers.core.scores import TAG, bad_answer, no_answer
+from groupwise.verifiers.core.scores import TAG, BadAnswer, no_answer
 
 PACKAGE = "reasoning_gym"
 DISTRIBUTION = "reasoning-gym"
@@ -65,11 +65,13 @@ REFUSED: dict[str, str] = {
 }  # fmt: skip
 """Tasks that cannot be trained on, with the reason and what to use."""
 
+Pair = tuple[str, Any]
+"""An answer, and its entry."""
 GOLDS = 50
 """Gold answers that are judged in one process: they are the data's own and trusted."""
 
 
-class ReasoningGym(SettingsVerifier):
+class ReasoningGym(BatchVerifier):
     """What reasoning-gym's scorer for the task gives; 1 alone counts unless `partial`.
 
     The prompt's column `entry` is the data set's entry (question, answer, metadata).
@@ -125,26 +127,20 @@ class ReasoningGym(SettingsVerifier):
 
     def check_answers(self, prompts: Sequence[Prompt]) -> list[str | None]:
         """As the contract says; many gold answers a process, since they are trusted."""
+
+        def run(jobs: Sequence[Pair]) -> list[Score]:
+            starts = range(0, len(jobs), GOLDS)
+            return [score for at in starts for score in self._asked(jobs[at : at + GOLDS])]
+
         golds = [Case(prompt, self.gold_completion(prompt) or "") for prompt in prompts]
-        scores: list[Score] = []
-        for start in range(0, len(golds), GOLDS):
-            scores += self._judged(golds[start : start + GOLDS])
+        scores = self.judged(golds, run)
         return [None if each.outcome == "correct" else each.reason for each in scores]
 
-    def score_case(self, case: Case) -> Score:
-        return self._judged([case])[0]
-
-    def score(self, cases: Sequence[Case]) -> list[Any]:
-        """As many at a time as the sandbox has zygotes."""
-        size = shared_sandbox(self.tier, (PACKAGE,)).size
-        with ThreadPoolExecutor(max(1, min(size, len(cases)))) as pool:
-            return list(pool.map(self.score_case, cases))
-
-    def _prepared(self, case: Case) -> str | Score:
-        """The answer as it is written, or why there is none."""
+    def prepare(self, case: Case) -> Pair | Score:
+        """The answer as it is written, and the entry."""
         entry = case.prompt.columns["entry"]
         if not isinstance(entry, dict) or not isinstance(entry.get("answer"), str):
-            return bad_answer("the column `entry` is not an entry of reasoning-gym with an answer")
+            raise BadAnswer("the column `entry` is not an entry of reasoning-gym with an answer")
         text = after_reasoning(case.whole, self.reasoning_tag)
         if text is None:
             return no_answer(f"<{self.reasoning_tag}> is never closed")
@@ -154,17 +150,16 @@ class ReasoningGym(SettingsVerifier):
             return no_answer("no answer is given")
         if len(given) > MAX_ANSWER:
             return no_answer(f"an answer of {len(given)} characters")
-        return given
+        return given, entry
 
-    def _judged(self, cases: Sequence[Case]) -> list[Score]:
+    def run(self, jobs: Sequence[Pair]) -> list[Score]:
+        """As many at a time as the sandbox has zygotes."""
+        size = shared_sandbox(self.tier, (PACKAGE,)).size
+        with ThreadPoolExecutor(min(size, len(jobs))) as pool:
+            return [scores[0] for scores in pool.map(self._asked, [[job] for job in jobs])]
+
+    def _asked(self, pairs: Sequence[Pair]) -> list[Score]:
         """The scorer's verdicts, of one process. A scorer that fails on an answer rejects it."""
-        found = [self._prepared(case) for case in cases]
-        pairs = [(given, case.prompt.columns["entry"]) for given, case in zip(found, cases)
-                 if isinstance(given, str)]  # fmt: skip
-        rest = iter(self._scores(pairs) if pairs else [])
-        return [next(rest) if isinstance(each, str) else each for each in found]
-
-    def _scores(self, pairs: Sequence[tuple[str, Any]]) -> list[Score]:
         time = self.time_limit * len(pairs)
         arguments = [self.task, json.dumps(self.config), pairs]
         sandbox = shared_sandbox(self.tier, (PACKAGE,))

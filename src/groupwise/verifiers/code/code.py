@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, PrivateAttr
+from pydantic import Field
 
 from groupwise.sandbox import (
     BROKEN_TESTS,
@@ -21,14 +21,9 @@ from groupwise.sandbox import (
 )
 from groupwise.types import Outcome, Prompt, Score
 from groupwise.verifiers.code.extraction import defines, python_source
-from groupwise.verifiers.code.lookups import is_lookup
 from groupwise.verifiers.code.rows import Layout, Task, read_task, surroundings
-from groupwise.verifiers.core.contract import Case, SettingsVerifier, VerifierLogs
-from groupwise.verifiers.core.scores import TAG, bad_answer, no_answer
-from groupwise.waiting.threads import work_through
-
-COPIED = "code/literal_inputs"
-LOOKUP = "it looks the tests' inputs up"
+from groupwise.verifiers.core.contract import BatchVerifier, Case
+from groupwise.verifiers.core.scores import TAG, BadAnswer, bad_answer, no_answer
 
 _OWN_FAULT: dict[str, Outcome] = {
     "failed": "incorrect",
@@ -39,7 +34,7 @@ _OWN_FAULT: dict[str, Outcome] = {
 }
 
 
-class Code(SettingsVerifier):
+class Code(BatchVerifier):
     """Python that passes its row's tests: HumanEval, MBPP, APPS, or a column `tests`.
 
     A column `tests` holds assert sources, or pairs (input, output) for a program, or pairs
@@ -68,11 +63,6 @@ class Code(SettingsVerifier):
         description="Largest difference from an expected number that is equal, relative to it; "
         "numbers within 1e-9 of each other are equal too.",
     )
-    literal_inputs: Literal["count", "reject"] = Field(
-        default="count",
-        description="What becomes of a submission that passes by looking the tests' inputs up: "
-        f"counted in the metric {COPIED}, or value 0 as well.",
-    )
     fresh: bool = Field(
         default=False, description="Every case in a process of its own: no state is shared."
     )
@@ -94,8 +84,6 @@ class Code(SettingsVerifier):
     )
     reasoning_tag: str = Field(default="think", description=TAG)
 
-    _copied: list[bool] = PrivateAttr(default_factory=list)
-
     @property
     def needs_answer(self) -> bool:
         return False
@@ -113,82 +101,46 @@ class Code(SettingsVerifier):
         reasons = super().check_answers(prompts)
         untried: dict[int, Job] = {}
         for row, prompt in enumerate(prompts):
-            prepared = self._prepared(Case(prompt, "pass"))
-            if isinstance(prepared, Score):
-                reasons[row] = prepared.reason
-            elif self.gold_completion(prompt) is None:
-                untried[row] = prepared[0]
+            try:
+                job = self.prepare(Case(prompt, "pass"))
+            except BadAnswer as error:
+                reasons[row] = str(error)
+                continue
+            if self.gold_completion(prompt) is None:
+                if isinstance(job, Job) and job.kind == "asserts":
+                    untried[row] = job
                 if prompt.answer is not None and prompt.answer != "":
                     reasons[row] = f"answer {str(prompt.answer)[:50]!r}: give one program as text"
-        jobs = {row: job for row, job in untried.items() if job.kind == "asserts"}
-        for row, result in zip(jobs, sandbox.grade_all(list(jobs.values()))):
+        for row, result in zip(untried, sandbox.grade_all(list(untried.values()))):
             if result.reason.startswith(BROKEN_TESTS):
                 reasons[row] = result.reason
-        self._copied.clear()
         return reasons
 
-    @property
-    def judges_singly(self) -> bool:
-        return True
-
-    def score(self, cases: Sequence[Case]) -> list[Any]:
-        """As many at a time as the sandbox has processes; `SandboxUnavailable` if no tier works."""
-        prepared = [self._prepared(case) for case in cases]
-        scores: list[Any] = list(prepared)
-        rows = [row for row, each in enumerate(prepared) if not isinstance(each, Score)]
-        if not rows:
-            return scores
-        sandbox = shared_sandbox(self.tier, self.packages)
-        graded = [each for each in prepared if not isinstance(each, Score)]
-        results = sandbox.grade_all([job for job, _ in graded], tries=2)
-        for row, result in zip(rows, results):
-            scores[row] = self._score(result)
-        earning = [place for place, row in enumerate(rows) if scores[row].value]
-        lookups = [False] * len(rows)
-
-        def look(number: int) -> bool:
-            place = earning[number]
-            (job, task), result = graded[place], results[place]
-            outcomes = ["passed"] * result.total if result.passed_all else result.cases
-            lookups[place] = is_lookup(sandbox, job.source, task, outcomes)
-            return False
-
-        work_through(len(earning), look, num_threads=sandbox.size, name="groupwise-lookups")
-        self._copied += lookups
-        if self.literal_inputs == "reject":
-            for row, found in zip(rows, lookups):
-                scores[row] = Score(0.0, "incorrect", LOOKUP) if found else scores[row]
-        return scores
-
-    def _prepared(self, case: Case) -> tuple[Job, Task] | Score:
+    def prepare(self, case: Case) -> Job | Score:
         try:
             task = read_task(case.prompt, self.layout, self.tests_column)
-        except ValueError as error:
-            return bad_answer(str(error)[:300])
-        source = python_source(case.whole, task.entry, self.reasoning_tag)
-        if source is None:
-            return no_answer("no program after the reasoning")
-        limits = Limits(
-            time=self.time_limit,
-            total_time=self.total_time_limit,
-            memory=self.memory_megabytes << 20,
-        )
-        try:
-            job = Job(
+            source = python_source(case.whole, task.entry, self.reasoning_tag)
+            if source is None:
+                return no_answer("no program after the reasoning")
+            return Job(
                 _completed(source, task),
                 task.tests,
                 task.kind,
                 task.entry,
                 task.setup,
-                limits,
+                Limits(self.time_limit, self.total_time_limit, self.memory_megabytes << 20),
                 self.tolerance,
                 task.alike,
                 self.fresh,
                 stop_early=self.credit == "all",
             )
         except ValueError as error:
-            return bad_answer(str(error)[:300])
-        return job, task
+            raise BadAnswer(str(error)[:300]) from error
+
+    def run(self, jobs: Sequence[Any]) -> list[Score]:
+        """As many at a time as the sandbox has processes; `SandboxUnavailable` if no tier works."""
+        results = shared_sandbox(self.tier, self.packages).grade_all(jobs, tries=2)
+        return list(map(self._score, results))
 
     def _score(self, result: CodeResult) -> Score:
         reason = result.reason[:300]
@@ -202,13 +154,6 @@ class Code(SettingsVerifier):
             share = result.passed / result.total
             return Score(share, "partial", f"{result.passed} of {result.total}; {reason}")
         return Score(0.0, _OWN_FAULT[result.outcome], reason)
-
-    def take_logs(self) -> VerifierLogs:
-        """The share of submissions that pass by looking the tests' inputs up."""
-        copied = self._copied[:]
-        self._copied.clear()
-        metrics = {COPIED: sum(copied) / len(copied)} if copied else {}
-        return VerifierLogs(metrics=metrics)
 
 
 def _completed(source: str, task: Task) -> str:

@@ -17,8 +17,9 @@ from pydantic import Field
 from groupwise.types import Prompt, Score
 from groupwise.verifiers.answers.extraction import after_reasoning
 from groupwise.verifiers.code.extraction import blocks_of
-from groupwise.verifiers.core.contract import Case, SettingsVerifier
-from groupwise.verifiers.core.scores import TAG, bad_answer, no_answer
+from groupwise.verifiers.code.sql_worker import Job
+from groupwise.verifiers.core.contract import BatchVerifier, Case
+from groupwise.verifiers.core.scores import TAG, BadAnswer, bad_answer, no_answer
 from groupwise.waiting.processes import Reply, shared_pool
 
 WORKER = "groupwise.verifiers.code.sql_worker:make"
@@ -36,8 +37,11 @@ _ONE_LINE_FENCE = re.compile(
 _INLINE = re.compile(r"(?<!`)`((?:select|with|values)\b[^`]*+)`(?!`)", re.IGNORECASE)
 _DIGITS = 9
 
+Question = tuple[Any, Job]
+"""The gold answer, and what a worker does."""
 
-class Sql(SettingsVerifier):
+
+class Sql(BatchVerifier):
     """A SQLite query that returns the gold query's rows on every database of its row.
 
     The gold answer is a query, or a list of rows. The column `setup` holds the script that makes
@@ -73,63 +77,50 @@ class Sql(SettingsVerifier):
     def gold_completion(self, prompt: Prompt) -> str | None:
         return f"```sql\n{prompt.answer}\n```" if isinstance(prompt.answer, str) else None
 
-    @property
-    def judges_singly(self) -> bool:
-        return True
-
-    def score(self, cases: Sequence[Case]) -> list[Any]:
-        prepared = [self._prepared(case) for case in cases]
-        rows = [row for row, each in enumerate(prepared) if not isinstance(each, Score)]
-        scores: list[Any] = list(prepared)
-        if rows:
-            jobs = [prepared[row] for row in rows]
-            replies = shared_pool(WORKER).map(jobs, self.time_limit, tries=2)
-            for row, reply in zip(rows, replies):
-                scores[row] = self._score(cases[row].prompt, reply)
-        return scores
-
-    def _prepared(self, case: Case) -> tuple[list[str], str | None, str] | Score:
+    def prepare(self, case: Case) -> Question | Score:
         gold = case.prompt.answer
         if gold is None or (isinstance(gold, str) and not gold.strip()):
-            return bad_answer("the prompt has no gold query")
+            raise BadAnswer("the prompt has no gold query")
         if not isinstance(gold, str) and not _are_rows(gold):
-            return bad_answer("the gold answer is neither a query nor a list of rows")
+            raise BadAnswer("the gold answer is neither a query nor a list of rows")
         setup = case.prompt.columns.get(self.setup_column)
         scripts = [setup] if isinstance(setup, str) and setup else setup
         if not isinstance(scripts, (list, tuple)) or not scripts:
-            return bad_answer(f"no column {self.setup_column!r} with a script that makes tables")
+            raise BadAnswer(f"no column {self.setup_column!r} with a script that makes tables")
         if not all(isinstance(each, str) for each in scripts):
-            return bad_answer(f"column {self.setup_column!r} must hold scripts as text")
+            raise BadAnswer(f"column {self.setup_column!r} must hold scripts as text")
         text = after_reasoning(case.whole, self.reasoning_tag) or ""
         text = _ONE_LINE_FENCE.sub(r"\n```sql\n\1\n```\n", text)
-        blocks = blocks_of(text, _LANGUAGES)
-        blocks = blocks or _INLINE.findall(text)
+        blocks = blocks_of(text, _LANGUAGES) or _INLINE.findall(text)
         query = (blocks[-1] if blocks else text).strip()
         if not query or (not blocks and "```" in query):
             return no_answer("no query after the reasoning")
-        return list(scripts), gold if isinstance(gold, str) else None, query
+        return gold, (list(scripts), gold if isinstance(gold, str) else None, query)
 
-    def _score(self, prompt: Prompt, reply: Reply) -> Score:
-        if reply.kind == "timeout":
-            return Score(0.0, "timeout", f"no rows after {self.time_limit:g} s, twice")
-        if reply.kind == "out_of_memory":
-            return Score(0.0, "out_of_memory", "the query needs too much memory")
-        if reply.kind == "died":
-            return Score(0.0, "crash", "the query ended its worker, twice")
-        if reply.kind != "ok":
-            return Score(None, "infrastructure_error", str(reply.value)[:300])
-        kind, value = reply.value
+    def run(self, jobs: Sequence[Question]) -> list[Score]:
+        replies = shared_pool(WORKER).map([job for _, job in jobs], self.time_limit, tries=2)
+        return [self._score(gold, reply) for (gold, _), reply in zip(jobs, replies)]
+
+    def _score(self, gold: Any, reply: Reply) -> Score:
+        match reply.kind:
+            case "timeout":
+                return Score(0.0, "timeout", f"no rows after {self.time_limit:g} s, twice")
+            case "out_of_memory":
+                return Score(0.0, "out_of_memory", "the query needs too much memory")
+            case "died":
+                return Score(0.0, "crash", "the query ended its worker, twice")
+            case "ok":
+                kind, value = reply.value
+            case _:
+                return Score(None, "infrastructure_error", str(reply.value)[:300])
+        if kind == "rows":
+            return self._compared(gold, value)
         reason = str(value)[:300]
         if kind in ("setup", "gold"):
             return bad_answer(f"{kind}: {reason}")
-        if kind == "rows_limit":
-            return Score(0.0, "limit", reason)
-        if kind == "query":
-            return Score(0.0, "incorrect", reason)
-        return self._compared(prompt, value)
+        return Score(0.0, "limit" if kind == "rows_limit" else "incorrect", reason)
 
-    def _compared(self, prompt: Prompt, pairs: Sequence[tuple[Any, Any]]) -> Score:
-        gold = prompt.answer
+    def _compared(self, gold: Any, pairs: Sequence[tuple[Any, Any]]) -> Score:
         ordered = self.order == "require" or (
             self.order == "auto" and isinstance(gold, str) and orders_rows(gold)
         )

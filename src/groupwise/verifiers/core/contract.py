@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from inspect import isawaitable, iscoroutinefunction
@@ -241,6 +241,42 @@ class SettingsVerifier(BaseModel, Verifier):
     @property
     def arguments(self) -> Mapping[str, Any]:
         return self.model_dump(mode="json")
+
+
+class BatchVerifier(SettingsVerifier):
+    """A verifier whose cases become jobs that are judged together, each by itself.
+
+    Subclasses define `prepare` and `run`.
+    """
+
+    @abstractmethod
+    def prepare(self, case: Case) -> Any:
+        """The case's job, or its score where that is known; `BadAnswer` for an unusable row."""
+
+    @abstractmethod
+    def run(self, jobs: Sequence[Any]) -> Sequence[Score]:
+        """A score for each job, in order."""
+
+    @property
+    def judges_singly(self) -> bool:
+        return True
+
+    def score(self, cases: Sequence[Case]) -> list[Score]:
+        return self.judged(cases, self.run)
+
+    def judged(
+        self, cases: Sequence[Case], run: Callable[[Sequence[Any]], Sequence[Score]]
+    ) -> list[Score]:
+        """The cases' scores, their jobs judged by `run`."""
+        prepared: list[Any] = []
+        for case in cases:
+            try:
+                prepared.append(self.prepare(case))
+            except BadAnswer as error:
+                prepared.append(bad_answer(str(error)))
+        jobs = [each for each in prepared if not isinstance(each, Score)]
+        rest = iter(run(jobs) if jobs else ())
+        return [each if isinstance(each, Score) else next(rest) for each in prepared]
 
 
 class AnswerVerifier(SettingsVerifier):

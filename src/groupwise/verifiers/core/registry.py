@@ -41,7 +41,6 @@ BUILTIN: dict[str, str] = {
     "language": "groupwise.verifiers.text.language:Language",
     "length": "groupwise.verifiers.text.checks:Length",
     "repetition": "groupwise.verifiers.text.checks:Repetition",
-    "steps": "groupwise.verifiers.process.steps:Steps",
     "target": "groupwise.verifiers.process.target:Target",
     "instructions": "groupwise.verifiers.text.instructions:Instructions",
     "judge": "groupwise.verifiers.judge.judge:Judge",
@@ -58,10 +57,16 @@ REMOVED: dict[str, str] = {
     "assignment": '"math" (a gold answer "x = 3, y = -2") or "text"',
     "moment": '"text" (a date or time as it is written) or "number" (a duration in one unit)',
     "sequence": '"math" with a gold answer in brackets, "(3, 10, 21)", or "text"',
+    "steps": '"process_reward_model", or a function of your own whose scores have `steps`',
     "sudoku": '"reasoning_gym" with task = "mini_sudoku" or "sudoku"',
     "code_package": '"code", which judges one program',
     "contains_all": '"regex", "text", or a reward function of your own (module:function)',
     "proof": "a verifier of your own (module:Class) that runs your checker, isolated",
+    "code.literal_inputs": "held-out tests (tests_column), and the doctor's `literal_tests`",
+    **{
+        f"{name}.percent": 'a list of accepted answers, as ["0.28", "28%"]'
+        for name in ("number", "boxed", "tagged", "math")
+    },
     "length.kind": "a reward function of your own (module:function) for a cosine of the length",
 }
 """Names of earlier versions, and what to use in their place."""

@@ -20,10 +20,10 @@ from pydantic_core import PydanticCustomError
 from groupwise.errors import RecipeError
 from groupwise.texts import from_toml
 from groupwise.types import Prompt, Score
-from groupwise.verifiers.core.contract import Case, SettingsVerifier, VerifierLogs
+from groupwise.verifiers.core.contract import BatchVerifier, Case, VerifierLogs
 from groupwise.verifiers.core.names import validated
 from groupwise.verifiers.core.registry import load_verifier, verifier_class
-from groupwise.verifiers.core.scores import BadAnswer, bad_answer, graded, shorten
+from groupwise.verifiers.core.scores import BadAnswer, graded, shorten
 from groupwise.verifiers.judge.judging import Verdict
 from groupwise.verifiers.judge.readouts import JudgeVerifier
 
@@ -53,7 +53,7 @@ class OwnCriterion(Criterion):
     name: str = Field(default="", description="What the score's parts call it, if anything.")
 
 
-class Rubric(SettingsVerifier):
+class Rubric(BatchVerifier):
     """The weighted mean of a judge's verdicts on each criterion: 1 where all are met.
 
     The criteria are the same for every prompt, or each prompt's own (`column`). The score's parts
@@ -139,23 +139,23 @@ class Rubric(SettingsVerifier):
             ) from error
         return found
 
-    def score(self, cases: Sequence[Case]) -> list[Score]:
-        criteria, bad = list[Sequence[Criterion]](), dict[int, Score]()
-        for row, case in enumerate(cases):
-            try:
-                criteria.append(self.criteria_of(case.prompt))
-            except BadAnswer as error:
-                criteria.append(())
-                bad[row] = bad_answer(str(error))
-        asked = [
-            self.reader.question(case.prompt, [case.text], criterion.text)
-            for case, own in zip(cases, criteria, strict=True)
-            for criterion in own
+    def prepare(self, case: Case) -> tuple[Case, Sequence[Criterion]]:
+        return case, self.criteria_of(case.prompt)
+
+    def run(self, jobs: Sequence[tuple[Case, Sequence[Criterion]]]) -> list[Score]:
+        verdicts = iter(
+            self.reader.ask(
+                [
+                    self.reader.question(case.prompt, [case.text], criterion.text)
+                    for case, criteria in jobs
+                    for criterion in criteria
+                ]
+            )
+        )
+        return [
+            _total(criteria, list(islice(verdicts, len(criteria))), self.correct_from)
+            for _, criteria in jobs
         ]
-        verdicts = iter(self.reader.ask(asked))
-        found = [_total(own, list(islice(verdicts, len(own))), self.correct_from) if own else None
-                 for own in criteria]  # fmt: skip
-        return [bad[row] if each is None else each for row, each in enumerate(found)]
 
     def take_logs(self) -> VerifierLogs:
         return self.reader.take_logs()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -69,8 +68,10 @@ class JsonSchema(TextVerifier):
         if violation is not None:
             where = "/".join(str(part) for part in violation.instance_path) or "the whole"
             return Score(0.0, "incorrect", f"{where}: {violation.message}"[:300])
-        if self.match_answer and not same_json(_gold(case.prompt.answer), value):
-            return Score(0.0, "incorrect", "fits the schema, is not the gold answer")
+        if self.match_answer:
+            gold = json.dumps({"const": _gold(case.prompt.answer)}, sort_keys=True)
+            if not _validator(gold).is_valid(value):
+                return Score(0.0, "incorrect", "fits the schema, is not the gold answer")
         return Score(1.0, "correct", "fits the schema")
 
     def _read_schema(self, prompt: Prompt) -> Any:
@@ -126,19 +127,6 @@ def strict_json(text: str) -> Any:
     except ValueError as error:
         raise ValueError(f"not JSON: {error}") from error
     return value
-
-
-def same_json(gold: Any, given: Any) -> bool:
-    """Equal as JSON: 1 and 1.0 are one number, and true is not a number.
-
-    >>> same_json([1], [1.0]), same_json({"a": 1}, {"a": True}), same_json(0, False)
-    (True, False, False)
-    """
-    if isinstance(gold, Mapping) and isinstance(given, Mapping):
-        return gold.keys() == given.keys() and all(same_json(gold[key], given[key]) for key in gold)
-    if isinstance(gold, list) and isinstance(given, list):
-        return len(gold) == len(given) and all(map(same_json, gold, given))
-    return isinstance(gold, bool) == isinstance(given, bool) and bool(gold == given)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
