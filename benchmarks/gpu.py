@@ -147,7 +147,7 @@ def vllm_checks(policy: Policy, workload: Workload, python: str) -> list[Check]:
     if policy.device.type == "cuda":
         flags += ("--gpu-memory-utilization", "0.3")
     settings = VllmSettings(python=python, arguments=flags, start_seconds=_VLLM_SECONDS)
-    sampler = make_sampler("vllm", policy, vllm=settings)
+    sampler = make_sampler("vllm", policy, servers=settings)
     checks = []
     try:
         for number, when in enumerate(("as it started", "after new weights")):

@@ -38,6 +38,8 @@ class Stub:
     path. `answers` are by path what is replied in place of the right thing.
     """
 
+    completions = "/v1/completions"
+
     def __init__(self, policy: Policy) -> None:
         self.policy = copy.copy(policy)
         self.policy.model = copy.deepcopy(causal_lm(policy.model)).eval()
@@ -123,8 +125,10 @@ class Stub:
         if self.reloads_before_hanging is not None:
             self.faults |= set() if self.reloads_before_hanging else {"hangs", "hanging"}
             self.reloads_before_hanging -= 1
-        while "hangs" in self.faults:
-            time.sleep(0.05)
+        if "hangs" in self.faults:
+            while "hangs" in self.faults:
+                time.sleep(0.05)
+            return 500, {"error": "too late"}
         self.engine_dead = "refused" in self.faults or not folder.is_dir()
         if self.engine_dead:
             return 500, {"error": "reload failed"}
@@ -193,6 +197,16 @@ class Stub:
             "finish_reason": made.finish_reason,
         }
 
+    def asked(self, body: dict[str, Any]) -> dict[str, Any]:
+        """A request as vLLM's."""
+        return body
+
+    def whole(self, choice: dict[str, Any]) -> dict[str, Any]:
+        return {"choices": [choice]}
+
+    def chunks(self, choice: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        return ({"choices": [piece]} for piece in self.pieces(choice))
+
     def pieces(self, choice: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """The choice as a stream of single tokens."""
         for place, token in enumerate(choice["token_ids"]):
@@ -217,10 +231,13 @@ class Stub:
 
 @contextmanager
 def vllm_stub(
-    policy: Policy, *faults: str, context: ssl.SSLContext | None = None
+    policy: Policy,
+    *faults: str,
+    context: ssl.SSLContext | None = None,
+    kind: type[Stub] = Stub,
 ) -> Iterator[Stub]:
     """A stub that serves a copy of the policy's present weights; over https with a `context`."""
-    stub = Stub(policy)
+    stub = kind(policy)
     stub.faults |= set(faults)
 
     class Handler(loopback.Handler):
@@ -233,22 +250,22 @@ def vllm_stub(
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])) or "{}") or {}
             stub.calls.append(self.path)
             path = self.path.removeprefix(stub.prefix)
-            if path != "/v1/completions":
+            if path != stub.completions:
                 self.reply(*stub.post(path, body))
                 return
             stub.bodies.append(body)
             if (failure := stub.failure()) is not None:
                 self.reply(500, {"error": failure})
                 return
-            choice = stub.completion(body)
+            choice = stub.completion(stub.asked(body))
             if not body.get("stream"):
-                self.reply(200, {"choices": [choice]})
+                self.reply(200, stub.whole(choice))
                 return
             self.send_response(200)
             self.send_header("Connection", "close")
             self.end_headers()
-            for piece in stub.pieces(choice):
-                self.wfile.write(f"data: {json.dumps({'choices': [piece]})}\n\n".encode())
+            for chunk in stub.chunks(choice):
+                self.wfile.write(f"data: {json.dumps(chunk)}\n\n".encode())
                 self.wfile.flush()
             self.wfile.write(b"data: [DONE]\n\n")
             self.close_connection = True

@@ -20,7 +20,7 @@ from groupwise.errors import GroupwiseError
 from groupwise.policies import Policy, load_policy, score
 from groupwise.policies.tiny import TinyRecipe, _cold_start, build_model
 from groupwise.samplers import make_sampler
-from groupwise.samplers.servers.sampler import VllmSampler
+from groupwise.samplers.servers.sampler import ServerSampler
 from groupwise.samplers.servers.settings import VllmSettings
 from groupwise.types import Completion, Prompt, Request
 from vllm_stub import moved
@@ -48,8 +48,8 @@ def policy() -> Policy:
 
 
 @pytest.fixture(scope="module")
-def sampler(policy: Policy) -> Iterator[VllmSampler]:
-    made = VllmSampler(policy, settings(), batch_rows=32)
+def sampler(policy: Policy) -> Iterator[ServerSampler]:
+    made = ServerSampler(policy, settings(), batch_rows=32)
     yield made
     made.close()
 
@@ -76,7 +76,7 @@ def gap(policy: Policy, requests: list[Request], completions: list[Completion]) 
     return worst
 
 
-def test_greedy_ids_are_the_other_samplers(policy: Policy, sampler: VllmSampler) -> None:
+def test_greedy_ids_are_the_other_samplers(policy: Policy, sampler: ServerSampler) -> None:
     requests = asked(policy, greedy=True)
     completions = sampler.sample(requests)
     expected = make_sampler("local", policy).sample(requests)
@@ -88,7 +88,7 @@ def test_greedy_ids_are_the_other_samplers(policy: Policy, sampler: VllmSampler)
 
 @pytest.mark.parametrize("temperature", [0.7, 1.0, 1.5])
 def test_logprobs_are_the_learners_and_seeds_repeat(
-    temperature: float, policy: Policy, sampler: VllmSampler
+    temperature: float, policy: Policy, sampler: ServerSampler
 ) -> None:
     requests = asked(policy, 24, temperature=temperature)
     completions = sampler.sample(requests)
@@ -99,7 +99,7 @@ def test_logprobs_are_the_learners_and_seeds_repeat(
     assert [c.token_ids for c in sampler.sample(other)] != again
 
 
-def test_stop_ids_stop_strings_top_k_and_limits(policy: Policy, sampler: VllmSampler) -> None:
+def test_stop_ids_stop_strings_top_k_and_limits(policy: Policy, sampler: ServerSampler) -> None:
     stops = policy.template.stop_ids
     completions = sampler.sample(asked(policy, 16))
     assert {c.finish_reason for c in completions} == {"stop"}
@@ -114,7 +114,7 @@ def test_stop_ids_stop_strings_top_k_and_limits(policy: Policy, sampler: VllmSam
 
 
 def test_new_weights_are_sampled_from_and_bad_ones_leave_the_server_alive(
-    policy: Policy, sampler: VllmSampler, monkeypatch: pytest.MonkeyPatch
+    policy: Policy, sampler: ServerSampler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests = asked(policy, 8, temperature=0.7)
     sampler.load(moved(policy, size=0.02), 1)
@@ -143,7 +143,7 @@ def test_new_weights_are_sampled_from_and_bad_ones_leave_the_server_alive(
     assert gap(policy, requests, sampler.sample(requests)) < 5e-4
 
 
-def test_a_deadline_gives_what_there_is(policy: Policy, sampler: VllmSampler) -> None:
+def test_a_deadline_gives_what_there_is(policy: Policy, sampler: ServerSampler) -> None:
     template, stops = policy.template, policy.template.stop_ids
     template.stop_ids = frozenset()
     try:
@@ -160,7 +160,7 @@ def test_a_deadline_gives_what_there_is(policy: Policy, sampler: VllmSampler) ->
 
 
 def test_a_server_that_reports_raw_logprobs_is_refused(policy: Policy) -> None:
-    raw = VllmSampler(policy, settings("--logprobs-mode", "raw_logprobs"), batch_rows=32)
+    raw = ServerSampler(policy, settings("--logprobs-mode", "raw_logprobs"), batch_rows=32)
     try:
         with pytest.raises(GroupwiseError, match="start it with --logprobs-mode processed_logpr"):
             raw.load(policy, 0)
@@ -175,7 +175,7 @@ def test_an_adapter_is_loaded_hot() -> None:
 
     adapter = AdapterSettings(rank=8)
     policy = load_policy(tiny_for_vllm(), device="cpu", dtype="float32", adapter=adapter)
-    lora = VllmSampler(policy, settings(refresh="lora"), batch_rows=32)
+    lora = ServerSampler(policy, settings(refresh="lora"), batch_rows=32)
     try:
         for version in (0, 1):
             lora.load(policy, version)

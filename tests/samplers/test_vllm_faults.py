@@ -17,7 +17,7 @@ from groupwise.errors import GroupwiseError, NonFiniteError, RecipeError
 from groupwise.policies import Policy, score
 from groupwise.samplers import Sampler
 from groupwise.samplers.servers.probe import Probe
-from groupwise.samplers.servers.sampler import VllmSampler
+from groupwise.samplers.servers.sampler import ServerSampler
 from groupwise.samplers.servers.settings import VllmSettings
 from groupwise.types import Completion, Request
 from groupwise.waiting.deadlines import BackgroundCall
@@ -37,9 +37,9 @@ def opened() -> Iterator[ExitStack]:
         yield stack
 
 
-def sampler_on(opened: ExitStack, policy: Policy, *stubs: Stub, **settings: Any) -> VllmSampler:
+def sampler_on(opened: ExitStack, policy: Policy, *stubs: Stub, **settings: Any) -> ServerSampler:
     servers = tuple(stub.url for stub in stubs)
-    sampler = VllmSampler(policy, VllmSettings(servers=servers, **settings))
+    sampler = ServerSampler(policy, VllmSettings(servers=servers, **settings))
     opened.callback(sampler.close)
     return sampler
 
@@ -324,7 +324,7 @@ def test_a_server_left_paused_is_resumed(policy: Policy, opened: ExitStack) -> N
 def test_a_sampler_closed_during_a_refresh_leaves_no_server_paused(policy: Policy) -> None:
     with vllm_stub(policy) as stub:
         settings = VllmSettings(servers=(stub.url,), refresh_seconds=2.0)
-        sampler = VllmSampler(policy, settings)
+        sampler = ServerSampler(policy, settings)
         stub.faults = {"hangs"}
         loading = BackgroundCall(lambda: sampler.load(policy, 0))
         while not stub.paused:
@@ -388,6 +388,6 @@ def test_a_reply_that_is_not_vllms_is_named(policy: Policy, opened: ExitStack) -
 
 def test_no_server(policy: Policy) -> None:
     with pytest.raises(GroupwiseError, match=r"no vLLM server is left: .*ConnectError"):
-        VllmSampler(policy, VllmSettings(servers=("http://127.0.0.1:9",)))
+        ServerSampler(policy, VllmSettings(servers=("http://127.0.0.1:9",)))
     with pytest.raises(GroupwiseError, match=r"python = 'no-such' cannot be started"):
-        VllmSampler(policy, VllmSettings(python="no-such"))
+        ServerSampler(policy, VllmSettings(python="no-such"))

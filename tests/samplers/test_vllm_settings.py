@@ -10,7 +10,7 @@ import pytest
 
 from groupwise.errors import GroupwiseError, RecipeError
 from groupwise.recipe import load_recipe
-from groupwise.samplers.servers.sampler import VllmSampler
+from groupwise.samplers.servers.sampler import ServerSampler
 from groupwise.samplers.servers.settings import VllmSettings
 from groupwise.training.preparing import prepare
 from model_families import family_policy
@@ -55,7 +55,7 @@ def test_recipes_that_cannot_run_are_refused(sampling: dict[str, Any], message: 
 def test_an_algorithm_that_needs_entropies_is_refused_before_anything_loads() -> None:
     table = recipe(vllm={"servers": [URL]})
     table["algorithm"] = {"preset": "grpo", "extras": ["entropy_bonus"]}
-    with pytest.raises(RecipeError, match="needs the entropy at every token, which vLLM does not"):
+    with pytest.raises(RecipeError, match="needs the entropy at every token, which servers do not"):
         prepare(load_recipe(table))
 
 
@@ -68,17 +68,17 @@ def test_the_resolved_recipe_loads_again() -> None:
 def test_a_key_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = family_policy("llama")
     with pytest.raises(RecipeError, match="key_variable: the variable NO_KEY is not set"):
-        VllmSampler(policy, VllmSettings(servers=(URL,), key_variable="NO_KEY"))
+        ServerSampler(policy, VllmSettings(servers=(URL,), key_variable="NO_KEY"))
     monkeypatch.setenv("SOME_KEY", "s3cret")
     with vllm_stub(policy) as stub:
-        sampler = VllmSampler(policy, VllmSettings(servers=(stub.url,), key_variable="SOME_KEY"))
+        sampler = ServerSampler(policy, VllmSettings(servers=(stub.url,), key_variable="SOME_KEY"))
         sampler.close()
         assert stub.keys == {"Bearer s3cret"}
 
 
 def test_adapters_alone_are_loaded_hot() -> None:
     with pytest.raises(RecipeError, match='refresh = "lora": the policy has no adapter'):
-        VllmSampler(family_policy("llama"), VllmSettings(servers=(URL,), refresh="lora"))
+        ServerSampler(family_policy("llama"), VllmSettings(servers=(URL,), refresh="lora"))
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, stub: Stub, policy: Any) -> list[dict[str, Any]]:
@@ -116,7 +116,7 @@ def test_weights_between_gpus_go_by_vllms_own_classes(monkeypatch: pytest.Monkey
     with vllm_stub(policy) as stub:
         made = stand_in(monkeypatch, stub, policy)
         settings = VllmSettings(servers=(stub.url,), refresh="nccl")
-        sampler = VllmSampler(policy, settings)
+        sampler = ServerSampler(policy, settings)
         try:
             for version in (1, 2):
                 sampler.load(moved(policy), version)
@@ -137,7 +137,7 @@ def test_weights_between_gpus_go_by_vllms_own_classes(monkeypatch: pytest.Monkey
 def test_without_vllm_the_transfer_is_refused() -> None:
     policy = family_policy("llama")
     with vllm_stub(policy) as stub:
-        sampler = VllmSampler(policy, VllmSettings(servers=(stub.url,), refresh="nccl"))
+        sampler = ServerSampler(policy, VllmSettings(servers=(stub.url,), refresh="nccl"))
         try:
             with pytest.raises(RecipeError, match=r"needs vLLM 0\.28 or newer in this environment"):
                 sampler.load(policy, 0)

@@ -209,7 +209,7 @@ def _check_calibrates(source: str, recorded: Recipe) -> None:
         f"compute.max_staleness = {compute.max_staleness}": compute.max_staleness > 0,
         f"compute.processes = {compute.processes}": compute.processes > 1,
         f"compute.cluster = {compute.cluster!r}": compute.cluster is not None,
-        f"sampling.sampler = {sampler!r}": sampler == "vllm",
+        f"sampling.sampler = {sampler!r}": recorded.sampling.servers is not None,
     }
     for setting, holds in others.items():
         if holds:

@@ -54,9 +54,10 @@ def train(
             "--replay-schedule follows a run that sampled ahead of learning, and those are not "
             "placed on a cluster; leave compute.cluster out"
         )
-    if settings.samplers and resolved.sampling.sampler == "vllm":
+    if settings.samplers and resolved.sampling.servers is not None:
         raise RecipeError(
-            f'compute.samplers = {settings.samplers} with sampling.sampler = "vllm": the learner '
+            f'compute.samplers = {settings.samplers} with sampling.sampler = "'
+            f'{resolved.sampling.sampler}": the learner '
             "speaks to those servers itself; give 0"
         )
     check_several(resolved, settings.processes)

@@ -13,8 +13,8 @@ from groupwise.policies.policy import Policy
 from groupwise.randomness import stream_key
 from groupwise.samplers.contract import Sampler
 from groupwise.samplers.local.sampler import LocalSampler, why_not
-from groupwise.samplers.servers.sampler import VllmSampler
-from groupwise.samplers.servers.settings import VllmSettings
+from groupwise.samplers.servers.sampler import ENGINES, ServerSampler
+from groupwise.samplers.servers.settings import ServerSettings
 from groupwise.samplers.settings import SamplingSettings, why_no_sampler
 from groupwise.samplers.transformers_sampler import TransformersSampler
 from groupwise.texts import shortened
@@ -29,7 +29,7 @@ def sampler_of(settings: SamplingSettings, policy: Policy) -> Sampler:
         batch_rows=settings.batch_rows,
         cache_gigabytes=settings.cache_gigabytes,
         quantise=settings.quantise,
-        vllm=settings.vllm,
+        servers=settings.servers,
     )
 
 
@@ -40,21 +40,23 @@ def make_sampler(
     batch_rows: int = 128,
     cache_gigabytes: float | None = None,
     quantise: str | None = None,
-    vllm: VllmSettings | None = None,
+    servers: ServerSettings | None = None,
 ) -> Sampler:
     """The sampler called `name`, loaded with `policy`; `auto` is the fastest that supports it.
 
     A policy that `local` cannot decode is sampled by `transformers`, whose `notes` say so.
-    `vllm` are the servers of the sampler `vllm`. Raises RecipeError for an unknown name, and where
-    `quantise` ("int8") is not possible.
+    `servers` are those of the samplers `vllm` and `sglang`. Raises RecipeError for an unknown
+    name, and where `quantise` ("int8") is not possible.
     """
     problem = why_no_sampler(name)
     if problem is not None:
         raise RecipeError(problem)
-    if name == "vllm":
-        if vllm is None:
-            raise RecipeError("sampler = 'vllm' needs servers: give a recipe's [sampling.vllm]")
-        return VllmSampler(policy, vllm, batch_rows=batch_rows)
+    if name in ENGINES:
+        if servers is None or servers.engine != name:
+            raise RecipeError(
+                f"sampler = {name!r} needs servers: give a recipe's [sampling.{name}]"
+            )
+        return ServerSampler(policy, servers, batch_rows=batch_rows)
     if name == "transformers":
         return TransformersSampler(policy, batch_rows=batch_rows)
     reason = why_not(policy)

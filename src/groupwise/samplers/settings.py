@@ -6,11 +6,11 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from groupwise.samplers.servers.settings import VllmSettings
+from groupwise.samplers.servers.settings import ServerSettings, SglangSettings, VllmSettings
 from groupwise.suggestions import unknown
 from groupwise.types import LEAST_TEMPERATURE
 
-SAMPLERS = ("auto", "local", "transformers", "vllm")
+SAMPLERS = ("auto", "local", "transformers", "vllm", "sglang")
 
 
 def why_no_sampler(name: str) -> str | None:
@@ -33,8 +33,8 @@ class SamplingSettings(BaseModel):
     sampler: str = Field(
         default="auto",
         description="`auto` (the fastest one that supports the model), `local` (own; a "
-        "family that it does not decode falls back, and says so), `transformers`, or `vllm` "
-        "(servers of [sampling.vllm]).",
+        "family that it does not decode falls back, and says so), `transformers`, or `vllm` or "
+        "`sglang` (servers of [sampling.vllm] or [sampling.sglang]).",
     )
     group_size: int = Field(
         default=8,
@@ -113,28 +113,29 @@ class SamplingSettings(BaseModel):
     )
 
     vllm: VllmSettings | None = Field(default=None, description='The servers of sampler = "vllm".')
+    sglang: SglangSettings | None = Field(
+        default=None, description='The servers of sampler = "sglang", tested against a stub alone.'
+    )
+
+    @property
+    def servers(self) -> ServerSettings | None:
+        """The table of the sampler, where it samples on servers."""
+        return self.vllm or self.sglang
 
     @model_validator(mode="after")
-    def _vllm_fits(self) -> SamplingSettings:
-        if (self.sampler == "vllm") != (self.vllm is not None):
+    def _servers_fit(self) -> SamplingSettings:
+        for name, table in (("vllm", self.vllm), ("sglang", self.sglang)):
+            if (self.sampler == name) != (table is not None):
+                raise ValueError(
+                    f"sampling.sampler = {self.sampler!r} with{'' if table else 'out'} a table "
+                    f'[sampling.{name}]; give both, for example servers = ["http://127.0.0.1:8000"'
+                    "], or neither"
+                )
+        if self.servers is not None and (self.top_p < 1.0 or self.top_k or self.min_p):
             raise ValueError(
-                f"sampling.sampler = {self.sampler!r} with{'' if self.vllm else 'out'} a table "
-                '[sampling.vllm]; give both, for example servers = ["http://127.0.0.1:8000"], or '
-                "neither"
-            )
-        if self.vllm is not None and (self.top_p < 1.0 or self.top_k or self.min_p):
-            raise ValueError(
-                'sampling.sampler = "vllm": top_p, top_k and min_p cannot be set, because vLLM '
-                "does not say which tokens it kept; leave them out, or sample with `local`"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _local_quantises(self) -> SamplingSettings:
-        if self.quantise is not None and self.sampler not in ("auto", "local"):
-            raise ValueError(
-                f"sampling.quantise = {self.quantise!r}: the sampler {self.sampler!r} does not "
-                'quantise; set sampler = "local", or leave it out'
+                f"sampling.sampler = {self.sampler!r}: top_p, top_k and min_p cannot be set, "
+                "because such a server does not say which tokens it kept; leave them out, or "
+                "sample with `local`"
             )
         return self
 

@@ -123,7 +123,11 @@ def check_several(recipe: Recipe, processes: int) -> None:
             "a critic is not sharded",
         ),
         (recipe.compute.max_staleness, "compute.max_staleness", "only one process samples ahead"),
-        (recipe.sampling.vllm, "sampling.vllm", "its engines are loaded by one process"),
+        (
+            recipe.sampling.servers,
+            f"sampling.{recipe.sampling.sampler}",
+            "its engines are loaded by one process",
+        ),
         (recipe.sampling.routing_replay, "sampling.routing_replay", "it was not run so"),
         (
             recipe.model.adapter is not None and recipe.model.adapter.base != "whole",
@@ -191,10 +195,10 @@ def _check_verdicts(recipe: Recipe, verifier: Verifier) -> None:
 
 def _check_sampler(recipe: Recipe) -> None:
     """Whether the sampler gives what the algorithm needs. Raises RecipeError."""
-    if recipe.sampling.vllm is not None and recipe.algorithm.needs.entropies != "none":
+    if recipe.sampling.servers is not None and recipe.algorithm.needs.entropies != "none":
         raise RecipeError(
-            f"sampling.sampler = 'vllm': algorithm {recipe.algorithm.name!r} needs the entropy at "
-            "every token, which vLLM does not give; sample with `local`"
+            f"sampling.sampler = {recipe.sampling.sampler!r}: algorithm {recipe.algorithm.name!r} "
+            "needs the entropy at every token, which servers do not give; sample with `local`"
         )
 
 
@@ -206,9 +210,10 @@ def _check_adapter(recipe: Recipe) -> None:
             f"model.adapter.dropout = {settings.dropout}: completions are sampled and scored "
             "without dropout, and a loss with it would be of another policy; give 0"
         )
-    if settings is not None and settings.base != "whole" and recipe.sampling.vllm is not None:
+    if settings is not None and settings.base != "whole" and recipe.sampling.servers is not None:
         raise RecipeError(
-            f'model.adapter.base = {settings.base!r} with sampling.sampler = "vllm": its servers '
+            f"model.adapter.base = {settings.base!r} with sampling.sampler = "
+            f"{recipe.sampling.sampler!r}: its servers "
             'hold the whole base, which is another model; give "whole", or sampler = "local"'
         )
     if kl.refresh_every and kl.refresh_mix != 1.0:

@@ -32,9 +32,9 @@ def read_schedule(folder: Path, recipe: Recipe) -> Schedule:
             f"asynchronous run has a schedule; name the folder of one ({SCHEDULE} is in it), and "
             "give the recipe that it was made with"
         )
-    if recipe.sampling.vllm is not None:
+    if recipe.sampling.servers is not None:
         raise RecipeError(
-            f"{given}: what a vLLM server decodes together cannot be repeated; a run with "
+            f"{given}: what a server decodes together cannot be repeated; a run with "
             'sampling.sampler = "local" or "transformers" can be'
         )
     open_run(folder)

@@ -258,7 +258,7 @@ def collector_of(
     recipe, environment, template = prepared.recipe, prepared.environment, prepared.model.template
     if not recipe.compute.max_staleness:
         return Collector(recipe, environment, sampler, template, state, ranks)
-    own = None if recipe.sampling.vllm is not None else frozen_copy(policy)
+    own = None if recipe.sampling.servers is not None else frozen_copy(policy)
     sampler = sampler if own is None else sampler_of(recipe.sampling, own)
     return AheadCollector(recipe, environment, sampler, template, state, own, schedule)
 

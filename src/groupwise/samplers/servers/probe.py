@@ -1,6 +1,6 @@
 """Whether a server samples from the learner's weights: both score the same tokens.
 
-N fixed ids are scored at temperature 1 (vLLM gives a prompt's log-probabilities no other way), and
+N fixed ids are scored at temperature 1 (a prompt's log-probabilities are given no other way), and
 a few sampled behind them at `TEMPERATURE`, which shows a server that reports raw ones, and keys and
 values of older weights in its cache.
 """
@@ -8,7 +8,7 @@ values of older weights in its cache.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,14 +17,14 @@ from torch import Tensor
 from groupwise.policies.logprobs import score
 from groupwise.policies.policy import Policy
 from groupwise.samplers.contract import TOLERANCE
-from groupwise.samplers.servers.server import Server, ServerError
 
 TEXT = (
     "A train leaves at 9:40 and arrives at 11:05; the ticket costs 12 euros and 30 cents. "
     "How long does it take, and what do 3 tickets cost? Write both numbers."
 )
 TEMPERATURE = 0.7
-_FIXED, _SAMPLED = 160, 8  # more fixed ids than a block of a server's cache holds (16 to 128)
+SAMPLED = 8
+_FIXED = 160  # more fixed ids than a block of a server's cache holds (16 to 128)
 _SEEN = 8.0
 
 
@@ -41,33 +41,8 @@ class Reply:
 def probe_ids(policy: Policy, longest: int) -> tuple[int, ...]:
     """The fixed ids: a text, repeated; rows with what is sampled have at most `longest` ids."""
     once = policy.template.encode(TEXT, markers=False) or (policy.template.pad_id,)
-    count = max(2, min(_FIXED, min(longest, policy.max_length) - _SAMPLED))
+    count = max(2, min(_FIXED, min(longest, policy.max_length) - SAMPLED))
     return (once * (count // len(once) + 1))[:count]
-
-
-async def ask(
-    server: Server, ids: Sequence[int], biases: Mapping[str, float], seconds: float
-) -> Reply:
-    """What the server gives. Raises ServerError where it gives something else."""
-    shared = {
-        "model": server.model, "prompt": list(ids), "seed": 0, "ignore_eos": True, "top_p": 1.0,
-        "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0, "return_token_ids": True,
-        "return_tokens_as_token_ids": True, "logit_bias": dict(biases),
-    }  # fmt: skip
-    path = "/v1/completions"
-    # First what reads the cache of prompts: the other request does not.
-    body = {**shared, "max_tokens": _SAMPLED, "temperature": TEMPERATURE, "logprobs": 0}
-    behind = await server.call("POST", path, body, seconds)
-    body = {**shared, "max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0}
-    fixed = await server.call("POST", path, body, seconds)
-    try:
-        choice, given = behind["choices"][0], fixed["choices"][0]["prompt_logprobs"]
-        values = [row[str(token)]["logprob"] for row, token in zip(given[1:], ids[1:], strict=True)]
-        sampled = torch.tensor(choice["logprobs"]["token_logprobs"], dtype=torch.float64)
-        return Reply(torch.tensor(values, dtype=torch.float64), tuple(choice["token_ids"]), sampled)
-    except (LookupError, TypeError, ValueError) as error:
-        message = f"{server.url}: its reply to the probe has no {type(error).__name__} {error}"
-        raise ServerError(message) from error
 
 
 class Probe:
@@ -91,8 +66,10 @@ class Probe:
         """Whether the policy is another one than in the version before."""
         return self.older is not None and not torch.equal(self.fixed, self.older)
 
-    def problem(self, reply: Reply) -> str | None:
-        """What is wrong with the server's weights, None for nothing."""
+    def problem(self, reply: Reply, raw: str, hint: str = "") -> str | None:
+        """What is wrong with the server's weights, None for nothing. `raw` is what makes such
+        a server report the log-probabilities that are needed, `hint` what explains other weights.
+        """
         tolerance = TOLERANCE.get(self.policy.dtype, max(TOLERANCE.values()))
         gap = _gap(reply.fixed, self.fixed)
         where = f"of {len(self.fixed)} fixed tokens"
@@ -100,22 +77,21 @@ class Probe:
             return (
                 f"its log-probabilities {where} are {gap:.3g} nats from the policy's on average, "
                 f"and {tolerance} is the most that the precision explains: it holds other weights, "
-                "or computes in another precision. (vLLM on a CPU takes embeddings tied to the "
-                "output layer only in part, unless the run starts the server)"
+                f"or computes in another precision{hint}"
             )
         if self._is_older(reply):
             return f"its log-probabilities {where} are those of the version before: it kept them"
         try:
-            learner, raw = (self._score(self.ids, reply.ids, t) for t in (TEMPERATURE, 1.0))
+            learner, before = (self._score(self.ids, reply.ids, t) for t in (TEMPERATURE, 1.0))
         except ValueError as error:
             return f"it sampled ids that the policy does not have: {error}"
-        gap, other = _gap(reply.sampled, learner), _gap(reply.sampled, raw)
+        gap, other = _gap(reply.sampled, learner), _gap(reply.sampled, before)
         if gap <= tolerance:
             return None
         if other <= tolerance:
             return (
                 f"it reports log-probabilities before the temperature ({TEMPERATURE}): start it "
-                "with --logprobs-mode processed_logprobs"
+                f"{raw}"
             )
         return (
             f"the log-probabilities of what it samples are {gap:.3g} nats from the policy's on "

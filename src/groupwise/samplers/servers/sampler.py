@@ -1,7 +1,7 @@
-"""`VllmSampler`: the sampler contract over vLLM servers.
+"""`ServerSampler`: the sampler contract over servers, vLLM's or SGLang's.
 
-vLLM draws its tokens from a seed a request and its own noise, not by the inverse CDF of the other
-samplers: the same key gives the same seed, and the same tokens as far as vLLM repeats itself.
+They draw from a seed a request and their own noise, not by the inverse CDF of the other samplers:
+the same key gives the same seed, and the same tokens as far as the engine repeats itself.
 """
 
 from __future__ import annotations
@@ -25,20 +25,19 @@ from groupwise.policies.heads import text_config
 from groupwise.policies.policy import Policy
 from groupwise.samplers.contract import Pause, Then, check_length
 from groupwise.samplers.rows import Row
-from groupwise.samplers.servers.probe import Probe, ask, probe_ids
+from groupwise.samplers.servers.probe import Probe, probe_ids
 from groupwise.samplers.servers.process import ServerProcess
-from groupwise.samplers.servers.refresh import load_adapter, load_folder, refresh, same_model
+from groupwise.samplers.servers.refresh import refresh, same_model
 from groupwise.samplers.servers.server import Server, ServerError
-from groupwise.samplers.servers.settings import VllmSettings
+from groupwise.samplers.servers.settings import ServerSettings, VllmSettings
+from groupwise.samplers.servers.sglang import SglangServer
 from groupwise.samplers.servers.transfer import transfer_to
+from groupwise.samplers.servers.vllm import VllmServer, load_adapter
 from groupwise.samplers.servers.weights import Handover
 from groupwise.types import Completion, Request
 from groupwise.waiting.calls import EventLoop
 
-DRAWS = (
-    "vLLM draws its own tokens: equal keys give equal seeds, and a resumed or repeated run has the "
-    "same ids only as far as vLLM repeats itself"
-)
+ENGINES: dict[str, type[Server]] = {"vllm": VllmServer, "sglang": SglangServer}
 _WATCH = 1.0  # seconds between looks at servers that are silent
 _TICK = 0.05  # seconds between questions whether it is to pause
 _PATIENCE = 30.0
@@ -55,17 +54,18 @@ class _Flight:
     server: Server
 
 
-class VllmSampler:
-    """Samples on vLLM servers that hold the policy's weights; see `Sampler` for the contract.
+class ServerSampler:
+    """Samples on servers that hold the policy's weights; see `Sampler` for the contract.
 
     Raises RecipeError for a server of another model, tokenizer or vocabulary, GroupwiseError where
     a server cannot be started or reached. Nothing is sampled before a server has taken the weights
     and passed the probe. `notes` are for a person; `take_notes` gives what happened since.
     """
 
-    def __init__(self, policy: Policy, settings: VllmSettings, *, batch_rows: int = 128) -> None:
+    def __init__(self, policy: Policy, settings: ServerSettings, *, batch_rows: int = 128) -> None:
         self.settings, self.batch_rows = settings, batch_rows
-        self.notes: tuple[str, ...] = (DRAWS,)
+        self._engine = ENGINES[settings.engine]
+        self._vllm = settings if isinstance(settings, VllmSettings) else None
         self.policy, self.version = policy, policy.version
         self.process: ServerProcess | None = None
         self.servers: list[Server] = []
@@ -76,7 +76,7 @@ class VllmSampler:
         self._running: Future[Any] | None = None
         absent = policy.absent_ids
         self._biases = {} if absent is None else {str(each): -100.0 for each in absent.tolist()}
-        is_lora = settings.refresh == "lora"
+        is_lora = self._vllm is not None and self._vllm.refresh == "lora"
         if is_lora and not has_adapter(policy.model):
             raise RecipeError(
                 'sampling.vllm.refresh = "lora": the policy has no adapter; add a table '
@@ -84,11 +84,12 @@ class VllmSampler:
             )
         headers = _headers(settings)
         self._loop = EventLoop()
-        untied = settings.python is not None and policy.device.type == "cpu"
+        is_started = self._vllm is not None and self._vllm.python is not None
+        untied = is_started and policy.device.type == "cpu"
         self._handover = Handover(policy, settings.folder, adapter=is_lora, untied=untied)
         try:
-            urls = settings.servers or (self._started(policy),)
-            self.servers = [Server(url, headers, self._has) for url in urls]
+            urls = settings.servers or (self._started(policy, self._vllm),)
+            self.servers = [self._engine(url, headers, self._has) for url in urls]
             self._leave_out(self._together(same_model(each, policy) for each in self.servers))
         except BaseException:
             self.close()
@@ -98,10 +99,11 @@ class VllmSampler:
         size = text_config(self.policy.model).vocab_size
         return isinstance(token, int) and 0 <= token < size and str(token) not in self._biases
 
-    def _started(self, policy: Policy) -> str:
+    def _started(self, policy: Policy, settings: VllmSettings | None) -> str:
         """The address of a server that the run starts, with the policy's weights of now."""
-        settings, arguments = self.settings, list(self.settings.arguments)
+        assert settings is not None
         assert settings.python is not None
+        arguments = list(settings.arguments)
         folder = self._handover.root
         if self._handover.adapter:
             base = adapter_config(policy.model).base_model_name_or_path
@@ -128,7 +130,7 @@ class VllmSampler:
         self._loaded = False
         self.policy, self.version = policy, version
         folder = None
-        if self.settings.refresh == "nccl":
+        if self._vllm is not None and self._vllm.refresh == "nccl":
             self._handover.check(policy)
         else:
             folder = self._handover.write(policy)
@@ -153,10 +155,11 @@ class VllmSampler:
             await refresh(server, partial(self._transfer, server), None)
         elif self._handover.adapter:
             name = f"version-{self.version}-{uuid.uuid4().hex[:8]}"
+            assert isinstance(server, VllmServer)
             await load_adapter(server, folder, name, seconds)
         else:
-            back = None if good is None else partial(load_folder, server, good, seconds)
-            take = partial(load_folder, server, folder, seconds)
+            back = None if good is None else partial(server.load_folder, good, seconds)
+            take = partial(server.load_folder, folder, seconds)
             await refresh(server, take, back)
         await self._pass_probe(server)
         whole = not self._handover.adapter
@@ -168,8 +171,8 @@ class VllmSampler:
     async def _pass_probe(self, server: Server) -> None:
         assert self._probe is not None
         seconds = self.settings.refresh_seconds
-        reply = await ask(server, self._probe.ids, self._biases, seconds)
-        problem = await asyncio.to_thread(self._probe.problem, reply)
+        reply = await server.score(self._probe.ids, self._biases, seconds)
+        problem = await asyncio.to_thread(self._probe.problem, reply, server.raw, server.hint)
         if problem is not None:
             raise ServerError(f"{server.url} is not used: {problem}")
 
@@ -217,7 +220,7 @@ class VllmSampler:
         if reason is None and server.lost is not None:
             self._news.append(("sampler_server", f"{server.url} samples again"))
         if reason is not None and server.lost is None:
-            self._news.append(("sampler_server", f"lost a vLLM server: {reason}"))
+            self._news.append(("sampler_server", f"lost a {server.kind} server: {reason}"))
         server.lost = reason
 
     def _some_server(self) -> list[Server]:
@@ -225,16 +228,26 @@ class VllmSampler:
         found = [server for server in self.servers if server.lost is None]
         if not found:
             reasons = "; ".join(str(server.lost) for server in self.servers)
-            raise GroupwiseError(f"no vLLM server is left: {reasons}{self._log_of_process()}")
+            raise GroupwiseError(
+                f"no {self._engine.kind} server is left: {reasons}{self._log_of_process()}"
+            )
         return found
 
     def _log_of_process(self) -> str:
         return "" if self.process is None else f". The server printed: {self.process.last_words()}"
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How far the servers' draws repeat, the least first."""
+        found = {each.draws for each in self.servers} or {self._engine.draws}
+        return tuple(sorted(found, key=lambda each: each == self._engine.draws))
+
     def facts(self) -> dict[str, Any]:
         """What the record says of the sampler."""
-        servers = {server.url: server.engine for server in self.servers}
-        return {"sampler": {"name": "vllm", "servers": servers, "draws": DRAWS}}
+        servers = {server.url: server.version for server in self.servers}
+        return {
+            "sampler": {"name": self.settings.engine, "servers": servers, "draws": self.notes[0]}
+        }
 
     def take_notes(self) -> list[tuple[str, str]]:
         """(subject, message) of what happened since the last call."""
@@ -253,7 +266,7 @@ class VllmSampler:
         """Sample every request and its follow-ups; see `Sampler.play`.
 
         A request whose server fails is sampled again, from its start, on another. Raises
-        RecipeError for a request that does not fit or asks for what vLLM does not give,
+        RecipeError for a request that does not fit or asks for what servers do not give,
         GroupwiseError where no server is left.
         """
         if not requests:
@@ -292,7 +305,7 @@ class VllmSampler:
         finally:
             for future in flying:
                 future.cancel()
-            if self.settings.sleep:
+            if self._vllm is not None and self._vllm.sleep:
                 awake = [server for server in self.servers if server.lost is None]
                 seconds = self.settings.refresh_seconds
                 failed = self._together(server.sleep(seconds) for server in awake)
@@ -345,13 +358,16 @@ class VllmSampler:
         check_length(self.policy, place, request)
         if request.entropies or (request.truncates and not request.greedy):
             what = "entropies" if request.entropies else "a cut distribution (top_p, top_k, min_p)"
-            raise RecipeError(f"request {place}: vLLM does not give {what}; sample with `local`")
+            raise RecipeError(
+                f"request {place}: {self._engine.kind} does not give {what}; sample with `local`"
+            )
         longest = min(server.max_length for server in self.servers if server.max_length)
         if len(request.prompt_ids) + request.max_tokens > longest:
             raise RecipeError(
                 f"request {place}: {len(request.prompt_ids)} prompt tokens and max_tokens = "
-                f"{request.max_tokens} are more than the {longest} tokens that the vLLM server "
-                "takes; raise its --max-model-len, or lower sampling.max_tokens"
+                f"{request.max_tokens} are more than the {longest} tokens that the "
+                f"{self._engine.kind} server takes; start it for longer rows, or lower "
+                "sampling.max_tokens"
             )
         row = Row.of(place, request, self.policy.template)
         row.started = started or row.started
@@ -431,10 +447,12 @@ class VllmSampler:
             self._handover.close()
 
 
-def _headers(settings: VllmSettings) -> dict[str, str]:
+def _headers(settings: ServerSettings) -> dict[str, str]:
     name = settings.key_variable
     if name is None:
         return {}
     if not os.environ.get(name):
-        raise RecipeError(f"sampling.vllm.key_variable: the variable {name} is not set")
+        raise RecipeError(
+            f"sampling.{settings.engine}.key_variable: the variable {name} is not set"
+        )
     return {"Authorization": f"Bearer {os.environ[name]}"}

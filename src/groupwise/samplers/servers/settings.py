@@ -1,17 +1,65 @@
-"""The recipe's [sampling.vllm] table. No torch."""
+"""The recipe's tables [sampling.vllm] and [sampling.sglang]. No torch."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 
-class VllmSettings(BaseModel):
-    """Which vLLM servers sample, and how they get the weights."""
+class ServerSettings(BaseModel):
+    """Which servers sample, and how they get the weights."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    engine: ClassVar[str]
+
+    servers: tuple[str, ...] = Field(
+        default=(), description='Running servers, as "http://127.0.0.1:8000".'
+    )
+    folder: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Where weights are written for the servers; servers on other machines must "
+        "see it at the same path. Default: a temporary folder.",
+    )
+    refresh_seconds: float = Field(
+        default=600.0,
+        gt=0.0,
+        description="Seconds within which a server must have taken new weights.",
+    )
+    silent_seconds: float = Field(
+        default=30.0,
+        gt=0.0,
+        description="Seconds without a token after which a server with requests is asked for its "
+        "health; one that is paused or does not answer is left out, and others do its work.",
+    )
+    key_variable: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The environment variable with the servers' API key.",
+    )
+
+    @field_validator("servers")
+    @classmethod
+    def _addresses(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for url in value:
+            if not _is_address(url):
+                raise ValueError(
+                    f"sampling.{cls.engine}.servers: {url!r} is not an address; give, for example, "
+                    '"http://127.0.0.1:8000"'
+                )
+        found = tuple(url.rstrip("/").removesuffix("/v1") for url in value)
+        if len(set(found)) < len(found):
+            raise ValueError(f"sampling.{cls.engine}.servers = {list(value)}: one is named twice")
+        return found
+
+
+class VllmSettings(ServerSettings):
+    """Which vLLM servers sample, and how they get the weights."""
+
+    engine: ClassVar[str] = "vllm"
 
     servers: tuple[str, ...] = Field(
         default=(),
@@ -39,47 +87,11 @@ class VllmSettings(BaseModel):
         "flag --enable-lora). `nccl`: between GPUs, by vLLM's weight transfer (needs vLLM 0.28 or "
         "newer in the run's own environment).",
     )
-    folder: str | None = Field(
-        default=None,
-        min_length=1,
-        description="Where weights are written for the servers; servers on other machines must "
-        "see it at the same path. Default: a temporary folder.",
-    )
-    refresh_seconds: float = Field(
-        default=600.0,
-        gt=0.0,
-        description="Seconds within which a server must have taken new weights.",
-    )
     sleep: bool = Field(
         default=False,
         description="Servers give back their GPU memory between two calls of the sampler, for "
         "servers on the learner's own GPUs (server flag --enable-sleep-mode).",
     )
-    silent_seconds: float = Field(
-        default=30.0,
-        gt=0.0,
-        description="Seconds without a token after which a server with requests is asked for its "
-        "health; one that is paused or does not answer is left out, and others do its work.",
-    )
-    key_variable: str | None = Field(
-        default=None,
-        min_length=1,
-        description="The environment variable with the servers' API key.",
-    )
-
-    @field_validator("servers")
-    @classmethod
-    def _addresses(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for url in value:
-            if not _is_address(url):
-                raise ValueError(
-                    f"sampling.vllm.servers: {url!r} is not an address; give, for example, "
-                    '"http://127.0.0.1:8000"'
-                )
-        found = tuple(url.rstrip("/").removesuffix("/v1") for url in value)
-        if len(set(found)) < len(found):
-            raise ValueError(f"sampling.vllm.servers = {list(value)}: one is named twice")
-        return found
 
     @model_validator(mode="after")
     def _one_source(self) -> VllmSettings:
@@ -91,6 +103,18 @@ class VllmSettings(BaseModel):
         if self.arguments and self.python is None:
             raise ValueError("sampling.vllm.arguments are for a server that `python` starts")
         return self
+
+
+class SglangSettings(ServerSettings):
+    """Which SGLang servers sample. Tested against a stub alone."""
+
+    engine: ClassVar[str] = "sglang"
+
+    servers: tuple[str, ...] = Field(
+        min_length=1,
+        description='Running servers, as "http://127.0.0.1:30000", started with the flag '
+        "--enable-deterministic-inference where draws are to repeat.",
+    )
 
 
 def _is_address(url: str) -> bool:

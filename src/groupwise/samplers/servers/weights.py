@@ -55,8 +55,8 @@ class Handover:
             save_pretrained(policy, folder, merge=merge)
         except OSError as error:
             raise GroupwiseError(
-                f"weights for vLLM cannot be written into {str(folder)!r}: {error}; name another "
-                "place with sampling.vllm.folder"
+                f"weights for the servers cannot be written into {str(folder)!r}: {error}; name "
+                "another place with `folder` of the sampler's table"
             ) from error
         if not self.adapter:
             self._complete(policy, folder)
@@ -68,14 +68,14 @@ class Handover:
             if not bool(torch.isfinite(parameter).all()):
                 raise NonFiniteError(
                     f"{name} of version {policy.version} holds NaN or infinity; it was not sent to "
-                    "vLLM"
+                    "the servers"
                 )
         found = _shapes(policy)
         if found != self._shapes:
             other = sorted(set(found.items()) ^ set(self._shapes.items()))[0][0]
             raise GroupwiseError(
                 f"version {policy.version} has other tensors than the version before, {other} for "
-                "one; it was not sent to vLLM"
+                "one; it was not sent to the servers"
             )
 
     def _complete(self, policy: Policy, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""The contract's tests for the sampler `vllm`, against a server that answers like vLLM's."""
+"""The contract's tests for the samplers `vllm` and `sglang`, against servers like theirs."""
 
 from __future__ import annotations
 
@@ -19,20 +19,26 @@ from test_sampler_contract import (  # noqa: F401 (run here with the fixture bel
 
 from groupwise.policies import Policy
 from groupwise.samplers import make_sampler
-from groupwise.samplers.servers.settings import VllmSettings
+from groupwise.samplers.servers.settings import SglangSettings, VllmSettings
 from groupwise.types import Completion, Request
 from model_families import family_policy
-from vllm_stub import vllm_stub
+from sglang_stub import SglangStub
+from vllm_stub import Stub, vllm_stub
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def sampled() -> contract.Sampled:
+@pytest.fixture(params=["vllm", "sglang"])
+def sampled(request: pytest.FixtureRequest) -> contract.Sampled:
+    kind, table = {
+        "vllm": (Stub, VllmSettings),
+        "sglang": (SglangStub, SglangSettings),
+    }[request.param]
+
     def sample(policy: Policy, asked: Sequence[Request], **kwargs: Any) -> list[Completion]:
-        with vllm_stub(policy) as stub:
-            settings = VllmSettings(servers=(stub.url,))
-            sampler = make_sampler("vllm", policy, vllm=settings, **kwargs)
+        with vllm_stub(policy, kind=kind) as stub:
+            settings = table(servers=(stub.url,))
+            sampler = make_sampler(request.param, policy, servers=settings, **kwargs)
             try:
                 return sampler.sample(asked)
             finally:
