@@ -17,7 +17,7 @@ from test_vllm_faults import check, sampler_on
 
 from groupwise.errors import GroupwiseError, NonFiniteError
 from groupwise.policies import Policy, load_policy
-from groupwise.samplers.servers.sampler import VllmSampler
+from groupwise.samplers.servers.sampler import ServerSampler
 from groupwise.samplers.servers.settings import VllmSettings
 from groupwise.types import Completion
 from model_families import family_policy
@@ -41,7 +41,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("groupwise.samplers.servers.sampler._REVIVALS", (0.0, 0.05))
 
 
-def two(policy: Policy, opened: ExitStack) -> tuple[VllmSampler, Stub, Stub]:
+def two(policy: Policy, opened: ExitStack) -> tuple[ServerSampler, Stub, Stub]:
     one, other = (opened.enter_context(vllm_stub(policy)) for _ in range(2))
     sampler = sampler_on(opened, policy, one, other)
     sampler.load(policy, 0)
@@ -164,7 +164,7 @@ def test_behind_a_path_and_behind_https(
 ) -> None:
     stub = opened.enter_context(vllm_stub(policy))
     stub.prefix = "/team/vllm"
-    sampler = VllmSampler(policy, VllmSettings(servers=(f"{stub.url}/team/vllm/v1",)))
+    sampler = ServerSampler(policy, VllmSettings(servers=(f"{stub.url}/team/vllm/v1",)))
     opened.callback(sampler.close)
     asked = requests(2, max_tokens=3)
     check(policy, asked, sampler.sample(asked))

@@ -11,7 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from groupwise.errors import GroupwiseError
+from groupwise.policies.adapters import adapter_config
+from groupwise.policies.policy import Policy
 from groupwise.ports import free_port
+from groupwise.samplers.servers.settings import VllmSettings
+from groupwise.samplers.servers.weights import Handover
 
 # Starts the server in a process group of its own and ends the group when its own standard input
 # closes, which it does when the run ends, however it ends.
@@ -113,3 +117,22 @@ class ServerProcess:
         except subprocess.TimeoutExpired:
             self._guard.kill()
             self._guard.wait()
+
+
+def start_server(
+    policy: Policy, settings: VllmSettings, handover: Handover, rows: int
+) -> ServerProcess:
+    """A server of the policy's weights of now, for so many rows at once; it may not be up yet."""
+    assert settings.python is not None
+    arguments = ["--dtype", str(policy.dtype).removeprefix("torch."), "--max-num-seqs", str(rows)]
+    arguments += settings.arguments
+    if handover.adapter:
+        adapter = adapter_config(policy.model)
+        model = str(adapter.base_model_name_or_path)
+        arguments += ["--enable-lora", "--max-lora-rank", str(adapter.r)]
+    else:
+        folder = handover.write(policy)
+        handover.keep(folder)
+        model = str(folder)
+    arguments += ["--enable-sleep-mode"] * settings.sleep
+    return ServerProcess(settings.python, model, handover.root / "server.log", arguments)

@@ -20,13 +20,13 @@ from typing import Any
 
 from groupwise.distributed.launch import sigterm_leaves
 from groupwise.errors import GroupwiseError, RecipeError
-from groupwise.policies.adapters import adapter_config, has_adapter
+from groupwise.policies.adapters import has_adapter
 from groupwise.policies.heads import text_config
 from groupwise.policies.policy import Policy
 from groupwise.samplers.contract import Pause, Then, check_length
 from groupwise.samplers.rows import Row
 from groupwise.samplers.servers.probe import Probe, probe_ids
-from groupwise.samplers.servers.process import ServerProcess
+from groupwise.samplers.servers.process import ServerProcess, start_server
 from groupwise.samplers.servers.refresh import refresh, same_model
 from groupwise.samplers.servers.server import Server, ServerError
 from groupwise.samplers.servers.settings import ServerSettings, VllmSettings
@@ -88,7 +88,7 @@ class ServerSampler:
         untied = is_started and policy.device.type == "cpu"
         self._handover = Handover(policy, settings.folder, adapter=is_lora, untied=untied)
         try:
-            urls = settings.servers or (self._started(policy, self._vllm),)
+            urls = settings.servers or (self._started(policy),)
             self.servers = [self._engine(url, headers, self._has) for url in urls]
             self._leave_out(self._together(same_model(each, policy) for each in self.servers))
         except BaseException:
@@ -99,24 +99,11 @@ class ServerSampler:
         size = text_config(self.policy.model).vocab_size
         return isinstance(token, int) and 0 <= token < size and str(token) not in self._biases
 
-    def _started(self, policy: Policy, settings: VllmSettings | None) -> str:
-        """The address of a server that the run starts, with the policy's weights of now."""
-        assert settings is not None
-        assert settings.python is not None
-        arguments = list(settings.arguments)
-        folder = self._handover.root
-        if self._handover.adapter:
-            base = adapter_config(policy.model).base_model_name_or_path
-            rank = adapter_config(policy.model).r
-            arguments += ["--enable-lora", "--max-lora-rank", str(rank)]
-        else:
-            base = self._handover.write(policy)
-            self._handover.keep(Path(base))
-        arguments += ["--enable-sleep-mode"] * settings.sleep
-        precision = str(policy.dtype).removeprefix("torch.")
-        arguments = ["--dtype", precision, "--max-num-seqs", str(self.batch_rows), *arguments]
-        self.process = ServerProcess(settings.python, str(base), folder / "server.log", arguments)
-        self.process.wait(settings.start_seconds)
+    def _started(self, policy: Policy) -> str:
+        """The address of a server that the run starts."""
+        assert self._vllm is not None
+        self.process = start_server(policy, self._vllm, self._handover, self.batch_rows)
+        self.process.wait(self._vllm.start_seconds)
         return self.process.url
 
     # --- weights --------------------------------------------------------------------------------
