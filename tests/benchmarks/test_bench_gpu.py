@@ -63,7 +63,7 @@ def test_vllm_is_checked_before_and_after_new_weights(
     asked: list[Any] = []
 
     def stand_in(name: str, policy: Policy, servers: Any) -> Any:
-        asked.append((name, vllm.python, vllm.arguments))
+        asked.append((name, servers.python, servers.arguments))
         kept = dataclasses.replace(policy, model=copy.deepcopy(policy.model)) if spoilt else policy
         sampler = make("transformers", kept)
         if spoilt:
