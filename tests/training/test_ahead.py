@@ -212,7 +212,7 @@ def test_an_engine_that_holds_weights_samples_ahead_and_resumes(tmp_path: Path) 
         run = gw.train(recipe, {"training.steps": 4}, output=tmp_path / "run", resume=True)
         metrics = run.metrics().to_pandas()
         assert 0 < metrics["staleness"].max() <= metrics["ahead/staleness_max"].max() == 1
-        with pytest.raises(RecipeError, match="vLLM server decodes together cannot be repeated"):
+        with pytest.raises(RecipeError, match="what a server decodes together cannot be repeated"):
             gw.train(recipe, output=tmp_path / "again", replay_schedule=run.folder)
 
 
