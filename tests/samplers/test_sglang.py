@@ -147,6 +147,17 @@ def test_at_the_deadline_the_tokens_so_far_are_returned(policy: Policy, opened: 
     assert list(found.sampler_logprobs) == pytest.approx(logprobs.tolist(), abs=2e-5)
 
 
+def test_the_longest_row_is_two_tokens_shorter_than_it_says(
+    policy: Policy, opened: ExitStack
+) -> None:
+    stub = stub_of(opened, policy)
+    stub.max_length = 32
+    sampler = sampler_on(opened, policy, stub)
+    check(policy, whole := [Request((5, 6), key=1, max_tokens=28)], sampler.sample(whole))
+    with pytest.raises(RecipeError, match="more than the 30 tokens"):
+        sampler.sample([Request((5, 6), key=1, max_tokens=29)])
+
+
 def test_a_server_that_ignores_seeds_is_named(policy: Policy, opened: ExitStack) -> None:
     stubs = stub_of(opened, policy), stub_of(opened, policy, "seedless")
     sampler = sampler_on(opened, policy, *stubs)

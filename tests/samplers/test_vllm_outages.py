@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import ssl
 import subprocess
@@ -159,9 +160,7 @@ def test_answers_that_cannot_be_are_refused(
         sampler.sample(requests(1, max_tokens=3))
 
 
-def test_behind_a_path_and_behind_https(
-    policy: Policy, opened: ExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_behind_a_path(policy: Policy, opened: ExitStack) -> None:
     stub = opened.enter_context(vllm_stub(policy))
     stub.prefix = "/team/vllm"
     sampler = ServerSampler(policy, VllmSettings(servers=(f"{stub.url}/team/vllm/v1",)))
@@ -169,6 +168,12 @@ def test_behind_a_path_and_behind_https(
     asked = requests(2, max_tokens=3)
     check(policy, asked, sampler.sample(asked))
     assert all(path.startswith("/team/vllm/") for path in stub.calls)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a certificate with openssl")
+def test_behind_https(
+    policy: Policy, opened: ExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     certificate = tmp_path / "server.pem"
     made = subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
@@ -186,6 +191,7 @@ def test_behind_a_path_and_behind_https(
         sampler_on(opened, policy, secure)
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))  # a certificate authority of one's own
     sampler = sampler_on(opened, policy, secure)
+    asked = requests(2, max_tokens=3)
     check(policy, asked, sampler.sample(asked))
 
 

@@ -56,6 +56,7 @@ class Server(ABC):
     """
 
     kind: ClassVar[str]  # the engine's name
+    kept_back: ClassVar[int] = 0  # tokens of its longest row that no request gets
     completions: ClassVar[str]  # the path that samples
     pause_call: ClassVar[tuple[str, Any]]  # paths with their bodies
     resume_call: ClassVar[tuple[str, Any]]
@@ -263,7 +264,8 @@ class Server(ABC):
         self.version = await self.read_version()
         if await self.is_paused():
             await self.resume()
-        self.model, self.max_length = await self.read("GET", "/v1/models", _own_model)
+        self.model, longest = await self.read("GET", "/v1/models", _own_model)
+        self.max_length = longest - self.kept_back
         asked = {"model": self.model, "prompt": TEXT, "add_special_tokens": False}
         found: list[int] = await self.read(
             "POST", "/tokenize", lambda reply: list(reply["tokens"]), asked

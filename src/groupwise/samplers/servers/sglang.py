@@ -24,6 +24,7 @@ _EVERY = {
 
 class SglangServer(Server):
     kind = "SGLang"
+    kept_back = 2  # it cuts max_new_tokens to that without a word
     completions = "/generate"
     pause_call = ("/pause_generation", {"mode": "abort"})
     resume_call = ("/continue_generation", {})
