@@ -70,6 +70,11 @@ CONTENDERS = (
         "groupwise-fp32", "groupwise", "fp32", "benchmarks.ours", ("rollout", "step"), _FP32,
     ),
     Contender(
+        "groupwise-int8", "groupwise, quantised rollouts", "int8 sampler, bf16, fp32 masters",
+        "benchmarks.ours", ("rollout", "step"), {**_BF16, "quantise": "int8"},
+        small=False,
+    ),
+    Contender(
         "groupwise-checkpointed", "groupwise, activation checkpointing", "bf16, fp32 masters",
         "benchmarks.ours", ("step",), {**_BF16, "checkpointing": True},
     ),

@@ -16,6 +16,7 @@ import torch
 
 from benchmarks.contenders import Answer, Command, serve_simply
 from benchmarks.workload import Workload, messages, questions
+from groupwise.policies.packing import packed_tokens
 from groupwise.randomness import stream_key
 from groupwise.recipe import load_recipe
 from groupwise.records import RunWriter
@@ -30,12 +31,17 @@ class Groupwise:
     """A session: policy, sampler and learner on the same weights."""
 
     def __init__(
-        self, workload: Workload, dtype: str, checkpointing: bool = False, sampler: str = "auto"
+        self,
+        workload: Workload,
+        dtype: str,
+        checkpointing: bool = False,
+        sampler: str = "auto",
+        quantise: str = "none",
     ) -> None:
         self.workload = workload
         self.folder = tempfile.TemporaryDirectory(prefix="groupwise-bench-")
         self.session = open_workload(
-            workload, Path(self.folder.name), dtype, checkpointing, sampler
+            workload, Path(self.folder.name), dtype, checkpointing, sampler, quantise
         )
         self.stop_ids = self.session.template.stop_ids
         self.prompts = [
@@ -117,6 +123,10 @@ class Groupwise:
             "optimizer_seconds": self.optimizer_seconds + spent["load"],
             "tokens": sum(rollout.num_tokens for rollout in rows),
             "rows": len(rows),
+            "unique_tokens": packed_tokens(
+                [rollout.prompt_ids for rollout in rows],
+                [rollout.completion_ids for rollout in rows],
+            ),
         }
 
     def _limit(self, max_tokens: int) -> None:
@@ -128,7 +138,12 @@ class Groupwise:
 
 
 def open_workload(
-    workload: Workload, folder: Path, dtype: str, checkpointing: bool, sampler: str
+    workload: Workload,
+    folder: Path,
+    dtype: str,
+    checkpointing: bool,
+    sampler: str,
+    quantise: str = "none",
 ) -> Session:
     """The session of a recipe on the workload's prompts, rewarded by its reward function."""
     lines = [
@@ -152,6 +167,7 @@ def open_workload(
         "algorithm": {"preset": "grpo", "kl_coef": 0.0},
         "sampling": {
             "sampler": sampler,
+            "quantise": quantise,
             "group_size": workload.group_size,
             "max_tokens": workload.step_tokens,
         },
@@ -166,5 +182,7 @@ def open_workload(
     return open_session(prepare(load_recipe(recipe)))
 
 
-def start(workload: Workload, dtype: str, checkpointing: bool = False) -> Groupwise:
-    return Groupwise(workload, dtype, checkpointing)
+def start(
+    workload: Workload, dtype: str, checkpointing: bool = False, quantise: str = "none"
+) -> Groupwise:
+    return Groupwise(workload, dtype, checkpointing, quantise=quantise)

@@ -28,18 +28,20 @@ class Bar:
 
 
 BARS: dict[str, Bar] = {
-    "rollout_vs_generate": Bar(3.5, 6.0),
+    "rollout_vs_generate": Bar(4.0, 6.0),
     "rollout_vs_generate_fp32": Bar(6.5, 12.0),
-    "rollout_vs_trl": Bar(3.5, 6.0),
+    "rollout_vs_trl": Bar(4.0, 6.0),
     "rollout_vs_trl_fp32": Bar(6.5, 12.0),
     "rollout_vs_openvino": Bar(1.0, 1.5),
-    "rollout_vs_kernels": Bar(0.6, 0.8),
+    "rollout_int8_vs_openvino": Bar(1.15, 1.5),
+    "rollout_vs_kernels": Bar(0.65, 0.8),
     "train_vs_trl": Bar(2.5),
-    "step_vs_trl_best": Bar(3.0, 6.0),
-    "step_vs_trl_fp32": Bar(4.0),
-    "memory_vs_trl": Bar(0.6, 0.4, smaller=True),
+    "train_vs_roofline": Bar(1.5, smaller=True),
+    "step_vs_trl_best": Bar(3.2, 4.0),
+    "step_vs_trl_fp32": Bar(6.0),
+    "memory_vs_trl": Bar(0.6, 0.45, smaller=True),
 }
-"""The stable keys of results.json, each with its bar on a processor with AMX bfloat16."""
+"""The stable keys of results.json, each with its bar where bfloat16 is in hardware."""
 
 
 def is_disturbed(row: Row, limit: float) -> bool:
@@ -74,7 +76,14 @@ def rates(row: Row) -> dict[str, float]:
     """A repeat's numbers, with tokens a second beside seconds."""
     numbers = {
         name: float(row[name])
-        for name in ("seconds", "rollout_seconds", "train_seconds", "optimizer_seconds", "tokens")
+        for name in (
+            "seconds",
+            "rollout_seconds",
+            "train_seconds",
+            "optimizer_seconds",
+            "tokens",
+            "unique_tokens",
+        )
         if row.get(name) is not None
     }
     sampling = numbers.get("rollout_seconds", numbers["seconds"])
@@ -150,6 +159,7 @@ class Reader:
 
 Formula = Callable[[Reader], float]
 OURS, CHECKPOINTED, FP32 = "groupwise-bf16", "groupwise-checkpointed", "groupwise-fp32"
+INT8 = "groupwise-int8"
 
 FORMULAS: dict[str, Formula] = {
     "rollout_vs_generate": lambda r: r.rate(OURS) / r.rate("generate-bf16"),
@@ -157,9 +167,16 @@ FORMULAS: dict[str, Formula] = {
     "rollout_vs_trl": lambda r: r.rate(OURS) / r.best_trl("rollout", "tokens_per_second", max),
     "rollout_vs_trl_fp32": lambda r: r.rate(OURS) / r.rate("trl-fp32"),
     "rollout_vs_openvino": lambda r: r.rate(OURS) / r.rate("openvino"),
+    "rollout_int8_vs_openvino": lambda r: r.rate(INT8) / r.rate("openvino"),
     "rollout_vs_kernels": lambda r: r.rate(OURS) / r.rate("kernels-bf16"),
     "train_vs_trl": lambda r: (
         r("trl-autocast", "step", "train_seconds") / r(OURS, "step", "train_seconds")
+    ),
+    # A pass forward and back is three times the products of a decoding step, a token.
+    "train_vs_roofline": lambda r: (
+        r(OURS, "step", "train_seconds")
+        * r.rate("kernels-bf16")
+        / (3 * r(OURS, "step", "unique_tokens"))
     ),
     "step_vs_trl_best": lambda r: r.best_trl("step", "seconds", min) / r(OURS, "step", "seconds"),
     "step_vs_trl_fp32": lambda r: r("trl-fp32", "step", "seconds") / r(OURS, "step", "seconds"),
@@ -168,6 +185,10 @@ FORMULAS: dict[str, Formula] = {
     ),
 }
 OTHER_FORMULAS: dict[str, Formula] = {
+    "rollout_int8_vs_bf16": lambda r: r.rate(INT8) / r.rate(OURS),
+    "step_int8_vs_trl_best": lambda r: (
+        r.best_trl("step", "seconds", min) / r(INT8, "step", "seconds")
+    ),
     "rollout_fp32_vs_generate_fp32": lambda r: r.rate(FP32) / r.rate("generate-fp32"),
     "rollout_fp32_vs_trl_fp32": lambda r: r.rate(FP32) / r.rate("trl-fp32"),
     "rollout_fp32_vs_kernels_fp32": lambda r: r.rate(FP32) / r.rate("kernels-fp32"),

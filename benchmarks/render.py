@@ -124,9 +124,9 @@ def print_tables(results: Mapping[str, Any], console: Console) -> None:
 
 def bars_sentence(results: Mapping[str, Any]) -> str:
     sets = results["machine"]["instruction_sets"]
-    has = "has" if "amx_bf16" in sets else "does not have"
+    has = "has" if {"amx_bf16", "avx512_bf16"} & set(sets) else "does not have"
     return (
-        f"The bars are for processors with AMX bfloat16; this one {has} it "
+        f"The bars are for processors with bfloat16 in hardware; this one {has} it "
         f"({', '.join(sets) or 'no vector sets known'})."
     )
 

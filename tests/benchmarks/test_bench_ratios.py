@@ -37,6 +37,7 @@ def rollouts() -> list[Any]:
     seconds = {
         "groupwise-bf16": 1.0,
         "groupwise-fp32": 2.0,
+        "groupwise-int8": 0.75,
         "generate-bf16": 4.0,
         "generate-fp32": 8.0,
         "trl-bf16": 5.0,
@@ -57,6 +58,7 @@ def steps() -> list[Any]:
             rollout_seconds=seconds - train,
             train_seconds=train,
             optimizer_seconds=0.1,
+            unique_tokens=4000,
             peak_bytes=peak,
         )
 
@@ -79,8 +81,10 @@ def test_every_stable_ratio_of_a_whole_run() -> None:
         "rollout_vs_trl": 5.0,
         "rollout_vs_trl_fp32": 10.0,
         "rollout_vs_openvino": 1.5,
+        "rollout_int8_vs_openvino": 2.0,
         "rollout_vs_kernels": 0.7,
         "train_vs_trl": 3.0,
+        "train_vs_roofline": 1.1905,  # 10 s, and 3 x 4,000 tokens at 1,000 in 0.7 s
         "step_vs_trl_best": 3.0,
         "step_vs_trl_fp32": 4.5,
         "memory_vs_trl": 0.6,
@@ -93,6 +97,7 @@ def test_the_other_ratios() -> None:
     assert found["rollout_fp32_vs_generate_fp32"] == 4.0
     assert found["rollout_fp32_vs_kernels_fp32"] == 0.5
     assert found["step_fp32_vs_trl_fp32"] == 2.25
+    assert found["rollout_int8_vs_bf16"] == 1.3333
     assert found["memory_without_checkpointing_vs_trl"] == 1.2
     assert found["natural_vs_openvino"] is None
     assert missing["natural_vs_openvino"] == (
@@ -106,7 +111,8 @@ def test_a_missing_peer_takes_only_its_own_ratios_and_says_why() -> None:
         table(rows + steps(), LIMIT), FORMULAS, {"openvino": "openvino-genai is not installed"}
     )
     assert found["rollout_vs_openvino"] is None
-    assert missing == {"rollout_vs_openvino": "openvino: openvino-genai is not installed"}
+    reason = "openvino: openvino-genai is not installed"
+    assert missing == dict.fromkeys(["rollout_vs_openvino", "rollout_int8_vs_openvino"], reason)
     assert found["rollout_vs_generate"] == 4.0
 
 
