@@ -140,6 +140,15 @@ class SamplingSettings(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _local_quantises(self) -> SamplingSettings:
+        if self.quantise is not None and self.sampler not in ("auto", "local"):
+            raise ValueError(
+                f"sampling.quantise = {self.quantise!r}: the sampler {self.sampler!r} does not "
+                'quantise; set sampler = "local", or leave it out'
+            )
+        return self
+
+    @model_validator(mode="after")
     def _thinking_fits(self) -> SamplingSettings:
         if self.thinking_budget is None:
             return self
