@@ -55,7 +55,7 @@ demo: setup
 	@$(BIN)/groupwise train recipes/tiny_arithmetic.toml --output runs/demo --overwrite $(SMALL)
 
 test: setup-dev
-	@$(BIN)/python -m pytest -m "not slow and not peers and not cluster" -n 2 --dist worksteal
+	@$(BIN)/python -m pytest -m "not slow and not peers and not cluster" -n 3 --dist worksteal
 
 test-all: setup-dev
 	@$(BIN)/python -m pytest -m "not cluster" -n 2 --dist worksteal

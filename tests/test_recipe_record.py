@@ -132,7 +132,7 @@ def built(table: dict[str, Any]) -> Recipe | None:
 
 
 @pytest.mark.parametrize(("table", "name"), FIELDS, ids=lambda each: str(each))
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_every_field_survives_its_record(table: str, name: str, data: st.DataObject) -> None:
     info = Recipe.model_fields[table].annotation.model_fields[name]  # type: ignore[union-attr]

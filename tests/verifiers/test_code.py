@@ -132,15 +132,22 @@ def stay():
 STAYING = ["pass", "time.sleep(60)", "re.match('(a+)+$', 'a' * 60 + 'b')", "sum(range(10**13))"]
 
 
-@pytest.mark.parametrize(("tier", "what"), [("A", "pass"), *(("B", what) for what in STAYING)])
+TIERS = [("A", "pass"), *(("B", what) for what in STAYING)]
+PLACES = [
+    (OURS_CALLS, "def add(a, b): stay()"),
+    (OURS_CALLS, "stay()"),
+    (OURS_ASSERTS, "def add(a, b): stay()"),
+    (OURS_PROGRAM, "stay()"),
+    (OURS_PROGRAM, "import atexit\natexit.register(stay)\nprint(3)"),
+]
+
+
 @pytest.mark.parametrize(
-    ("columns", "start"),
+    ("columns", "start", "tier", "what"),
     [
-        (OURS_CALLS, "def add(a, b): stay()"),
-        (OURS_CALLS, "stay()"),
-        (OURS_ASSERTS, "def add(a, b): stay()"),
-        (OURS_PROGRAM, "stay()"),
-        (OURS_PROGRAM, "import atexit\natexit.register(stay)\nprint(3)"),
+        pytest.param(*place, *tier, marks=() if number in (at, 4 - at) else pytest.mark.slow)
+        for at, place in enumerate(PLACES)
+        for number, tier in enumerate(TIERS)
     ],
 )
 def test_a_program_deaf_to_every_signal_ends_at_the_time_limit(columns, start, tier, what):
