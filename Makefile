@@ -107,7 +107,7 @@ test-agents: setup-dev
 # SMALL=--small runs the tiny model without peers; BENCH passes any option of benchmarks/run.py.
 bench: setup-bench
 	@$(BIN)/python -m benchmarks.run $(SMALL) $(BENCH)
-	@test -n "$(SMALL)$(BENCH)" || $(BIN)/python -m benchmarks.busy --into benchmarks/results.json
+	@test -n "$(SMALL)$(BENCH)" || $(BIN)/python -m benchmarks.busy --into benchmarks
 
 bench-growth: setup-bench
 	@$(BIN)/python -m benchmarks.growth $(SMALL) $(BENCH)

@@ -5,7 +5,8 @@
 Trains `recipes/tiny_arithmetic.toml` alone and beside `neighbours` processes that compute all the
 time, on two cores. Beside them one thread's fair share of C cores is C / (neighbours + 1), so the
 fair time is the processor time at rest over that share. `busy_vs_fair` is the time over the fair
-time; lower is better. Start it on a machine that is otherwise idle: `foreign` says how idle it was.
+time, `demo_processor_seconds` the processor time at rest; lower is better. Start it on a machine
+that is otherwise idle: `foreign` says how idle it was.
 """
 
 from __future__ import annotations
@@ -99,15 +100,17 @@ def main(given: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.busy", description=__doc__)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--neighbours", type=int, default=4)
-    parser.add_argument("--into", type=Path, help="a results.json whose ratios get busy_vs_fair")
+    parser.add_argument("--into", type=Path, help="a results.json, or the folder of this machine's")
     chosen = parser.parse_args(given)
     found = measure(chosen.steps, chosen.neighbours, CORES)
     print(json.dumps(found, indent=1))
     if chosen.into is not None:
-        results = json.loads(chosen.into.read_text(encoding="utf-8"))
+        path = machine.results_path(chosen.into) if chosen.into.is_dir() else chosen.into
+        results = json.loads(path.read_text(encoding="utf-8"))
         results["ratios"]["busy_vs_fair"] = found["busy_vs_fair"]
+        results["ratios"]["demo_processor_seconds"] = round(found["rest"]["processor_seconds"], 2)
         results["busy"] = found
-        chosen.into.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     return 0
 
 

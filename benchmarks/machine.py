@@ -6,9 +6,11 @@ Off Linux the readings are None and nothing is dropped. Left out: which repeats 
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -142,6 +144,7 @@ def describe() -> dict[str, Any]:
     return {
         "processor": known["processor"],
         "instruction_sets": [flag for flag in _FLAGS if flag in flags],
+        "kind": kind([flag for flag in _FLAGS if flag in flags]),
         "processors": known["cpus"],
         "memory_bytes": known["memory_bytes"],
         "platform": known["platform"],
@@ -149,6 +152,25 @@ def describe() -> dict[str, Any]:
         "load": [round(each, 2) for each in os.getloadavg()] if hasattr(os, "getloadavg") else [],
         "code": known["code"],
     }
+
+
+def kind(instruction_sets: Sequence[str]) -> str:
+    """The kind of processor, which decides what is comparable: its best matrix products.
+
+    >>> kind(["avx512f", "avx512_bf16"])
+    'avx512_bf16'
+    """
+    found = [name for name in ("amx_bf16", "avx512_bf16", "avx2") if name in instruction_sets]
+    return found[0] if found else "other"
+
+
+def results_path(folder: Path) -> Path:
+    """The results file of this kind of processor: results.json, unless it is of another kind."""
+    path, here = folder / "results.json", kind(describe()["instruction_sets"])
+    if not path.exists():
+        return path
+    earlier = json.loads(path.read_text(encoding="utf-8"))["machine"]["instruction_sets"]
+    return path if kind(earlier) == here else folder / f"results-{here}.json"
 
 
 def versions() -> dict[str, str]:

@@ -272,10 +272,10 @@ def _markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> lis
 
 
 def write(path: Path) -> Path:
-    """RESULTS.md beside the results at `path`."""
+    """RESULTS.md beside the results at `path`; RESULTS-KIND.md for results-KIND.json."""
     results = json.loads(path.read_text(encoding="utf-8"))
     growth, profile = path.with_name("growth.json"), path.with_name("profile.md")
-    target = path.with_name("RESULTS.md")
+    target = path.with_name(path.stem.replace("results", "RESULTS") + ".md")
     target.write_text(
         markdown(
             results,

@@ -51,7 +51,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     if chosen.repeats < 1 or chosen.retries < 0 or not 0 < chosen.foreign_limit <= 1:
         parser.error("give --repeats 1 or more, --retries 0 or more, --foreign-limit in (0, 1]")
     if chosen.output is None:
-        chosen.output = SMALL_OUTPUT if chosen.small else HERE / "results.json"
+        chosen.output = SMALL_OUTPUT if chosen.small else machine.results_path(HERE)
     return chosen
 
 

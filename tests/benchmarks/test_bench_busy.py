@@ -52,5 +52,7 @@ def test_the_ratio_goes_into_the_results(tmp_path: Path, monkeypatch: pytest.Mon
     file.write_text(json.dumps({"ratios": {"step_vs_trl_best": 3.0}}))
     assert busy.main(["--into", str(file)]) == 0
     results = json.loads(file.read_text())
-    assert results["ratios"] == {"step_vs_trl_best": 3.0, "busy_vs_fair": 1.2}
+    assert results["ratios"] == {
+        "step_vs_trl_best": 3.0, "busy_vs_fair": 1.2, "demo_processor_seconds": 10.0
+    }  # fmt: skip
     assert results["busy"]["processor_time_vs_rest"] == 1.1

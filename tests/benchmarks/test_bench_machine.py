@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -75,3 +76,18 @@ def test_versions_and_machine_are_told() -> None:
     known = machine.describe()
     assert known["processors"] >= 1
     assert machine.versions()["torch"].startswith("2.")
+
+
+def test_every_kind_of_processor_has_a_results_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "describe", lambda: {"instruction_sets": ["avx512f", "avx2"]})
+    assert machine.results_path(tmp_path) == tmp_path / "results.json"
+    table: dict[str, dict[str, list[str]]] = {
+        "machine": {"instruction_sets": ["avx512_bf16", "avx2"]}
+    }
+    (tmp_path / "results.json").write_text(json.dumps(table))
+    assert machine.results_path(tmp_path) == tmp_path / "results-avx2.json"
+    table["machine"]["instruction_sets"] = ["avx2"]
+    (tmp_path / "results.json").write_text(json.dumps(table))
+    assert machine.results_path(tmp_path) == tmp_path / "results.json"
