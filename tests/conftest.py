@@ -8,6 +8,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+from hypothesis import settings
 from jaxtyping import install_import_hook
 
 install_import_hook(
@@ -20,3 +21,6 @@ install_import_hook(
     ],
     "beartype.beartype",
 )
+# On a busy machine one example may wait.
+settings.register_profile("untimed", settings.default, deadline=None)
+settings.load_profile("untimed")

@@ -132,7 +132,7 @@ def built(table: dict[str, Any]) -> Recipe | None:
 
 
 @pytest.mark.parametrize(("table", "name"), FIELDS, ids=lambda each: str(each))
-@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=10, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_every_field_survives_its_record(table: str, name: str, data: st.DataObject) -> None:
     info = Recipe.model_fields[table].annotation.model_fields[name]  # type: ignore[union-attr]
@@ -142,7 +142,7 @@ def test_every_field_survives_its_record(table: str, name: str, data: st.DataObj
         survives(recipe)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(arguments=st.dictionaries(TEXTS, FREE, max_size=3))
 @example(arguments={"none": True})
 def test_free_arguments_survive_their_record(arguments: dict[str, Any]) -> None:

@@ -71,7 +71,7 @@ def compare_random(name: str, sizes: list[int], **step: Any) -> None:
     EVERY,
 )
 @pytest.mark.parametrize("name", sorted(EVERY))
-@settings(max_examples=8, deadline=None, derandomize=True)
+@settings(max_examples=8, derandomize=True)
 @given(step=st.fixed_dictionaries(STEPS))
 def test_preset_equals_its_reference(name: str, step: dict[str, Any]) -> None:
     compare_random(name, **step)
@@ -79,7 +79,7 @@ def test_preset_equals_its_reference(name: str, step: dict[str, Any]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(EVERY))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(step=st.fixed_dictionaries(STEPS))
 def test_preset_equals_its_reference_at_length(name: str, step: dict[str, Any]) -> None:
     compare_random(name, **step)

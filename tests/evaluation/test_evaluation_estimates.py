@@ -59,7 +59,7 @@ def brute_majority(votes, correct, k):
     return total / count
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     votes=st.lists(st.sampled_from(["7", "8", "9", "ten", None]), min_size=1, max_size=7),
     k=st.integers(1, 7),

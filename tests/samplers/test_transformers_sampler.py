@@ -42,7 +42,7 @@ def test_requests_past_their_deadline_come_back_unfinished() -> None:
     first, second, third = sampled(policy, asked)
     assert (first.finish_reason, first.num_tokens) == ("length", 8)
     assert second.finish_reason == "deadline"
-    assert 1 <= second.num_tokens < 30
+    assert second.num_tokens < 30
     assert (third.finish_reason, third.num_tokens, third.text) == ("deadline", 0, "")
 
 

@@ -70,11 +70,12 @@ def f(x): return 4
 """
     test = ((1,), 3) if kind == "calls" else "assert f(1) == 3"
     limits = Limits(time=1.0, memory=256 << 20)
-    start = time.monotonic()
+    start, spent = time.monotonic(), time.process_time()
     result = sandbox.grade(Job(source, [test], kind=kind, entry="f", limits=limits))
     assert result.passed == 0
     assert result.outcome in COMPLETIONS_OWN, result
-    assert time.monotonic() - start < 3.0
+    assert time.process_time() - spent < 1.0
+    assert time.monotonic() - start < 15.0  # a limit of 1 second, on a busy machine
     result.reason.encode()
 
 
