@@ -68,8 +68,8 @@ test-peers: setup-dev
 # cluster of two nodes on this machine that loses workers, a learner and a node, a vLLM server, and
 # agents on packages of their own.
 test-cluster: $(VENV)/.cluster
-	@$(BIN)/python -m pytest -m cluster tests/cluster
-	@$(BIN)/python -m pytest tests/training/test_ahead.py
+	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/cluster/test_sharded_runs.py \
+	  tests/cluster/test_gradients.py tests/training/test_ahead.py
 	@$(BIN)/python -m pytest -o addopts=-q -o filterwarnings=default -o timeout=600 \
 	  --noconftest tests/cluster/real_ray.py
 	@$(MAKE) --no-print-directory test-vllm test-agents
@@ -102,7 +102,7 @@ test-agents: setup-dev
 	@test -x .venv-agents/bin/python || $(PYTHON) -m venv .venv-agents
 	@.venv-agents/bin/python -m pip install --quiet --disable-pip-version-check \
 	  "pydantic-ai-slim[openai]==2.68.0" openai==3.57.0
-	@AGENT_PYTHON=.venv-agents/bin/python $(BIN)/python -m pytest -s tests/serving/trained_agents.py
+	@AGENT_PYTHON=.venv-agents/bin/python $(BIN)/python -m pytest -n 2 -rP tests/serving/trained_agents.py
 
 # SMALL=--small runs the tiny model without peers; BENCH passes any option of benchmarks/run.py.
 bench: setup-bench
