@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from groupwise.learner import TrainingSettings, make_optimizer
 from groupwise.policies import load_policy
 from groupwise.recipe import load_recipe
 from rank_helpers import on_ranks
+from vllm_stub import vllm_stub
 
 pytestmark = pytest.mark.cluster
 
@@ -451,3 +453,26 @@ def test_torchrun_starts_the_processes_of_one_run(runs: dict[int, Path], tmp_pat
     assert said.returncode == 0, said.stderr
     assert said.stdout.count("the run's record is in") == 1
     assert torch.equal(trained(tmp_path / "run"), trained(runs[2]))
+
+
+def test_servers_are_shared_by_the_processes(tmp_path: Path) -> None:
+    """One process gives them the weights, and all sample where it found them right."""
+    first = {}
+    for size in (1, 2):
+        with ExitStack() as stack:
+            policy = gw.load_policy("tiny", device="cpu")
+            good, bad = (stack.enter_context(vllm_stub(policy)) for _ in range(2))
+            bad.faults.add("refused")
+            table = {"servers": [good.url, bad.url]}
+            changes = {"sampling.sampler": "vllm", "sampling.vllm": table, "training.steps": 2}
+            run = train(tmp_path / str(size), size, **changes)
+            assert good.calls.count("/update_weight_version") == 3  # once for every version
+            assert bad.calls.count("/update_weight_version") == 0
+            assert good.bodies
+            assert not bad.bodies
+        rows = run.rollouts().to_pylist()
+        first[size] = [(row["prompt_id"], row["completion_ids"]) for row in rows[:28]]
+        assert run.metrics().to_pandas()["sampler_gap/max"].max() < 1e-4
+        lost = [event for event in run.events() if event.get("about") == "sampler_server"]
+        assert len(lost) == 1
+    assert first[1] == first[2]

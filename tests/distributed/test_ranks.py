@@ -114,6 +114,14 @@ def test_a_broken_exchange_names_the_rank_that_failed_or_is_silent(tmp_path: Pat
             {"model": {"name": "tiny", "device": "cuda:0"}},
             r"model\.device = 'cuda:0' on 2 processes",
         ),
+        (
+            {"sampling": {"sampler": "vllm", "vllm": {"servers": ["http://a"], "sleep": True}}},
+            r"sampling\.vllm\.sleep on 2 processes .* would sleep while another process samples",
+        ),
+        (
+            {"sampling": {"sampler": "vllm", "vllm": {"servers": ["http://a"], "refresh": "nccl"}}},
+            r'sampling\.vllm\.refresh = "nccl" on 2 processes',
+        ),
         ({"compute": {"processes": 0}}, r"compute\.processes = 0"),
     ],
 )

@@ -65,7 +65,7 @@ def test_several_processes_and_vllm_do_not_take_it(
     with pytest.raises(RecipeError, match=r"adapter\.base on 2 processes .* are not sharded"):
         gw.train(RECIPE, {"compute.processes": 2}, output=tmp_path / "run")
     monkeypatch.setattr("groupwise.training.preparing.check_base", lambda *_: None)
-    with pytest.raises(RecipeError, match=r"base = 'nf4' with sampling\.sampler = \"vllm\""):
+    with pytest.raises(RecipeError, match=r"base = 'nf4' with sampling\.sampler = 'vllm'"):
         gw.train(
             RECIPE,
             {"sampling.sampler": "vllm", "sampling.vllm": {"servers": ["http://127.0.0.1:1"]}},

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from groupwise.distributed import ALONE, Ranks
 from groupwise.errors import RecipeError
 from groupwise.policies.logprobs import as_ids
 from groupwise.policies.policy import Policy
@@ -21,8 +22,8 @@ from groupwise.texts import shortened
 from groupwise.types import LEAST_TEMPERATURE, Completion, Prompt, Request
 
 
-def sampler_of(settings: SamplingSettings, policy: Policy) -> Sampler:
-    """The sampler that a recipe asks for."""
+def sampler_of(settings: SamplingSettings, policy: Policy, ranks: Ranks = ALONE) -> Sampler:
+    """The sampler that a recipe asks for, of one of the run's `ranks`."""
     return make_sampler(
         settings.sampler,
         policy,
@@ -30,6 +31,7 @@ def sampler_of(settings: SamplingSettings, policy: Policy) -> Sampler:
         cache_gigabytes=settings.cache_gigabytes,
         quantise=settings.quantise,
         servers=settings.servers,
+        ranks=ranks,
     )
 
 
@@ -41,12 +43,13 @@ def make_sampler(
     cache_gigabytes: float | None = None,
     quantise: str | None = None,
     servers: ServerSettings | None = None,
+    ranks: Ranks = ALONE,
 ) -> Sampler:
     """The sampler called `name`, loaded with `policy`; `auto` is the fastest that supports it.
 
     A policy that `local` cannot decode is sampled by `transformers`, whose `notes` say so.
-    `servers` are those of the samplers `vllm` and `sglang`. Raises RecipeError for an unknown
-    name, and where `quantise` ("int8") is not possible.
+    `servers` are those of the samplers `vllm` and `sglang`, which `ranks` share. Raises RecipeError
+    for an unknown name, and where `quantise` ("int8") is not possible.
     """
     problem = why_no_sampler(name)
     if problem is not None:
@@ -56,7 +59,7 @@ def make_sampler(
             raise RecipeError(
                 f"sampler = {name!r} needs servers: give a recipe's [sampling.{name}]"
             )
-        return ServerSampler(policy, servers, batch_rows=batch_rows)
+        return ServerSampler(policy, servers, batch_rows=batch_rows, ranks=ranks)
     if name == "transformers":
         return TransformersSampler(policy, batch_rows=batch_rows)
     reason = why_not(policy)

@@ -116,6 +116,7 @@ def check_several(recipe: Recipe, processes: int) -> None:
     """What does not run on several processes. Raises RecipeError."""
     if processes == 1:
         return
+    vllm = recipe.sampling.vllm
     for is_asked, field, why in (
         (
             recipe.algorithm.needs.values,
@@ -124,9 +125,14 @@ def check_several(recipe: Recipe, processes: int) -> None:
         ),
         (recipe.compute.max_staleness, "compute.max_staleness", "only one process samples ahead"),
         (
-            recipe.sampling.servers,
-            f"sampling.{recipe.sampling.sampler}",
-            "its engines are loaded by one process",
+            vllm is not None and vllm.sleep,
+            "sampling.vllm.sleep",
+            "a server would sleep while another process samples",
+        ),
+        (
+            vllm is not None and vllm.refresh == "nccl",
+            'sampling.vllm.refresh = "nccl"',
+            "it was not run so",
         ),
         (recipe.sampling.routing_replay, "sampling.routing_replay", "it was not run so"),
         (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from groupwise.errors import VerifierError
@@ -80,7 +81,8 @@ class Reporter:
         clock: Clock,
         details: TokenDetails | None = None,
     ) -> None:
-        taken: list[tuple[str, str]] = getattr(self.session.sampler, "take_notes", list)()
+        own: list[tuple[str, str]] = getattr(self.session.sampler, "take_notes", list)()
+        taken = dict.fromkeys(chain.from_iterable(self.session.ranks.gather(own)))
         for about, note in (*self.session.learner.faults.take_notes(), *taken):
             self.warn(note, about=about)
         tokens = collected.num_tokens

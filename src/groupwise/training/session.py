@@ -220,7 +220,7 @@ def open_session(
         critic=critic,
         ranks=ranks,
     )
-    sampler = sampler_of(recipe.sampling, sampled)
+    sampler = sampler_of(recipe.sampling, sampled, ranks)
     state = recipe.algorithm.init_state()
     if recipe.training.keep_memory and policy.device.type == "cpu":
         keep_freed_memory()

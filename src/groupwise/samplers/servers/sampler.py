@@ -7,7 +7,6 @@ the same key gives the same seed, and the same tokens as far as the engine repea
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 import uuid
 from collections import deque
@@ -18,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from groupwise.distributed import ALONE, Ranks
 from groupwise.distributed.launch import sigterm_leaves
 from groupwise.errors import GroupwiseError, RecipeError
 from groupwise.policies.adapters import has_adapter
@@ -31,7 +31,7 @@ from groupwise.samplers.servers.refresh import refresh, same_model
 from groupwise.samplers.servers.server import Server, ServerError
 from groupwise.samplers.servers.settings import ServerSettings, VllmSettings
 from groupwise.samplers.servers.sglang import SglangServer
-from groupwise.samplers.servers.transfer import transfer_to
+from groupwise.samplers.servers.transfer import transfer
 from groupwise.samplers.servers.vllm import VllmServer, load_adapter
 from groupwise.samplers.servers.weights import Handover
 from groupwise.types import Completion, Request
@@ -60,10 +60,20 @@ class ServerSampler:
     Raises RecipeError for a server of another model, tokenizer or vocabulary, GroupwiseError where
     a server cannot be started or reached. Nothing is sampled before a server has taken the weights
     and passed the probe. `notes` are for a person; `take_notes` gives what happened since.
+
+    On several `ranks` each samples for itself, and all call `load` and the constructor together:
+    rank 0 gives the servers the weights.
     """
 
-    def __init__(self, policy: Policy, settings: ServerSettings, *, batch_rows: int = 128) -> None:
-        self.settings, self.batch_rows = settings, batch_rows
+    def __init__(
+        self,
+        policy: Policy,
+        settings: ServerSettings,
+        *,
+        batch_rows: int = 128,
+        ranks: Ranks = ALONE,
+    ) -> None:
+        self.settings, self.batch_rows, self.ranks = settings, batch_rows, ranks
         self._engine = ENGINES[settings.engine]
         self._vllm = settings if isinstance(settings, VllmSettings) else None
         self.policy, self.version = policy, policy.version
@@ -82,18 +92,21 @@ class ServerSampler:
                 'sampling.vllm.refresh = "lora": the policy has no adapter; add a table '
                 '[model.adapter], or set refresh = "folder"'
             )
-        headers = _headers(settings)
+        headers = settings.headers()
         self._loop = EventLoop()
         is_started = self._vllm is not None and self._vllm.python is not None
         untied = is_started and policy.device.type == "cpu"
         self._handover = Handover(policy, settings.folder, adapter=is_lora, untied=untied)
         try:
-            urls = settings.servers or (self._started(policy),)
+            urls = settings.servers or (ranks.first(lambda: self._started(policy)),)
             self.servers = [self._engine(url, headers, self._has) for url in urls]
-            self._leave_out(self._together(same_model(each, policy) for each in self.servers))
+            ranks.together(lambda: self._connect(policy))
         except BaseException:
             self.close()
             raise
+
+    def _connect(self, policy: Policy) -> None:
+        self._leave_out(self._together(same_model(each, policy) for each in self.servers))
 
     def _has(self, token: int) -> bool:
         size = text_config(self.policy.model).vocab_size
@@ -116,30 +129,43 @@ class ServerSampler:
         """
         self._loaded = False
         self.policy, self.version = policy, version
-        folder = None
-        if self._vllm is not None and self._vllm.refresh == "nccl":
-            self._handover.check(policy)
-        else:
-            folder = self._handover.write(policy)
         longest = min((each.max_length for each in self.servers if each.max_length), default=0)
-        ids = probe_ids(policy, longest or policy.max_length)
-        probe = self._probe = Probe(policy, ids, self._probe)
-        with sigterm_leaves():  # no server is left paused, even before the run handles signals
-            failed = self._together(self._refreshed(each, folder, probe) for each in self.servers)
-        self._handover.drop(folder) if all(failed) else self._handover.keep(folder)
-        self._leave_out(failed)
+        ids = self.ranks.gather(probe_ids(policy, longest or policy.max_length))[0]
+        self._probe = Probe(policy, ids, self._probe)
+        found = self.ranks.first(self._hand_over)
+        if not self.ranks.leads:
+            for server, (lost, weights, model, length) in zip(self.servers, found, strict=True):
+                self._lose(server, lost)
+                server.probed = lost is None
+                server.weights, server.model, server.max_length = weights, model, length
         self._loaded = True
 
-    async def _refreshed(self, server: Server, folder: Path | None, probe: Probe) -> None:
+    def _hand_over(self) -> list[tuple[str | None, str | None, str, int]]:
+        """The servers take the weights; what the other ranks need to know of each."""
+        folder = None
+        if self._vllm is not None and self._vllm.refresh == "nccl":
+            self._handover.check(self.policy)
+        else:
+            folder = self._handover.write(self.policy)
+        with sigterm_leaves():  # no server is left paused, even before the run handles signals
+            failed = self._together(self._refreshed(each, folder) for each in self.servers)
+        self._handover.drop(folder) if all(failed) else self._handover.keep(folder)
+        self._leave_out(failed)
+        return [(each.lost, each.weights, each.model, each.max_length) for each in self.servers]
+
+    async def _refreshed(self, server: Server, folder: Path | None) -> None:
         """One server takes the weights; ServerError where it does not, or fails the probe."""
-        seconds, good = self.settings.refresh_seconds, self._handover.good
+        assert self._probe is not None
+        probe, seconds, good = self._probe, self.settings.refresh_seconds, self._handover.good
         server.probed = False
         server.weights = f"version-{self.version}-{probe.name}"  # the same from every sampler
         if server.lost is not None:  # it may be another one now
             await same_model(server, self.policy)
         await server.wake(seconds)
         if folder is None:
-            await refresh(server, partial(self._transfer, server), None)
+            await refresh(
+                server, partial(transfer, server, self.policy, seconds, self._transfers), None
+            )
         elif self._handover.adapter:
             name = f"version-{self.version}-{uuid.uuid4().hex[:8]}"
             assert isinstance(server, VllmServer)
@@ -162,21 +188,6 @@ class ServerSampler:
         problem = await asyncio.to_thread(self._probe.problem, reply, server.raw, server.hint)
         if problem is not None:
             raise ServerError(f"{server.url} is not used: {problem}")
-
-    async def _transfer(self, server: Server) -> None:
-        """The weights from this process's GPU; vLLM's calls block, so in a thread."""
-        seconds, policy = self.settings.refresh_seconds, self.policy
-        try:
-            async with asyncio.timeout(seconds):
-                if server.url not in self._transfers:
-                    path = "/get_world_size"
-                    workers = await server.read("GET", path, lambda reply: int(reply["world_size"]))
-                    made = await asyncio.to_thread(transfer_to, server, policy, workers)
-                    self._transfers[server.url] = made
-                await asyncio.to_thread(self._transfers[server.url])
-        except (TimeoutError, OSError, RuntimeError) as error:
-            self._transfers.pop(server.url, None)
-            raise ServerError(f"{server.url}: weight transfer: {error!r}") from error
 
     def _together(
         self, calls: Sequence[Coroutine[Any, Any, None]] | Any
@@ -432,14 +443,3 @@ class ServerSampler:
             if self.process is not None:
                 self.process.close()
             self._handover.close()
-
-
-def _headers(settings: ServerSettings) -> dict[str, str]:
-    name = settings.key_variable
-    if name is None:
-        return {}
-    if not os.environ.get(name):
-        raise RecipeError(
-            f"sampling.{settings.engine}.key_variable: the variable {name} is not set"
-        )
-    return {"Authorization": f"Bearer {os.environ[name]}"}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import ClassVar, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from groupwise.errors import RecipeError
 
 
 class ServerSettings(BaseModel):
@@ -54,6 +57,17 @@ class ServerSettings(BaseModel):
         if len(set(found)) < len(found):
             raise ValueError(f"sampling.{cls.engine}.servers = {list(value)}: one is named twice")
         return found
+
+    def headers(self) -> dict[str, str]:
+        """What every request says. Raises RecipeError where the key's variable is not set."""
+        name = self.key_variable
+        if name is None:
+            return {}
+        if not os.environ.get(name):
+            raise RecipeError(
+                f"sampling.{self.engine}.key_variable: the variable {name} is not set"
+            )
+        return {"Authorization": f"Bearer {os.environ[name]}"}
 
 
 class VllmSettings(ServerSettings):

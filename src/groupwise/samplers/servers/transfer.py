@@ -5,6 +5,7 @@ stand-in for vLLM's classes."""
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,27 @@ from groupwise.errors import RecipeError
 from groupwise.policies.heads import causal_lm
 from groupwise.policies.policy import Policy
 from groupwise.ports import free_port
-from groupwise.samplers.servers.server import Server
+from groupwise.samplers.servers.server import Server, ServerError
+
+
+async def transfer(
+    server: Server, policy: Policy, seconds: float, made: dict[str, Callable[[], Any]]
+) -> None:
+    """Send the policy's weights; `made` keeps the connection of each address. vLLM's calls block,
+    so in a thread. Raises ServerError, RecipeError where vLLM is not in this environment."""
+    try:
+        async with asyncio.timeout(seconds):
+            if server.url not in made:
+                workers = await server.read("GET", "/get_world_size", _world_size)
+                made[server.url] = await asyncio.to_thread(transfer_to, server, policy, workers)
+            await asyncio.to_thread(made[server.url])
+    except (TimeoutError, OSError, RuntimeError) as error:
+        made.pop(server.url, None)
+        raise ServerError(f"{server.url}: weight transfer: {error!r}") from error
+
+
+def _world_size(reply: Any) -> int:
+    return int(reply["world_size"])
 
 
 def transfer_to(server: Server, policy: Policy, workers: int) -> Callable[[], Any]:
