@@ -41,7 +41,9 @@ def test_the_cpu_is_refused_before_anything_starts(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=r'adapter\.base = "nf4": 4 bits are for CUDA alone'):
         gw.train(RECIPE, {"model.device": "cpu"}, output=tmp_path / "run")
     assert not (tmp_path / "run").exists()
-    with pytest.raises(RecipeError, match=r"4 bits are for CUDA alone, .* or give \"whole\"$"):
+    with pytest.raises(
+        RecipeError, match=r"'cpu' means cpu here; train on a GPU, or set base = .whole.$"
+    ):
         load_policy("tiny", device="cpu", adapter=ADAPTER)
 
 

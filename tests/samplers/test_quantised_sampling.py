@@ -15,6 +15,7 @@ from groupwise.recipe import load_recipe
 from groupwise.samplers import LocalSampler, make_sampler
 from groupwise.samplers.local import weights
 from groupwise.samplers.local.weights import Int8Weight, why_not_int8
+from groupwise.training.preparing import prepare
 from groupwise.training.start import train
 from model_families import family_policy
 from sampler_requests import requests, unending
@@ -114,6 +115,8 @@ def test_it_is_refused_where_it_is_not_possible(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(torch.cpu, "get_capabilities", dict)
     with pytest.raises(RecipeError, match="quantise = 'int8': this processor has no instr"):
         LocalSampler(family_policy("llama"), quantise=True)
+    with pytest.raises(RecipeError, match="quantise = 'int8': this processor has no instr"):
+        prepare(load_recipe({**RECIPE, "sampling": {"quantise": "int8"}}))  # no weights load
     monkeypatch.undo()
     if REASON is None:
         monkeypatch.setattr(weights, "_ZERO_POINT", 0)

@@ -389,5 +389,5 @@ def test_a_reply_that_is_not_vllms_is_named(policy: Policy, opened: ExitStack) -
 def test_no_server(policy: Policy) -> None:
     with pytest.raises(GroupwiseError, match=r"no vLLM server is left: .*ConnectError"):
         ServerSampler(policy, VllmSettings(servers=("http://127.0.0.1:9",)))
-    with pytest.raises(GroupwiseError, match=r"python = 'no-such' cannot be started"):
+    with pytest.raises(GroupwiseError, match=r"python = 'no-such' is not a program here"):
         ServerSampler(policy, VllmSettings(python="no-such"))

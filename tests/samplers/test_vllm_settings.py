@@ -43,6 +43,21 @@ def recipe(**sampling: Any) -> dict[str, Any]:
         ({"vllm": {"servers": [URL + "/?key=1"]}}, "is not an address; give"),
         ({"vllm": {"servers": [URL, URL + "/v1"]}}, "one is named twice"),
         ({"vllm": {"servers": [URL], "arguments": ["--x"]}}, "for a server that `python` starts"),
+        (
+            {"vllm": {"python": "x", "arguments": ["--port=80"]}},
+            "the run sets --port itself",
+        ),
+        (
+            {"vllm": {"python": "x", "arguments": ["--served_model_name", "a"]}},
+            "the run sets --served-model-name",
+        ),
+        ({"vllm": {"python": ""}}, r"python = '': expected at least 1 character\(s\)"),
+        ({"vllm": 3}, "sampling.vllm = 3: expected a table"),
+        (
+            {"vllm": {"servers": [URL]}, "cache_gigabytes": 1.0},
+            "'vllm' does not read it",
+        ),
+        ({"sampler": "sglang", "sglang": {"servers": []}}, r"expected at least 1 item\(s\)"),
         ({"vllm": {"servers": [URL], "refresh": "disk"}}, "refresh = 'disk'"),
         ({"vllm": {"servers": [URL]}, "top_p": 0.9}, "does not say which tokens it kept"),
     ],
@@ -57,6 +72,27 @@ def test_an_algorithm_that_needs_entropies_is_refused_before_anything_loads() ->
     table["algorithm"] = {"preset": "grpo", "extras": ["entropy_bonus"]}
     with pytest.raises(RecipeError, match="needs the entropy at every token, which servers do not"):
         prepare(load_recipe(table))
+
+
+@pytest.mark.parametrize(
+    ("vllm", "message"),
+    [
+        ({"servers": [URL], "key_variable": "NO_KEY"}, "key_variable: the variable NO_KEY is not"),
+        ({"servers": [URL], "refresh": "lora"}, 'refresh = "lora": the policy has no adapter; add'),
+        ({"python": "/no/such"}, r"python = '/no/such' is not a program here; give the interprete"),
+    ],
+)
+def test_what_this_machine_lacks_is_refused_before_anything_loads(
+    vllm: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(RecipeError, match=message):
+        prepare(load_recipe(recipe(vllm=vllm)))
+
+
+def test_a_folder_that_cannot_be_made_is_named() -> None:
+    settings = VllmSettings(servers=(URL,), folder="/proc/no")
+    with pytest.raises(RecipeError, match="folder = '/proc/no' of the sampler's table cannot be"):
+        ServerSampler(family_policy("llama"), settings)
 
 
 def test_the_resolved_recipe_loads_again() -> None:

@@ -121,7 +121,9 @@ def trainer_of(recipe: str, overrides: Mapping[str, Any]) -> Callable[..., Run]:
     from groupwise.recipe import NONE, find_recipe, parse_value, read_table
 
     table = read_table(find_recipe(recipe))
-    named = overrides.get("compute.cluster", table.get("compute", {}).get("cluster"))
+    compute = table.get("compute")
+    written = compute.get("cluster") if isinstance(compute, Mapping) else None
+    named = overrides.get("compute.cluster", written)
     is_run = not stages.is_pipeline(table)
     return cluster.train if is_run and parse_value(named) not in (None, NONE) else stages.train
 

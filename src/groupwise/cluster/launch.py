@@ -23,7 +23,7 @@ from groupwise.recipe import Recipe, find_recipe, load_recipe
 from groupwise.records import Run, open_run
 from groupwise.training.callbacks import Callback
 from groupwise.training.output import clear, holds_run, run_folder
-from groupwise.training.preparing import check_several, prepare
+from groupwise.training.preparing import prepare
 from groupwise.training.process import Interrupted, Interruption
 
 
@@ -60,7 +60,7 @@ def train(
             f'{resolved.sampling.sampler}": the learner '
             "speaks to those servers itself; give 0"
         )
-    check_several(resolved, settings.processes)
+    ray = _ray()
     prepared = prepare(resolved)
     if settings.verifiers and not prepared.environment.verifier.judges_singly:
         raise RecipeError(
@@ -74,7 +74,7 @@ def train(
         callback.on_start(prepared, folder)
     prepared.environment.close()
     with (
-        _connected(settings) as ray,
+        _connected(ray, settings),
         Interruption() as interruption,  # after Ray, which handles SIGTERM by leaving at once
         _group(ray, resolved) as group,
     ):
@@ -94,9 +94,7 @@ def train(
     return run
 
 
-@contextmanager
-def _connected(settings: ComputeSettings) -> Iterator[Any]:
-    """Ray, connected to the cluster at the address; `auto` is the one at hand, or a local one."""
+def _ray() -> Any:
     try:
         import ray
     except ImportError as error:
@@ -104,6 +102,12 @@ def _connected(settings: ComputeSettings) -> Iterator[Any]:
             "compute.cluster needs Ray: install groupwise[cluster] on every node, or leave the "
             "field out"
         ) from error
+    return ray
+
+
+@contextmanager
+def _connected(ray: Any, settings: ComputeSettings) -> Iterator[None]:
+    """Connects to the cluster at the address; `auto` is the one at hand, or a local one."""
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     address = settings.cluster
     if address != "auto":
@@ -112,7 +116,7 @@ def _connected(settings: ComputeSettings) -> Iterator[Any]:
             socket.create_connection(
                 (host, int(port)), min(10.0, settings.deadline_seconds)
             ).close()
-        except (OSError, ValueError) as error:
+        except OSError as error:
             raise GroupwiseError(
                 f"compute.cluster = {address!r}: no cluster answers there ({error}); start one "
                 'with `ray start --head`, or give "auto"'
@@ -131,7 +135,7 @@ def _connected(settings: ComputeSettings) -> Iterator[Any]:
         said = str(error).strip().splitlines()[0]
         raise GroupwiseError(f"compute.cluster = {address!r}: {said}") from error
     try:
-        yield ray
+        yield
     finally:
         ray.shutdown()
 

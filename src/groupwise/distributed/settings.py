@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 
 class ComputeSettings(BaseModel):
@@ -22,6 +23,7 @@ class ComputeSettings(BaseModel):
     deadline_seconds: float = Field(
         600.0,
         gt=0,
+        le=1e9,
         description="How long a process waits for the others, at the start and in every exchange, "
         "before the run ends and names what it waited for.",
     )
@@ -59,12 +61,26 @@ class ComputeSettings(BaseModel):
     silence_seconds: float = Field(
         30.0,
         gt=0,
+        le=1e9,
         description="A process on the cluster that answers nothing for so long is ended and "
         "replaced.",
     )
     restarts: int = Field(
         3, ge=0, description="How often a learner on the cluster that lost a process starts again."
     )
+
+    @field_validator("cluster")
+    @classmethod
+    def _address(cls, value: str | None) -> str | None:
+        if value is None or value == "auto":
+            return value
+        found = re.fullmatch(r"[^\s/:]+:([0-9]{1,5})", value)
+        if found is None or not 0 < int(found[1]) < 65536:
+            raise ValueError(
+                f"compute.cluster = {value!r} is neither auto nor an address as host:port; give, "
+                'for example, "10.0.0.1:6379"'
+            )
+        return value
 
     @model_validator(mode="after")
     def _ahead_or_not(self) -> ComputeSettings:

@@ -84,7 +84,7 @@ class Estimate:
             f"computed at 16 bytes a trained parameter and 2 a frozen one, with "
             f"{bytes_text(self.beside)} of activations, keys and values on each; ! does not fit in "
             f"the usable {USABLE:.0%} of a device's {bytes_text(self.hardware.memory)}. "
-            "The first table is this learner's own layout in one process (float32 weights)",
+            "The first table is this learner's own layout (float32 weights)",
             highlight=False,
         )
 

@@ -211,15 +211,18 @@ def check_base(name: str, adapter: AdapterSettings | None, device: str) -> None:
     if adapter is None or adapter.base == "whole":
         return
     missing = [each for each in ("bitsandbytes", "accelerate") if find_spec(each) is None]
-    problem = None
-    if choose_device(device).type != "cuda":
-        problem = f"4 bits are for CUDA alone, and model.device = {device!r} is another here"
+    problem, chosen = None, choose_device(device).type
+    if chosen != "cuda":
+        problem = (
+            f"4 bits are for CUDA alone, and model.device = {device!r} means {chosen} here; "
+            "train on a GPU"
+        )
     elif missing:
         problem = f"{' and '.join(missing)} cannot be imported; install groupwise[qlora]"
     elif adapter_folder(name) is not None:
         problem = f"model.name = {name!r} is an adapter, and would be merged first; name its base"
     if problem is not None:
-        raise RecipeError(f'model.adapter.base = "nf4": {problem}, or give "whole"')
+        raise RecipeError(f'model.adapter.base = "nf4": {problem}, or set base = "whole"')
 
 
 def _in_4_bits(
@@ -311,7 +314,7 @@ def choose_device(device: str) -> torch.device:
         torch.empty(0, device=chosen)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise RecipeError(
-            f"model.device = {device!r}: not available here ({first_line(error)}); "
+            f"model.device = {device!r}: not available here ({first_line(error).split('. ')[0]}); "
             "give 'auto' or 'cpu'"
         ) from error
     return chosen

@@ -131,6 +131,11 @@ class SamplingSettings(BaseModel):
                     f'[sampling.{name}]; give both, for example servers = ["http://127.0.0.1:8000"'
                     "], or neither"
                 )
+        if self.cache_gigabytes is not None and self.sampler not in ("auto", "local"):
+            raise ValueError(
+                f"sampling.cache_gigabytes = {self.cache_gigabytes:g}: the sampler "
+                f'{self.sampler!r} does not read it; set sampler = "local", or leave it out'
+            )
         if self.servers is not None and (self.top_p < 1.0 or self.top_k or self.min_p):
             raise ValueError(
                 f"sampling.sampler = {self.sampler!r}: top_p, top_k and min_p cannot be set, "

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
+import torch
+
 from groupwise.distributed import world_size
 from groupwise.environments import Environment, environment_from_settings
 from groupwise.errors import RecipeError
@@ -12,6 +14,8 @@ from groupwise.evaluation import EvaluationSets, evaluation_sets
 from groupwise.planning import Fit, MemoryInputs, fit_learning, shape_from_config
 from groupwise.policies import ModelInfo, check_base, choose_device, choose_dtype, describe_model
 from groupwise.recipe import Recipe
+from groupwise.samplers.local.weights import why_not_int8
+from groupwise.samplers.servers.settings import check_here
 from groupwise.scorers import SELF, check_classifiers, check_teachers
 from groupwise.selection import curriculum_of
 from groupwise.templates import Template
@@ -37,8 +41,8 @@ def prepare(recipe: Recipe, pending: Collection[str] = ()) -> Prepared:
     `pending` are model folders that will be there once their verifiers need them.
     Raises RecipeError for data that cannot be trained on, rows named.
     """
-    choose_device(recipe.model.device)
-    _check_sampler(recipe)
+    check_several(recipe, world_size(recipe.compute.processes))
+    _check_sampler(recipe, choose_device(recipe.model.device))
     with kept_directory():
         environment = environment_from_settings(recipe.environment, seed=recipe.seed)
     if recipe.compute.max_staleness:
@@ -52,6 +56,7 @@ def prepare(recipe: Recipe, pending: Collection[str] = ()) -> Prepared:
         trust_remote_code=recipe.model.trust_remote_code,
         adapter=recipe.model.adapter,
     )
+    check_here(recipe.sampling.servers, adapter=model.adapter is not None)
     if model.adapter is not None:
         _check_adapter(recipe)
     if recipe.sampling.routing_replay and not model.num_routers:
@@ -199,8 +204,11 @@ def _check_verdicts(recipe: Recipe, verifier: Verifier) -> None:
         check_verdicts(verifier, reader)
 
 
-def _check_sampler(recipe: Recipe) -> None:
-    """Whether the sampler gives what the algorithm needs. Raises RecipeError."""
+def _check_sampler(recipe: Recipe, device: torch.device) -> None:
+    """Whether the sampler gives what is asked for. Raises RecipeError."""
+    problem = why_not_int8(device) if recipe.sampling.quantise is not None else None
+    if problem is not None:
+        raise RecipeError(f"sampling.quantise = 'int8': {problem}; leave it out")
     if recipe.sampling.servers is not None and recipe.algorithm.needs.entropies != "none":
         raise RecipeError(
             f"sampling.sampler = {recipe.sampling.sampler!r}: algorithm {recipe.algorithm.name!r} "

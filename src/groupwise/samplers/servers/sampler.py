@@ -29,7 +29,7 @@ from groupwise.samplers.servers.probe import Probe, probe_ids
 from groupwise.samplers.servers.process import ServerProcess, start_server
 from groupwise.samplers.servers.refresh import refresh, same_model
 from groupwise.samplers.servers.server import Server, ServerError
-from groupwise.samplers.servers.settings import ServerSettings, VllmSettings
+from groupwise.samplers.servers.settings import ServerSettings, VllmSettings, check_here
 from groupwise.samplers.servers.sglang import SglangServer
 from groupwise.samplers.servers.transfer import transfer
 from groupwise.samplers.servers.vllm import VllmServer, load_adapter
@@ -87,16 +87,12 @@ class ServerSampler:
         absent = policy.absent_ids
         self._biases = {} if absent is None else {str(each): -100.0 for each in absent.tolist()}
         is_lora = self._vllm is not None and self._vllm.refresh == "lora"
-        if is_lora and not has_adapter(policy.model):
-            raise RecipeError(
-                'sampling.vllm.refresh = "lora": the policy has no adapter; add a table '
-                '[model.adapter], or set refresh = "folder"'
-            )
+        check_here(settings, adapter=has_adapter(policy.model))
         headers = settings.headers()
-        self._loop = EventLoop()
         is_started = self._vllm is not None and self._vllm.python is not None
         untied = is_started and policy.device.type == "cpu"
         self._handover = Handover(policy, settings.folder, adapter=is_lora, untied=untied)
+        self._loop = EventLoop()
         try:
             urls = settings.servers or (ranks.first(lambda: self._started(policy)),)
             self.servers = [self._engine(url, headers, self._has) for url in urls]

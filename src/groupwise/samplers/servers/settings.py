@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 from typing import ClassVar, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from groupwise.errors import RecipeError
+
+_FLAGS_OF_THE_RUN = {"--model", "--host", "--port", "--served-model-name", "--logprobs-mode"}
 
 
 class ServerSettings(BaseModel):
@@ -116,6 +120,13 @@ class VllmSettings(ServerSettings):
             )
         if self.arguments and self.python is None:
             raise ValueError("sampling.vllm.arguments are for a server that `python` starts")
+        flags = {item.partition("=")[0].replace("_", "-") for item in self.arguments}
+        taken = sorted(flags & _FLAGS_OF_THE_RUN)
+        if taken:
+            raise ValueError(
+                f"sampling.vllm.arguments = {list(self.arguments)}: the run sets {taken[0]} "
+                'itself; leave it out (other flags are taken, as ["--max-model-len", "4096"])'
+            )
         return self
 
 
@@ -129,6 +140,29 @@ class SglangSettings(ServerSettings):
         description='Running servers, as "http://127.0.0.1:30000", started with the flag '
         "--enable-deterministic-inference where draws are to repeat.",
     )
+
+
+def check_here(settings: ServerSettings | None, *, adapter: bool) -> None:
+    """Whether this machine and a policy with or without an `adapter` have what the table asks for.
+
+    Raises RecipeError.
+    """
+    if settings is None:
+        return
+    settings.headers()
+    if not isinstance(settings, VllmSettings):
+        return
+    if settings.refresh == "lora" and not adapter:
+        raise RecipeError(
+            'sampling.vllm.refresh = "lora": the policy has no adapter; add a table '
+            '[model.adapter], or set refresh = "folder"'
+        )
+    python = settings.python
+    if python is not None and shutil.which(os.path.expanduser(python)) is None:
+        raise RecipeError(
+            f"sampling.vllm.python = {python!r} is not a program here; give the interpreter of an "
+            f"environment with vLLM, as this one's is {sys.executable!r}"
+        )
 
 
 def _is_address(url: str) -> bool:

@@ -11,7 +11,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from groupwise.errors import GroupwiseError, NonFiniteError
+from groupwise.errors import GroupwiseError, NonFiniteError, RecipeError
 from groupwise.policies.adapters import base_tensors, has_adapter
 from groupwise.policies.export import save_pretrained
 from groupwise.policies.policy import Policy
@@ -36,9 +36,15 @@ class Handover:
         self.good: Path | None = None
         self._shapes = _shapes(policy)
         self._count = 0
-        if parent is not None:
-            Path(parent).mkdir(parents=True, exist_ok=True)
-        self.root = Path(tempfile.mkdtemp(prefix="groupwise-vllm-", dir=parent)).absolute()
+        try:
+            if parent is not None:
+                Path(parent).mkdir(parents=True, exist_ok=True)
+            self.root = Path(tempfile.mkdtemp(prefix="groupwise-vllm-", dir=parent)).absolute()
+        except OSError as error:
+            raise RecipeError(
+                f"folder = {parent!r} of the sampler's table cannot be written into: {error}; "
+                'give another place, for example "/shared/weights"'
+            ) from error
 
     def write(self, policy: Policy) -> Path:
         """A new folder with the policy's present weights.
