@@ -433,6 +433,37 @@ for turn in range(40):
     assert longest <= (environment.limits.length or longest)
 
 
+PARALLEL = """
+from concurrent.futures import ThreadPoolExecutor
+with ThreadPoolExecutor(3) as pool:
+    said = list(pool.map(lambda number: ask(user(f"{number}")), range(3)))
+print(*(answer.get("content", answer) for answer in said))
+"""
+
+
+def test_parallel_requests_and_choices_share_a_rollouts_limits(
+    rows: Path, template: Template
+) -> None:
+    """One after the other, whenever they arrive: each has what the ones before left over."""
+    ((group,), script) = played(
+        agent(rows, PARALLEL), template, "it is 7", group_size=2, max_tokens=30
+    )
+    assert sorted(each.max_tokens for each in script.requests) == [14, 14, 22, 22, 30, 30]
+    for rollout in group.rollouts:
+        assert (rollout.extras.limit, rollout.extras.counts["branches"]) == (None, 2)
+    code = """
+with_n = ask(opening, n=3)
+print(with_n.get("code", "answered"))
+"""
+    for limits, asked in ((30, 3), (2, 0)):
+        ((group,), script) = played(agent(rows, code), template, "it is 7", max_tokens=limits)
+        assert [each.max_tokens for each in script.requests] == [10] * asked
+    environment = agent(rows, code)
+    environment.limits = replace(environment.limits, turns=2)
+    ((group,), script) = played(environment, template, "it is 7")
+    assert (group.rollouts[0].extras.limit, script.requests) == ("turns", [])
+
+
 def alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().split(")")[-1].split()[0] != "Z"

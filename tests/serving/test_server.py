@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import socket
 import threading
 import time
@@ -223,6 +224,9 @@ BAD: list[tuple[Any, str, str]] = [
     (chat(user("x"), logit_bias={"3": 1}), "logit_bias", "not supported"),
     (chat(user("x"), tempreture=1), "tempreture", "did you mean 'temperature'"),
     (chat(user("x"), functions=[]), "functions", "not supported"),
+    (chat(user("x"), stop="\ud800"), "stop", "half of a surrogate pair"),
+    (chat(user("x"), **{"\ud800": 1}), "", "half of a surrogate pair"),
+    (chat({"role": "user", "content": "\udc00"}), "messages", "half of a surrogate pair"),
 ]
 
 
@@ -266,6 +270,23 @@ def test_other_addresses_bodies_and_methods_are_named(
     assert "/v1/chat/completions" in missing.json()["error"]["message"]
     headers = {"Authorization": f"Bearer {server.key}"}
     assert httpx.get(server.address + "/chat/completions", headers=headers).status_code == 405
+
+
+def test_a_client_that_leaves_in_the_middle_of_its_request_is_no_error(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    errors = logging.getLogger("uvicorn.error")
+    errors.addHandler(caplog.handler)
+    host, port = server.address.split("/")[2].split(":")
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.key}\r\n"
+    try:
+        for body in (b'{"mod', b""):
+            with socket.create_connection((host, int(port))) as client:
+                client.sendall(f"{head}Content-Length: 90\r\n\r\n".encode() + body)
+        assert post(server, chat(user("x"))).status_code == 200
+    finally:
+        errors.removeHandler(caplog.handler)
+    assert caplog.text == ""
 
 
 def test_a_port_in_use_is_named() -> None:

@@ -190,8 +190,14 @@ def test_carried_groups_are_in_the_checkpoint(stale: str, tmp_path: Path) -> Non
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("recipe", ["sums", "tools"])
 def test_a_killed_and_resumed_run_equals_its_own_schedule_replayed(recipe: str) -> None:
-    """Two steps ahead of short turns; one step ahead of turns with a tool."""
-    settings = {"compute.max_staleness": 2, "training.steps": 5, "checkpoints.every": 1}
+    """Two steps ahead of short turns, with groups carried over; one step ahead of turns with a
+    tool."""
+    settings = {
+        "compute.max_staleness": 2, "training.steps": 5, "checkpoints.every": 1,
+        "sampling.temperature": 2.0, "algorithm.filters": [
+            {"kind": "dynamic_sampling", "max_batches": 2, "surplus": "carry", "when_short": "skip"}
+        ],
+    }  # fmt: skip
     tools = {"compute.max_staleness": 1, "compute.park_after": 5, "algorithm.correction": "mask"}
     found = (
         verify_resume(BASE, settings, kills=2)
@@ -226,6 +232,7 @@ def test_what_cannot_run_ahead_is_refused(tmp_path: Path) -> None:
     refused("max_staleness = 1: .* does not correct", algorithm__correction="none")
     refused("set max_staleness to 1 or more", compute__max_staleness=0)
     refused("max_staleness = -1", compute__max_staleness=-1)
+    refused("max_staleness = 101: must be at most 100", compute__max_staleness=101)
     with pytest.raises(RecipeError, match=r"runs whole programs.*set 0"):
         gw.train("agent", {"compute.max_staleness": 1, "algorithm.correction": "truncate"})
     refused("no one choice of experts", sampling__routing_replay=True)

@@ -30,6 +30,7 @@ class ComputeSettings(BaseModel):
     max_staleness: int = Field(
         0,
         ge=0,
+        le=100,
         description="How many steps old a rollout that is learned from may be. 0: sample, then "
         "learn. More: sampling and verification go on while the policy learns, this many steps "
         "ahead, and the sampler holds a copy of the weights.",

@@ -45,6 +45,10 @@ class Ticket:
         with suppress(InvalidStateError):  # the client has gone
             self.answer.set_exception(error)
 
+    def end(self) -> None:
+        """Its rollout is over."""
+        self.refuse(ApiError("the rollout has ended", status=410, code="rollout_ended"))
+
     def give(self, choices: list[Choice]) -> None:
         with suppress(InvalidStateError):
             self.answer.set_result(choices)
@@ -83,7 +87,7 @@ class Desk:
             self._tickets = [each for each in self._tickets if each.client is not client]
             self.changed.notify_all()
         for each in gone:
-            each.refuse(ApiError("the rollout has ended", status=410, code="rollout_ended"))
+            each.end()
 
     def wave(self, ready: Callable[[], bool], seconds: float) -> tuple[list[Ticket], bool]:
         """The requests that wait once `ready()`, at the latest after `seconds`, by client; and

@@ -14,7 +14,7 @@ import sys
 
 def main() -> None:
     """Calls `function(base_url, task)`, awaited where it is a coroutine."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace")
     os.dup2(2, 1)
     task = json.load(sys.stdin)
     module, _, name = sys.argv[1].partition(":")

@@ -49,6 +49,11 @@ class AgentRun(Conversation):
 
     # What is sampled.
 
+    def draws(self, asked: Asked) -> list[Draw]:
+        made = super().draws(asked)
+        self._granted += sum(draw.request.max_tokens for draw in made)
+        return made
+
     def request(self, asked: Asked, ids: tuple[int, ...], depth: int, name: str) -> Request:
         sampling = self.setting.sampling
         wanted = {"temperature": sampling.temperature, "top_p": sampling.top_p, "seed": None}
@@ -56,7 +61,6 @@ class AgentRun(Conversation):
             if getattr(asked, field) not in (None, own):
                 self.counts[f"replaced_{field}"] += 1
         tokens = self._tokens(asked, len(ids))
-        self._granted += tokens
         return self.setting.request(
             (self.prompt, self.visit, self.index),
             depth,
@@ -76,14 +80,14 @@ class AgentRun(Conversation):
         if limits.length is not None:
             left["length"] = limits.length - length
         for limit, number in left.items():
-            if number < 1:
+            if number < (1 if limit == "length" else asked.n):
                 self.limit = limit
                 code = "context_length_exceeded" if limit == "length" else "rollout_limit_reached"
                 raise ApiError(f"{_LIMITS[limit]}; the rollout cannot go on", code=code)
         tokens = min(left["tokens"], left.get("length", left["tokens"]))
         given = (limits.turn_tokens, asked.max_tokens)
         tokens = min(tokens, *(each for each in given if each is not None), tokens)
-        return max(1, tokens // asked.n) if asked.n > 1 else tokens
+        return min(tokens, left["tokens"] // asked.n)
 
     def check_rewrite(self, asked: Asked) -> None:
         if self.settings.on_rewrite == "refuse":
@@ -230,6 +234,7 @@ class _Round:
         self.sampler, self.ended = sampler, ended
         self.active: dict[Client, Process] = {}
         self.ready: list[Ticket] = []
+        self.held: list[Ticket] = []
 
     def play(self) -> None:
         places = iter(range(len(self.runs)))
@@ -243,7 +248,7 @@ class _Round:
                     if place is not None:
                         self._start(place)
                 tickets, _ = self.player.desk.wave(self._is_due, wave_ends - time.monotonic())
-                self.ready += self.player.desk.drawn(tickets)
+                self._draw(tickets)
                 if self._take_ended():
                     continue
                 late = {*self.active} - {ticket.client for ticket in self.ready}
@@ -255,6 +260,8 @@ class _Round:
             for client, process in self.active.items():
                 process.stop()
                 self.player.desk.end(client)
+            for ticket in (*self.ready, *self.held):
+                ticket.end()
 
     def _is_due(self) -> bool:
         return any(each.ended for each in self.active) or all(each.waits for each in self.active)
@@ -285,8 +292,22 @@ class _Round:
         for client in over:
             del self.active[client]
             self.ended(client.place)
+        for ticket in (*self.ready, *self.held):
+            if ticket.client.ended:
+                ticket.end()
         self.ready = [ticket for ticket in self.ready if not ticket.client.ended]
+        self.held = [ticket for ticket in self.held if not ticket.client.ended]
         return bool(over)
+
+    def _draw(self, tickets: Sequence[Ticket]) -> None:
+        """One request of a client at a time: whether another one came before the batch was sampled
+        is a clock's decision, and would change what is left of the limits and what is a rewrite."""
+        waiting, self.held = [*self.held, *tickets], []
+        for ticket in waiting:
+            if any(each.client is ticket.client for each in self.ready):
+                self.held.append(ticket)
+            else:
+                self.ready += self.player.desk.drawn([ticket])
 
     def _sample(self, late: set[Client]) -> None:
         """One batch, without the clients that are late."""

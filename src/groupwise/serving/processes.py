@@ -108,7 +108,8 @@ class Process:
             if code == 0:
                 return Ended("done", output)
             how = f"signal {-code}" if code < 0 else f"exit code {code}"
-            words = _read(errors, None).strip()[-_LAST_WORDS:]
+            errors.seek(max(0, errors.seek(0, os.SEEK_END) - 4 * _LAST_WORDS))
+            words = whole_text(errors.read().decode("utf-8", "replace")).strip()[-_LAST_WORDS:]
             return Ended("crash", output, f"the agent ended with {how}: {words}".rstrip(": "))
 
     def _waited(self, process: subprocess.Popen[bytes]) -> int | None:

@@ -17,6 +17,7 @@ from typing import Any
 from groupwise.environments.chat_messages import message_fault
 from groupwise.suggestions import nearest
 from groupwise.templates import parsed_calls, tool_schemas
+from groupwise.texts import from_json
 from groupwise.types import LEAST_TEMPERATURE, Message
 
 MOST_CHOICES = 128
@@ -135,6 +136,21 @@ _READ = (
     "model", "messages", "prompt", "tools", "n", "max_tokens", "max_completion_tokens", "stop",
     "temperature", "top_p", "seed", "logprobs", "stream",
 )  # fmt: skip
+
+
+def read_body(body: bytes) -> Any:
+    """The JSON of a request's body. Raises ApiError; also for half of a surrogate pair anywhere in
+    it, which neither a tokenizer nor an answer can hold."""
+    try:
+        value = from_json(body)
+        if b"\\ud" in body.lower():
+            json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        half = error.object[error.start]
+        raise ApiError(f"the body holds {half!r}, half of a surrogate pair") from error
+    except ValueError as error:
+        raise ApiError(f"the body is not JSON: {error}", code="invalid_json") from error
+    return value
 
 
 def read_request(body: Any, models: Sequence[str], *, chat: bool) -> Asked:

@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from groupwise.errors import GroupwiseError
 from groupwise.serving.desk import Client, Desk
-from groupwise.serving.protocol import ApiError, answer, chunks, known_model, read_request
-from groupwise.texts import from_json
+from groupwise.serving.protocol import (
+    ApiError,
+    answer,
+    chunks,
+    known_model,
+    read_body,
+    read_request,
+)
 from groupwise.waiting.calls import EventLoop
 
 if TYPE_CHECKING:
@@ -37,6 +43,7 @@ def application(desk: Desk, client_of: ClientOf, models: Sequence[str]) -> Starl
     the first one is shown.
     """
     from starlette.applications import Starlette
+    from starlette.requests import ClientDisconnect
     from starlette.responses import JSONResponse, StreamingResponse
     from starlette.routing import Route
 
@@ -50,15 +57,15 @@ def application(desk: Desk, client_of: ClientOf, models: Sequence[str]) -> Starl
 
     async def body(request: Request) -> Any:
         parts, size = [], 0
-        async for part in request.stream():
-            parts.append(part)
-            size += len(part)
-            if size > MOST_BYTES:
-                raise ApiError(f"the body has more than {MOST_BYTES} bytes", status=413)
         try:
-            return from_json(b"".join(parts))
-        except ValueError as error:
-            raise ApiError(f"the body is not JSON: {error}", code="invalid_json") from error
+            async for part in request.stream():
+                parts.append(part)
+                size += len(part)
+                if size > MOST_BYTES:
+                    raise ApiError(f"the body has more than {MOST_BYTES} bytes", status=413)
+        except ClientDisconnect as error:
+            raise ApiError("the body is not whole: its client has gone") from error
+        return read_body(b"".join(parts))
 
     def completions(chat: bool) -> Callable[[Request], Any]:
         async def respond(request: Request) -> Response:
