@@ -74,7 +74,7 @@ def f(x): return 4
     result = sandbox.grade(Job(source, [test], kind=kind, entry="f", limits=limits))
     assert result.passed == 0
     assert result.outcome in COMPLETIONS_OWN, result
-    assert time.process_time() - spent < 1.0
+    assert time.process_time() - spent < 2.0
     assert time.monotonic() - start < 15.0  # a limit of 1 second, on a busy machine
     result.reason.encode()
 

@@ -143,7 +143,7 @@ def test_a_wrong_sampler_is_recorded_and_no_step_is_made(
 ) -> None:
     from groupwise.training import session as module
 
-    def stale(settings: Any, policy: Any) -> Any:
+    def stale(settings: Any, *_: Any) -> Any:
         sampler = make(settings, load_policy("tiny", device="cpu"))
         monkeypatch.setattr(type(sampler), "load", lambda *_: None)
         return sampler
