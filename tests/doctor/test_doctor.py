@@ -480,3 +480,17 @@ def test_a_finding_is_said_once_while_the_run_goes_on(tmp_path: Path) -> None:
     (tmp_path / "run" / "metrics.jsonl").write_text("{broken\n{", "utf-8")
     doctor.on_end({"steps": 18}, tmp_path / "run")
     assert said[1].startswith("note: the doctor could not read the record")
+
+
+def test_the_gap_of_a_sampler_in_8_bits_is_no_finding_before_it_grows(tmp_path: Path) -> None:
+    recipe = RECIPE.replace("[sampling]", '[sampling]\nquantise = "int8"')
+
+    def found(name: str, gap: Series) -> list[Finding]:
+        diagnosis = write(tmp_path / name, recipe=recipe, metrics={"sampler_gap/mean": gap})
+        both = (*diagnosis.findings, *diagnosis.waiting)
+        return [each for each in both if each.kind == "mismatch_growing"]
+
+    assert not found("steady", ramp(0.13, 0.14))  # as SmolLM2-135M has it
+    (grown,) = found("grows", ramp(0.01, 0.6))
+    assert grown.change == {"sampling.quantise": "none"}
+    assert grown.advice.startswith("8 bits round more of these weights away")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from groupwise.doctor.facts import (
     CLEAR,
     FELL,
@@ -34,20 +36,24 @@ def mismatch_growing(facts: Facts) -> Finding | None:
     """The sampler's probabilities drift away from the learner's.
 
     A run that samples ahead compares different weights by design: its steps without staleness are
-    left out, so that the first ones do not make the others look like growth.
+    left out, so that the first ones do not make the others look like growth. A sampler in 8 bits is
+    some tenths of a nat off by design, which is no finding before it grows.
     """
+    quantised = facts.get("sampling.quantise") is not None
     ahead = int(facts.get("compute.max_staleness") or 0)
     gaps = [(line.get("sampler_gap/mean"), line.get("staleness")) for line in facts.lines]
     trend = trend_of([float(gap) for gap, age in gaps if gap is not None and (age or not ahead)])
     if trend is None or trend.late < LARGE_GAP:
         return None
     grows = trend.z >= CLEAR and trend.late >= GROWN_GAP * max(trend.early, 1e-4)
-    if not grows and trend.late < 10 * LARGE_GAP:
+    if not grows and trend.late < (100 if quantised else 10) * LARGE_GAP:
         return None
     corrected = facts.get("algorithm.correction.kind", "none") != "none"
     stale = (facts.recent("staleness") or 0.0) if ahead else 0.0
     cause = f", on data {stale:.1f} steps old" if ahead else ""
-    fewer = {"compute.max_staleness": ahead // 2} if ahead > 1 else {}
+    fewer: dict[str, Any] = {"compute.max_staleness": ahead // 2} if ahead > 1 else {}
+    if quantised and not ahead:
+        fewer = {"sampling.quantise": "none"}
     return Finding(
         "mismatch_growing", "drift",
         f"sampler and learner disagree by {trend.late:.3g} nats a token ({trend.early:.3g} at "
@@ -57,9 +63,11 @@ def mismatch_growing(facts: Facts) -> Finding | None:
         facts.span, "sure",
         "the weights differ as compute.max_staleness says: sample fewer steps ahead, or learn more "
         "slowly" if ahead else
+        "8 bits round more of these weights away: sample without sampling.quantise"
+        if quantised else
         "correct by truncated importance weights, and look for stale or quantised weights in the "
         "sampler",
-        fewer or {"training.learning_rate": slower(facts)} if corrected or ahead
+        fewer or {"training.learning_rate": slower(facts)} if corrected or ahead or quantised
         else {"algorithm.correction": "truncate"},
     )  # fmt: skip
 
