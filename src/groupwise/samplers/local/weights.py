@@ -130,10 +130,11 @@ def why_not_int8(device: torch.device) -> str | None:
     """None where int8 products are right and fast, else the reason in a few words."""
     if device.type != "cpu":
         return f"int8 products run on CPUs, and the model is on {device.type}"
-    found = torch.cpu.get_capabilities()
-    if not any(found.get(name) for name in ("avx512_vnni", "avx_vnni", "amx_int8")):
-        return "this processor has no instructions for them (VNNI or AMX)"
-    try:  # every pair of products must add up without saturating
+    try:
+        found = torch.cpu.get_capabilities()
+        if not any(found.get(name) for name in ("avx512_vnni", "avx_vnni", "amx_int8")):
+            return "this processor has no instructions for them (VNNI or AMX)"
+        # Every pair of products must add up without saturating.
         signs = torch.tensor([[1.0], [-1.0]])
         made = Int8Weight(torch.ones(32, 64))(signs.expand(2, 64))
     except (RuntimeError, AttributeError) as error:
