@@ -39,7 +39,7 @@ def recipe(**sampling: Any) -> dict[str, Any]:
         ({"vllm": {"servers": ["127.0.0.1:8000"]}}, "'127.0.0.1:8000' is not an address"),
         ({"vllm": {"servers": ["http://127.0.0.1:99999"]}}, "1:99999' is not an address; give"),
         ({"vllm": {"servers": ["http://127.0.0.1:abc"]}}, "1:abc' is not an address; give"),
-        ({"vllm": {"servers": ["http://me:key@127.0.0.1:1"]}}, "is not an address; give"),
+        ({"vllm": {"servers": ["http://me@127.0.0.1:1"]}}, "is not an address; give"),
         ({"vllm": {"servers": [URL + "/?key=1"]}}, "is not an address; give"),
         ({"vllm": {"servers": [URL, URL + "/v1"]}}, "one is named twice"),
         ({"vllm": {"servers": [URL], "arguments": ["--x"]}}, "for a server that `python` starts"),
