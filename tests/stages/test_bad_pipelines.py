@@ -94,7 +94,7 @@ def paired(stage: str = "samples", kind: str = "preference", **pairing: Any) -> 
         ([{**RL, "trainin": {}}], "unknown key 'trainin'; did you mean 'training'?"),
         ([{**RL, "training": {"step": 3}}], "unknown key 'training.step'"),
         ([{**RL, "training": {"steps": -1}}], "stage 'rl': training.steps = -1"),
-        ([{**RL, "sampling": 3}], "stage 'rl': sampling = 3: input should be"),
+        ([{**RL, "sampling": 3}], "stage 'rl': sampling = 3: expected a table"),
         ([RL, {**EVALUATE, "sampling": {"top_p": 2.0}}], "stage 'evaluate': sampling.top_p = 2.0"),
         ([{**RL, "sampling": {"group_size": 1}}], "stage 'rl': sampling.group_size = 1: algorithm"),
         ([{"kind": "merge", "models": [{"stage": "x"}]}], "stage 'merge': the stage 'x' is not"),
