@@ -260,11 +260,10 @@ def test_a_node_with_another_version_is_named(
 
 
 def test_no_cluster_at_the_address_is_named(tmp_path: Path) -> None:
-    for address in ("127.0.0.9:1", "nonsense"):
-        with pytest.raises(GroupwiseError, match=f"compute.cluster = '{address}': no cluster"):
-            groupwise_cluster.train(
-                "tiny_arithmetic.toml", {"compute.cluster": address}, output=tmp_path / "run"
-            )
+    with pytest.raises(GroupwiseError, match=r"compute\.cluster = '127\.0\.0\.9:1': no cluster"):
+        groupwise_cluster.train(
+            "tiny_arithmetic.toml", {"compute.cluster": "127.0.0.9:1"}, output=tmp_path / "run"
+        )
 
 
 def test_a_verifier_of_whole_batches_stays_with_the_learner(tmp_path: Path) -> None:
