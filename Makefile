@@ -72,7 +72,7 @@ test-cluster: $(VENV)/.cluster
 	  tests/cluster/test_gradients.py tests/training/test_ahead.py
 	@$(BIN)/python -m pytest -o addopts=-q -o filterwarnings=default -o timeout=600 \
 	  --noconftest tests/cluster/real_ray.py
-	@$(MAKE) --no-print-directory -j 2 test-vllm test-agents
+	@$(MAKE) --no-print-directory test-vllm test-agents
 
 # The adapters against the real packages, each in an environment of its own: their pins exclude
 # each other, and this project's.
