@@ -160,7 +160,9 @@ def test_a_deadline_gives_what_there_is(policy: Policy, sampler: ServerSampler) 
 
 
 def test_a_server_that_reports_raw_logprobs_is_refused(policy: Policy) -> None:
-    raw = ServerSampler(policy, settings("--logprobs-mode", "raw_logprobs"), batch_rows=32)
+    flags = (*FLAGS, "--logprobs-mode", "raw_logprobs")
+    given = settings().model_copy(update={"arguments": flags})  # as a recipe it is refused
+    raw = ServerSampler(policy, given, batch_rows=32)
     try:
         with pytest.raises(GroupwiseError, match="start it with --logprobs-mode processed_logpr"):
             raw.load(policy, 0)
