@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from groupwise.errors import RecipeError
+from groupwise.verifiers.judge.endpoint import key_headers
 
 _FLAGS_OF_THE_RUN = {"--model", "--host", "--port", "--served-model-name", "--logprobs-mode"}
 
@@ -64,14 +65,7 @@ class ServerSettings(BaseModel):
 
     def headers(self) -> dict[str, str]:
         """What every request says. Raises RecipeError where the key's variable is not set."""
-        name = self.key_variable
-        if name is None:
-            return {}
-        if not os.environ.get(name):
-            raise RecipeError(
-                f"sampling.{self.engine}.key_variable: the variable {name} is not set"
-            )
-        return {"Authorization": f"Bearer {os.environ[name]}"}
+        return key_headers(self.key_variable, f"sampling.{self.engine}.key_variable")
 
 
 class VllmSettings(ServerSettings):

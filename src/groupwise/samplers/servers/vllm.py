@@ -77,7 +77,6 @@ class VllmServer(Server):
         return None if _NOTHING in found.values() else found  # a CPU's kernels hold copies
 
     async def reset_cache(self) -> None:
-        """Forget what earlier weights made of prompts; blocks may still be held for a moment."""
         deadline = time.monotonic() + CALL_SECONDS
 
         def is_done(reply: Any) -> bool:
