@@ -81,3 +81,8 @@ class ModelSettings(BaseModel):
         default=None,
         description="Train an adapter over the frozen model in place of the model's own weights.",
     )
+
+    @property
+    def in_4_bits(self) -> bool:
+        """Whether the frozen model under the adapter is held in 4 bits."""
+        return self.adapter is not None and self.adapter.base == "nf4"

@@ -66,7 +66,7 @@ def plan_of(prepared: Prepared, algorithm: Algorithm | None = None) -> Plan:
             adapter_parameters=None if model.adapter is None else model.adapter.parameters,
             process_bytes=PROCESS if device.type == "cpu" else 0,
             processes=world_size(recipe.compute.processes),
-            nf4=recipe.model.adapter is not None and recipe.model.adapter.base == "nf4",
+            nf4=recipe.model.in_4_bits,
             available_bytes=memory_bytes() if device.type == "cpu" else None,
         )
     )

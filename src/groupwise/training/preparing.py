@@ -141,7 +141,7 @@ def check_several(recipe: Recipe, processes: int) -> None:
         ),
         (recipe.sampling.routing_replay, "sampling.routing_replay", "it was not run so"),
         (
-            recipe.model.adapter is not None and recipe.model.adapter.base != "whole",
+            recipe.model.in_4_bits,
             "model.adapter.base",
             "4-bit weights are not sharded",
         ),
@@ -224,11 +224,11 @@ def _check_adapter(recipe: Recipe) -> None:
             f"model.adapter.dropout = {settings.dropout}: completions are sampled and scored "
             "without dropout, and a loss with it would be of another policy; give 0"
         )
-    if settings is not None and settings.base != "whole" and recipe.sampling.servers is not None:
+    if recipe.model.in_4_bits and recipe.sampling.servers is not None:
         raise RecipeError(
-            f"model.adapter.base = {settings.base!r} with sampling.sampler = "
-            f"{recipe.sampling.sampler!r}: its servers "
-            'hold the whole base, which is another model; give "whole", or sampler = "local"'
+            f"model.adapter.base = 'nf4' with sampling.sampler = {recipe.sampling.sampler!r}: its "
+            'servers hold the whole base, which is another model; give "whole", or '
+            'sampler = "local"'
         )
     if kl.refresh_every and kl.refresh_mix != 1.0:
         raise RecipeError(
@@ -298,7 +298,7 @@ def fit_of(recipe: Recipe, model: ModelInfo, longest_prompt: int) -> Fit | None:
             critic=training.critic if needs.values else None,
             teacher_parameters=teacher_parameters(recipe, model),
             processes=world_size(recipe.compute.processes),
-            nf4=recipe.model.adapter is not None and recipe.model.adapter.base == "nf4",
+            nf4=recipe.model.in_4_bits,
         ),
         int(training.memory_budget * 1e9),
     )
