@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pytest
+import test_vllm_faults
 from test_vllm_faults import check
 from test_vllm_settings import recipe
 
@@ -14,37 +15,20 @@ from groupwise.errors import GroupwiseError, RecipeError
 from groupwise.policies import Policy, score
 from groupwise.recipe import load_recipe
 from groupwise.samplers import make_sampler
-from groupwise.samplers.servers.sampler import ServerSampler
 from groupwise.samplers.servers.settings import SglangSettings
 from groupwise.types import Request
-from model_families import family_policy
-from sampler_requests import requests, unending
+from sampler_requests import requests
 from sglang_stub import SglangStub
 from vllm_stub import Stub, moved, vllm_stub
 
 URL = "http://127.0.0.1:30000"
 
 
-@pytest.fixture
-def policy() -> Policy:
-    return unending(family_policy("llama"))
-
-
-@pytest.fixture
-def opened() -> Iterator[ExitStack]:
-    with ExitStack() as stack:
-        yield stack
-
-
 def stub_of(opened: ExitStack, policy: Policy, *faults: str) -> Stub:
     return opened.enter_context(vllm_stub(policy, *faults, kind=SglangStub))
 
 
-def sampler_on(opened: ExitStack, policy: Policy, *stubs: Stub, **more: Any) -> ServerSampler:
-    servers = tuple(stub.url for stub in stubs)
-    sampler = ServerSampler(policy, SglangSettings(servers=servers, **more))
-    opened.callback(sampler.close)
-    return sampler
+sampler_on = partial(test_vllm_faults.sampler_on, table=SglangSettings)
 
 
 @pytest.mark.parametrize("stream", ["", "incremental"])

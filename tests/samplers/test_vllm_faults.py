@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import replace
@@ -18,28 +17,21 @@ from groupwise.policies import Policy, score
 from groupwise.samplers import Sampler
 from groupwise.samplers.servers.probe import Probe
 from groupwise.samplers.servers.sampler import ServerSampler
-from groupwise.samplers.servers.settings import VllmSettings
+from groupwise.samplers.servers.settings import ServerSettings, VllmSettings
 from groupwise.types import Completion, Request
 from groupwise.waiting.deadlines import BackgroundCall
-from model_families import family_policy
-from sampler_requests import requests, unending
+from sampler_requests import requests
 from vllm_stub import Stub, moved, vllm_stub
 
 
-@pytest.fixture
-def policy() -> Policy:
-    return unending(family_policy("llama"))
-
-
-@pytest.fixture
-def opened() -> Iterator[ExitStack]:
-    with ExitStack() as stack:
-        yield stack
-
-
-def sampler_on(opened: ExitStack, policy: Policy, *stubs: Stub, **settings: Any) -> ServerSampler:
-    servers = tuple(stub.url for stub in stubs)
-    sampler = ServerSampler(policy, VllmSettings(servers=servers, **settings))
+def sampler_on(
+    opened: ExitStack,
+    policy: Policy,
+    *stubs: Stub,
+    table: type[ServerSettings] = VllmSettings,
+    **settings: Any,
+) -> ServerSampler:
+    sampler = ServerSampler(policy, table(servers=tuple(s.url for s in stubs), **settings))
     opened.callback(sampler.close)
     return sampler
 

@@ -9,7 +9,6 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -21,20 +20,8 @@ from groupwise.policies import Policy, load_policy
 from groupwise.samplers.servers.sampler import ServerSampler
 from groupwise.samplers.servers.settings import VllmSettings
 from groupwise.types import Completion
-from model_families import family_policy
-from sampler_requests import requests, unending
+from sampler_requests import requests
 from vllm_stub import Stub, moved, vllm_stub
-
-
-@pytest.fixture
-def policy() -> Policy:
-    return unending(family_policy("llama"))
-
-
-@pytest.fixture
-def opened() -> Iterator[ExitStack]:
-    with ExitStack() as stack:
-        yield stack
 
 
 @pytest.fixture(autouse=True)
