@@ -9,12 +9,10 @@ seed with the tool and that nothing is learnt without it, and writes docs/agents
 
 from __future__ import annotations
 
-import argparse
-import shutil
 from statistics import fmean
 from typing import Any
 
-from arms import ROOT, Row, of_arm, play, table
+from arms import ROOT, Row, delete_if_fresh, of_arm, play, table
 
 RECIPE = ROOT / "recipes" / "agent.toml"
 PAGE = ROOT / "docs" / "agents_figures.md"
@@ -48,10 +46,7 @@ def check(rows: list[Row]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--fresh", action="store_true")
-    if parser.parse_args().fresh:
-        shutil.rmtree(RUNS, ignore_errors=True)
+    delete_if_fresh(__doc__, RUNS)
     rows = play(RECIPE, ARMS, SEEDS, RUNS)
     check(rows)
     PAGE.write_text(page(rows), encoding="utf-8")

@@ -8,7 +8,9 @@ run again.
 
 from __future__ import annotations
 
+import argparse
 import math
+import shutil
 import tomllib
 import zlib
 from collections import defaultdict
@@ -48,6 +50,14 @@ class Row:
 
 
 HEAD = "| arm | seed | held out, before | after | gain (95 % interval) |\n|---|---|---|---|---|\n"
+
+
+def delete_if_fresh(description: str, runs: Path) -> None:
+    """Reads the command line of an experiment: with `--fresh` the runs that are there go."""
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
+    parser.add_argument("--fresh", action="store_true", help="delete the runs that are there")
+    if parser.parse_args().fresh:
+        shutil.rmtree(runs, ignore_errors=True)
 
 
 def random_reward(prompts: Sequence[Any], completions: Sequence[Any], **_: Any) -> list[float]:

@@ -11,16 +11,14 @@ one step ahead it learns as much; writes the end of docs/asynchrony.md.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import shutil
 import tomllib
 import zlib
 from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
-from arms import ROOT, Row, interval, is_accurate, of_arm, play, shown
+from arms import ROOT, Row, delete_if_fresh, interval, is_accurate, of_arm, play, shown
 
 RECIPE = ROOT / "recipes" / "r1_zero.toml"
 PAGE = ROOT / "docs" / "asynchrony.md"
@@ -134,10 +132,7 @@ def check(rows: list[Row]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--fresh", action="store_true")
-    if parser.parse_args().fresh:
-        shutil.rmtree(RUNS, ignore_errors=True)
+    delete_if_fresh(__doc__, RUNS)
     arms = {name: settings(arm) for name, arm in ARMS.items()}
     rows = play(RECIPE, arms, SEEDS, RUNS, is_accurate)
     text = page(rows)

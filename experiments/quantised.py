@@ -10,11 +10,9 @@ seed and prompt) and that the gap between sampler and learner was corrected for.
 
 from __future__ import annotations
 
-import argparse
-import shutil
 from typing import Any
 
-from arms import ROOT, difference, of_arm, play, shown, table
+from arms import ROOT, delete_if_fresh, difference, of_arm, play, shown, table
 
 RECIPE = ROOT / "recipes" / "tiny_arithmetic.toml"
 RUNS = ROOT / "runs" / "quantised"
@@ -27,10 +25,7 @@ ARMS: dict[str, dict[str, Any]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--fresh", action="store_true")
-    if parser.parse_args().fresh:
-        shutil.rmtree(RUNS, ignore_errors=True)
+    delete_if_fresh(__doc__, RUNS)
     rows = play(RECIPE, ARMS, SEEDS, RUNS)
     print(table(rows))
     for arm in ARMS:

@@ -11,14 +11,14 @@ its interval is over the held-out prompts.
 
 from __future__ import annotations
 
-import argparse
 import math
-import shutil
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
+
+from arms import delete_if_fresh
 
 import groupwise as gw
 
@@ -125,10 +125,7 @@ def check(rows: list[Row]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--fresh", action="store_true")
-    if parser.parse_args().fresh:
-        shutil.rmtree(RUNS, ignore_errors=True)
+    delete_if_fresh(__doc__, RUNS)
     rows = []
     for arm in ARMS:
         for seed in SEEDS:
